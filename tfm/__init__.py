@@ -1,0 +1,34 @@
+"""Transformers as pure functions on JAX.
+
+Everything public stands here, by the file it lives in. A name is loaded when it is first used, so that a command's `--help` does not
+wait for jax.
+"""
+
+import importlib
+
+PUBLIC = {
+    "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
+    "config": ("Config",),
+    "params": ("Spec", "abstract", "bias", "count", "decay_mask", "init", "scale", "shardings", "stacked", "weight"),
+    "ops": ("Linear", "Norm", "dropout", "einsum", "gather", "layer_norm", "linear", "linear_specs", "lookup", "norm_specs", "rms_norm"),
+    "positions": ("Bias", "alibi", "learned", "position_specs", "sinusoidal"),
+    "masks": ("Mask", "causal", "padding", "prefix", "segments", "window"),
+    "attention": ("Attention", "attend", "attention_specs", "attention_weights", "multi_head_attention"),
+    "mlp": ("FeedForward", "feed_forward", "feed_forward_specs"),
+    "block": ("Block", "block_specs", "transformer_block"),
+    "model": ("Embed", "Encoder", "embed", "encoder", "encoder_specs", "stack"),
+    "heads": ("MaskedLM", "MlmHead", "cross_entropy", "masked_lm", "masked_lm_specs", "mlm_logits", "unembed"),
+}
+
+_HOME = {name: module for module, names in PUBLIC.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"tfm has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"tfm.{_HOME[name]}"), name)
+
+
+def __dir__():
+    return __all__

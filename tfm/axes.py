@@ -1,0 +1,88 @@
+"""Axes have one-letter names; one table says what a letter means and over which mesh axes it may be spread.
+
+The same letters stand in einsum strings, in docstrings and in the parameter specs, so that a shape is written one way everywhere.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from tfm.config import nearest_divisor
+
+
+class Axis(NamedTuple):
+    """What a letter stands for, and the mesh axes that may divide it, in order.
+
+    An axis that `may_replicate` is kept whole where the mesh does not divide it; any other is an error.
+    """
+
+    meaning: str
+    mesh: tuple[str, ...] = ()
+    may_replicate: bool = False
+
+
+MESH_AXES = ("data", "fsdp", "tensor")
+
+AXES = {
+    "B": Axis("batch", ("data", "fsdp")),
+    "T": Axis("query position"),
+    "S": Axis("key position"),
+    "M": Axis("predicted position"),
+    "D": Axis("width", ("fsdp",)),
+    "E": Axis("width again, on the output side of a width-to-width matrix"),
+    "N": Axis("heads: K times G"),
+    "K": Axis("key/value heads", ("tensor",), may_replicate=True),
+    "G": Axis("query heads per key/value head", ("tensor",), may_replicate=True),
+    "H": Axis("head size"),
+    "F": Axis("feed-forward", ("tensor",)),
+    "V": Axis("vocabulary, padded", ("tensor",)),
+    "P": Axis("rows of the position table"),
+    "Y": Axis("token types"),
+    "L": Axis("layers"),
+}
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
+    """An Explicit mesh of `devices` (default: all); one size may be -1, which takes the devices that remain.
+
+    Raises ValueError where the sizes do not multiply to the number of devices.
+    """
+    devices = np.asarray(jax.devices() if devices is None else devices).ravel()
+    sizes = dict(zip(MESH_AXES, (data, fsdp, tensor), strict=True))
+    wild = [name for name, size in sizes.items() if size == -1]
+    wrong = [f"mesh.{name}={size}" for name, size in sizes.items() if size < 1 and size != -1]
+    if wrong or len(wild) > 1:
+        raise ValueError(f"{' '.join(wrong) or 'more than one -1'}: mesh sizes are 1 or more, and one of them may be -1")
+    given = math.prod(size for size in sizes.values() if size != -1)
+    if wild:
+        sizes[wild[0]] = devices.size // given
+    if math.prod(sizes.values()) != devices.size:
+        shown = " ".join(f"mesh.{name}={size}" for name, size in sizes.items() if name not in wild)
+        raise ValueError(f"{shown} must {'divide' if wild else 'multiply to'} the {devices.size} devices here")
+    return Mesh(devices.reshape(tuple(sizes.values())), MESH_AXES, axis_types=(AxisType.Explicit,) * len(MESH_AXES))
+
+
+def partition(axes: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+    """Where an array with these axes lives: each mesh axis shards the first letter that allows it.
+
+    Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead.
+    """
+    free = {name for name, size in mesh.shape.items() if size > 1}
+    places = []
+    for letter, size in zip(axes, shape, strict=True):
+        axis = AXES[letter]
+        names = tuple(name for name in axis.mesh if name in free)
+        ways = math.prod(mesh.shape[name] for name in names)
+        if size % ways and not axis.may_replicate:
+            culprit = " * ".join(f"mesh.{name}" for name in names)
+            remedy = nearest_divisor(ways, size)
+            raise ValueError(f"{culprit} = {ways} must divide the {axis.meaning} axis of size {size}; try {remedy}")
+        if size % ways or not names:
+            places.append(None)
+        else:
+            free -= set(names)
+            places.append(names if len(names) > 1 else names[0])
+    return PartitionSpec(*places)

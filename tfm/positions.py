@@ -1,0 +1,67 @@
+"""Where a token stands: position embeddings that are added to the token's, and biases that are added to attention scores."""
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm import params
+from tfm.config import Config
+from tfm.ops import lookup
+
+
+def position_specs(config: Config):
+    """The table [P,D] of learned positions; None for a variant without parameters."""
+    return params.weight(config, "PD") if config.position == "learned" else None
+
+
+def learned(table: Array | None, positions: Array, width: int) -> Array:
+    """positions [B,T] -> rows [B,T,D] of a trained table (Devlin et al. 2018)."""
+    return lookup(table, positions)
+
+
+def sinusoidal(table: Array | None, positions: Array, width: int) -> Array:
+    """positions [B,T] -> [B,T,D]: sines in even columns and cosines in odd ones, of wavelengths from 2 pi to 10,000 * 2 pi, in float32
+    (Vaswani et al. 2017, section 3.5)."""
+    wavelengths = 10_000.0 ** (jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angles = positions[..., None].astype(jnp.float32) / wavelengths[None, None]
+    waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return waves.reshape(*positions.shape, -1)[..., :width]
+
+
+def no_positions(table: Array | None, positions: Array, width: int) -> Array:
+    """Zeros [B,T,D], for models that place tokens in attention or not at all."""
+    return jnp.zeros((*positions.shape, width), jnp.float32)
+
+
+POSITIONS = {"learned": learned, "sinusoidal": sinusoidal, "none": no_positions}
+
+
+class Bias:
+    """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added to the scores."""
+
+    def __call__(self, i: Array, j: Array) -> Array:
+        """What to add to the score of query positions i for key positions j."""
+        raise NotImplementedError
+
+    def dense(self, queries: int, keys: int | None = None) -> Array:
+        """The whole bias; as many keys as queries unless told."""
+        return self(jnp.arange(queries)[None], jnp.arange(keys or queries)[None])
+
+
+@struct.dataclass
+class Alibi(Bias):
+    """See `alibi`."""
+
+    kv_heads: int = struct.field(pytree_node=False)
+    groups: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):  # noqa: D102
+        heads = self.kv_heads * self.groups
+        slopes = 2.0 ** (-8 / heads * jnp.arange(1, heads + 1, dtype=jnp.float32)).reshape(1, self.kv_heads, self.groups, 1, 1)
+        distance = jnp.abs(j[:, None, :] - i[:, :, None]).astype(jnp.float32)
+        return -slopes * distance[:, None, None]
+
+
+def alibi(heads: int, kv_heads: int | None = None) -> Bias:
+    """Scores fall linearly with distance, each head at its own slope 2^(-8 n / heads) (Press et al. 2022), on both sides."""
+    return Alibi(kv_heads or heads, heads // (kv_heads or heads))

@@ -1,0 +1,24 @@
+"""The commands. Everything with side effects lives here: files, clocks, printing, devices."""
+
+import errno
+import sys
+from collections.abc import Callable, Sequence
+
+
+class UserError(Exception):
+    """Bad usage or bad input: one plain sentence that says what is wrong, where, and what to do."""
+
+
+def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
+    """Runs a command: 0, or 2 with one sentence on stderr for bad input. Any other exception is our own bug and passes through."""
+    try:
+        command(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"error: the disk is full ({error.filename}); free some space and run the command again", file=sys.stderr)
+        return 2
+    return 0

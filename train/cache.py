@@ -1,0 +1,45 @@
+"""The cache: what is expensive to make and depends on content alone, under a name that is a hash of that content."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+
+def folder() -> Path:
+    """$TFM_CACHE, or ~/.cache/tfm."""
+    return Path(os.environ.get("TFM_CACHE") or Path.home() / ".cache" / "tfm")
+
+
+def digest(*groups: Iterable[str]) -> str:
+    """A hash of texts; each one's length is hashed before it, so that no two lists run together."""
+    state = hashlib.sha256()
+    for group in groups:
+        for text in group:
+            data = text.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "little") + data)
+        state.update(b"end")
+    return state.hexdigest()[:16]
+
+
+def write(path: Path, data: bytes):
+    """Writes a file whole or not at all."""
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when it is complete, also when two processes write it at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise

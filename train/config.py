@@ -1,0 +1,290 @@
+"""What a run is: nested dataclasses, filled from defaults, a preset, a saved run and the command line, in that order."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfm.config import Config, suggest
+from train import UserError, flags
+from train.presets import PRESETS
+
+USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
+
+SOURCE is builtin, or a path or glob of .txt or .jsonl files, each optionally .gz. Flags and what they are now:"""
+
+ALIASES = {"task": "task.name", "data": "data.source", "eval-data": "data.eval"}
+
+# What may differ between a saved run and its resumption.
+MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "checkpoint.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mlm:
+    """Masked language modelling (Devlin et al. 2018).
+
+    name: what to train for: mlm
+    rate: share of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
+    """
+
+    name: str = "mlm"
+    rate: float = 0.15
+
+    def __post_init__(self):
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate={self.rate} must be between 0 and 1; BERT uses 0.15")
+
+
+TASKS = {"mlm": Mlm}
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The text.
+
+    source: training text: builtin | path or glob of .txt or .jsonl, optionally .gz
+    eval: validation text; without it, a tenth of the training text is held out
+    field: the field of a .jsonl line that holds the text
+    split: what a document of a .txt file is: file | line | blank-line
+    pack: several documents share a row (true), or each starts a row of its own (false)
+    """
+
+    source: str = "builtin"
+    eval: str = ""
+    field: str = "text"
+    split: str = "file"
+    pack: bool = True
+
+    def __post_init__(self):
+        known = ("file", "line", "blank-line")
+        if self.split not in known:
+            raise ValueError(f"split={self.split} is unknown{suggest(self.split, known)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """How text becomes tokens.
+
+    kind: wordpiece | bpe | char: what to train on the training text
+    vocab: number of tokens to train
+    lower: lower-case and strip accents (wordpiece)
+    path: a tokenizer.json, a vocab.txt, or GPT-2's encoder.json beside vocab.bpe, instead of training
+    """
+
+    kind: str = "wordpiece"
+    vocab: int = 8192
+    lower: bool = True
+    path: str = ""
+
+    def __post_init__(self):
+        known = ("wordpiece", "bpe", "char")
+        if self.kind not in known:
+            raise ValueError(f"kind={self.kind} is unknown{suggest(self.kind, known)}")
+        if self.vocab < 300:
+            raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The batch of one step.
+
+    size: rows
+    length: tokens a row
+    accumulate: parts that the batch is cut into, one after the other, to save memory
+    """
+
+    size: int = 32
+    length: int = 128
+    accumulate: int = 1
+
+    def __post_init__(self):
+        _at_least_one(self, "size", "accumulate")
+        if self.length < 8:
+            raise ValueError(f"length={self.length} must be at least 8")
+        if self.size % self.accumulate:
+            raise ValueError(f"accumulate={self.accumulate} must divide batch.size={self.size}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Optim:
+    """The optimizer.
+
+    name: adamw
+    rate: peak learning rate
+    warmup: steps of linear warm-up, or their share of all steps where less than 1
+    schedule: linear | cosine | noam (inverse square root) | constant: after the warm-up
+    decay: weight decay of matrices
+    clip: largest global norm of the gradient; 0 means no limit
+    beta1: decay of the first moment
+    beta2: decay of the second moment
+    eps: added to the root of the second moment
+    """
+
+    name: str = "adamw"
+    rate: float = 1e-3
+    warmup: float = 0.1
+    schedule: str = "linear"
+    decay: float = 0.01
+    clip: float = 1.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+
+    def __post_init__(self):
+        for name, known in {"name": ("adamw",), "schedule": ("linear", "cosine", "noam", "constant")}.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)} is unknown{suggest(getattr(self, name), known)}")
+        for name in ("rate", "warmup", "decay", "clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """How devices are arranged; one size may be -1, the devices that remain.
+
+    data: copies of the model, each with its share of the batch
+    fsdp: the same, with parameters and optimizer state cut into as many pieces
+    tensor: parts of every layer
+    """
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What is saved.
+
+    every: steps between checkpoints
+    keep: latest checkpoints that stay, beside the best one
+    """
+
+    every: int = 200
+    keep: int = 2
+
+    def __post_init__(self):
+        _at_least_one(self, "every", "keep")
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Validation.
+
+    every: steps between evaluations
+    batches: batches of each; 0 means all of the validation text
+    """
+
+    every: int = 200
+    batches: int = 0
+
+    def __post_init__(self):
+        _at_least_one(self, "every")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The log.
+
+    every: steps between lines
+    """
+
+    every: int = 20
+
+    def __post_init__(self):
+        _at_least_one(self, "every")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Everything that decides a run.
+
+    preset: the model's shape and what goes with it
+    init: a run folder whose weights and tokenizer to start from
+    out: the run folder to make; by default the next free runs/TASK-PRESET-N
+    steps: optimizer steps
+    stop_at: save and end after this step, as an interruption would
+    seed: of the initial weights, the order of the data, masks and dropout
+    resume: go on with the run in --out, or with the newest one
+    """
+
+    task: Mlm = dataclasses.field(default_factory=Mlm)
+    preset: str = ""
+    init: str = ""
+    out: str = ""
+    steps: int = 1000
+    stop_at: int = 0
+    seed: int = 0
+    resume: bool = False
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Tokenizer = dataclasses.field(default_factory=Tokenizer)
+    batch: Batch = dataclasses.field(default_factory=Batch)
+    optim: Optim = dataclasses.field(default_factory=Optim)
+    eval: Eval = dataclasses.field(default_factory=Eval)
+    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
+    log: Log = dataclasses.field(default_factory=Log)
+    mesh: Mesh = dataclasses.field(default_factory=Mesh)
+    model: Config = dataclasses.field(default_factory=Config)
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise ValueError(f"steps={self.steps} must be at least 1")
+        if self.stop_at < 0:
+            raise ValueError(f"stop-at={self.stop_at} must not be negative")
+        if self.model.position == "learned" and self.batch.length > self.model.length:
+            rows = self.batch.length
+            raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")
+
+
+def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
+    """Command line -> the run, and the dotted values that were decided on purpose: by preset, saved run or flag.
+
+    `resumed` maps the flags to the values of the run that `--resume` means, `read` maps a run folder to its values. Raises UserError for
+    whatever does not fit.
+    """
+    given = flags.parse(argv, FLAGS, ALIASES)
+    if given.get("resume"):
+        before = resumed(given)
+        for name, value in given.items():
+            if value != before.get(name) and not name.startswith(MAY_CHANGE):
+                flag, was = name.replace("_", "-"), before.get(name)
+                raise UserError(f"--{flag}={value} differs from {was} in the run to resume; leave it out, or start a new run")
+        values = {**before, **given}
+    else:
+        task = given.get("task.name", "mlm")
+        if task not in TASKS:
+            raise UserError(f"--task={task} is unknown{suggest(task, TASKS)}")
+        preset = given.get("preset") or next(iter(PRESETS[task]))
+        if preset not in PRESETS[task]:
+            raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
+        values = {**PRESETS[task][preset], **given, "preset": preset}
+        if given.get("init"):
+            for name in given:
+                if name.startswith("tokenizer."):
+                    raise UserError(f"--init={given['init']} brings its tokenizer; leave --{name} out")
+            model = {name: value for name, value in read(given["init"]).items() if name.startswith("model.")}
+            values = {**model, **(values if "preset" in given else given), "preset": preset}
+    return flags.build(Run, values), values
+
+
+def settle(run: Run, decided: Mapping[str, Any], vocab: int, platform: str) -> Run:
+    """The run with what only the tokenizer and the machine can tell: the vocabulary, and bfloat16 on accelerators."""
+    found = {"model.vocab": vocab, "model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+    run = flags.build(Run, {**flags.flatten(run), **{name: value for name, value in found.items() if name not in decided}})
+    if run.model.vocab < vocab:
+        raise UserError(f"--model.vocab={run.model.vocab} is less than the {vocab} tokens of the tokenizer; leave the flag out")
+    return run
+
+
+def usage(argv: Sequence[str]) -> str:
+    """The text of `--help`."""
+    return flags.explain(USAGE, FLAGS, ALIASES, {"preset": "bert-tiny", "model.vocab": "the tokenizer's", "model.dtype": "by device"})
+
+
+def _at_least_one(section, *names: str):
+    for name in names:
+        if getattr(section, name) < 1:
+            raise ValueError(f"{name}={getattr(section, name)} must be at least 1")
+
+
+FLAGS = flags.flags_of(Run)

@@ -1,0 +1,93 @@
+"""Which piece of which document stands in which row: planned once, so that any row can be built on its own."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from train.data.tokens import Tokens
+
+
+class Plan(NamedTuple):
+    """Rows of at most `length` tokens. Row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens each.
+
+    A piece takes two places more than its tokens, for the special tokens around it.
+    """
+
+    starts: np.ndarray
+    sizes: np.ndarray
+    bounds: np.ndarray
+    length: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.bounds) - 1
+
+    @property
+    def padding(self) -> float:
+        """Share of places that hold no token."""
+        return 1 - (self.sizes.sum() + 2 * len(self.sizes)) / (self.rows * self.length) if self.rows else 0.0
+
+
+def plan(tokens: Tokens, length: int, pack: bool) -> Plan:
+    """Cuts documents into pieces of at most length - 2 tokens and lays them into rows.
+
+    Packed, each piece goes, longest first, into the fullest row that still has room (best-fit decreasing); else each has a row.
+    """
+    starts, sizes = _pieces(tokens, length - 2)
+    if not pack:
+        return Plan(starts, sizes, np.arange(len(sizes) + 1), length)
+    row_of = _best_fit(sizes + 2, length)
+    order = np.argsort(row_of, kind="stable")
+    counts = np.bincount(row_of) if len(row_of) else np.zeros(0, int)
+    return Plan(starts[order], sizes[order], np.concatenate([[0], np.cumsum(counts)]), length)
+
+
+def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
+    """int32 [B,T] tokens, segments and positions of the given rows.
+
+    Pieces are numbered from 1 within a row, 0 is padding; positions start again at every piece.
+    """
+    shape = (len(rows), plan.length)
+    batch = {name: np.zeros(shape, np.int32) for name in ("tokens", "segments", "positions")}
+    batch["tokens"][:] = specials.pad
+    for b, row in enumerate(rows):
+        place = 0
+        for number, piece in enumerate(range(plan.bounds[row], plan.bounds[row + 1]), start=1):
+            start, size = plan.starts[piece], plan.sizes[piece]
+            end = place + size + 2
+            batch["tokens"][b, place] = specials.cls
+            batch["tokens"][b, place + 1 : end - 1] = tokens.ids[start : start + size]
+            batch["tokens"][b, end - 1] = specials.sep
+            batch["segments"][b, place:end] = number
+            batch["positions"][b, place:end] = np.arange(size + 2)
+            place = end
+    return batch
+
+
+def _pieces(tokens: Tokens, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Start and size of every piece, in the order of the text."""
+    counts = -(-tokens.lengths // most)
+    first = np.repeat(np.cumsum(counts) - counts, counts)
+    offsets = (np.arange(counts.sum()) - first) * most
+    starts = np.repeat(tokens.starts[:-1], counts) + offsets
+    return starts, np.minimum(np.repeat(tokens.lengths, counts) - offsets, most)
+
+
+def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:
+    """The row of every piece. Bit r of `room` says whether some row has r places left, so the fullest that fits is its lowest set bit."""
+    row_of, open_rows, room, rows = np.zeros(len(sizes), np.int64), [[] for _ in range(length + 1)], 0, 0
+    for piece in np.argsort(-sizes, kind="stable"):
+        size = int(sizes[piece])
+        fitting = room >> size
+        if fitting:
+            left = size + (fitting & -fitting).bit_length() - 1
+            row = open_rows[left].pop()
+            if not open_rows[left]:
+                room &= ~(1 << left)
+        else:
+            left, row, rows = length, rows, rows + 1
+        row_of[piece] = row
+        open_rows[left - size].append(row)
+        room |= 1 << (left - size)
+    return row_of

@@ -1,0 +1,76 @@
+"""Metrics of a run on its validation text or on any other: `python -m train.evaluate --run=DIR [--data=SOURCE]`."""
+
+import dataclasses
+import json
+import sys
+
+from train import UserError, config, exit_code, flags
+from train import run as folders
+
+USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE]
+
+Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to evaluate.
+
+    run: the run folder
+    data: text to evaluate on, all of it; empty for the run's own validation text
+    """
+
+    run: str = ""
+    data: str = ""
+
+
+FLAGS = flags.flags_of(Options)
+
+
+def main(argv=None) -> int:
+    """The command; returns its exit code."""
+    return exit_code(evaluate, argv)
+
+
+def evaluate(argv):
+    """Loads a run and measures it."""
+    if {"--help", "-h"} & set(argv):
+        print(flags.explain(USAGE, FLAGS, {}, {}))
+        return
+    options = flags.build(Options, flags.parse(argv, FLAGS, {}))
+    if not options.run:
+        raise UserError("say which run to evaluate with --run=DIR")
+    saved = folders.read(options.run)
+    if options.data:
+        saved["data.eval"] = options.data
+    run = flags.build(config.Run, saved)
+
+    import jax
+
+    import tfm
+    from train import checkpoint, step, tasks
+    from train.log import Log
+
+    log, task = Log(), tasks.find(run.task.name)
+    corpus = task.load(run, log, folders.read_tokenizer(options.run))
+    specs = task.specs(run.model)
+    mesh = tfm.make_mesh()
+    params = checkpoint.load_params(options.run, tfm.abstract(specs, mesh), log.say)
+    eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
+    with jax.set_mesh(mesh):
+        print(json.dumps(measure(eval_step, params, task, corpus, mesh) | task.baselines(corpus)))
+
+
+def measure(eval_step, params, task, corpus, mesh, most: int = 0) -> dict[str, float]:
+    """Metrics over the held-out batches, `most` of them, or all."""
+    from train.data import feed
+
+    total: dict[str, float] = {}
+    for batch in corpus.held_batches(most):
+        for name, value in eval_step(params, feed.put(batch, mesh)).items():
+            total[name] = total.get(name, 0.0) + float(value)
+    return task.metrics(total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

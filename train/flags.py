@@ -1,0 +1,108 @@
+"""Command-line flags for nested dataclasses: `--section.field=value`, read, explained and corrected.
+
+A flag is a dotted field name; its help is the field's line in the class docstring. Presets and saved runs are dictionaries of the same
+dotted names, so that defaults, presets, a saved run and the command line are four layers of one thing.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
+
+from tfm.config import suggest
+from train import UserError
+
+
+class Flag(NamedTuple):
+    """One field of a configuration."""
+
+    type: type
+    default: Any
+    help: str
+
+
+def flags_of(cls: type, prefix: str = "") -> dict[str, Flag]:
+    """Every field of a dataclass and of the dataclasses in it, by dotted name."""
+    helps = dict(line.strip().split(": ", 1) for line in (cls.__doc__ or "").splitlines() if ": " in line)
+    hints, flags = get_type_hints(cls), {}
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            flags |= flags_of(hints[field.name], f"{prefix}{field.name}.")
+        else:
+            flags[prefix + field.name] = Flag(hints[field.name], field.default, helps[field.name])
+    return flags
+
+
+def parse(argv: Sequence[str], flags: Mapping[str, Flag], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """`--a.b=1 --c d --e` -> {"a.b": 1, "c": "d", "e": True}, each value in the type of its flag.
+
+    Raises UserError for an unknown flag, with the nearest known one, and for a value of the wrong type.
+    """
+    values, words = {}, list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            raise UserError(f"{word!r} is not a flag; write --name=value")
+        name, equals, text = word[2:].partition("=")
+        key = aliases.get(name, name.replace("-", "_"))
+        if key not in flags:
+            known = [*(alias for alias in aliases), *(flag.replace("_", "-") for flag in flags)]
+            raise UserError(f"unknown flag --{name}{suggest(name, known)}")
+        if not equals:
+            bare = flags[key].type is bool and (not words or words[0].startswith("--"))
+            if not bare and (not words or words[0].startswith("--")):
+                raise UserError(f"--{name} needs a value: --{name}={flags[key].type.__name__.upper()}")
+            text = "true" if bare else words.pop(0)
+        values[key] = convert(name, text, flags[key].type)
+    return values
+
+
+def convert(name: str, text: str, kind: type) -> Any:
+    """The text of a flag in the flag's type. Raises UserError where it is not one."""
+    if kind is bool and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind in (int, float):
+        try:
+            return kind(text.replace("_", ""))
+        except ValueError:
+            pass
+    if kind is str:
+        return text
+    wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+    raise UserError(f"--{name}={text} must be {wanted}")
+
+
+def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """The dataclass whose fields are the dotted values, and defaults where there is none. Raises UserError for what the class refuses."""
+    hints, fields = get_type_hints(cls), {}
+    for field in dataclasses.fields(cls):
+        key = prefix + field.name
+        if dataclasses.is_dataclass(hints[field.name]):
+            fields[field.name] = build(hints[field.name], values, f"{key}.")
+        elif key in values:
+            fields[field.name] = values[key]
+    try:
+        return cls(**fields)
+    except ValueError as error:
+        raise UserError(f"--{prefix}{error}") from error
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The inverse of `build`: dotted names and values, from dataclasses or the dictionaries they are saved as."""
+    values = config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    flat = {}
+    for name, value in values.items():
+        nested = isinstance(value, Mapping) or dataclasses.is_dataclass(value)
+        flat |= flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return flat
+
+
+def explain(usage: str, flags: Mapping[str, Flag], aliases: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    """The text of `--help`: a line for each flag, with the value it would have."""
+    short = {flag: alias for alias, flag in aliases.items()}
+    lines = [usage, ""]
+    for name, flag in flags.items():
+        value = values.get(name, flag.default)
+        shown = str(value).lower() if flag.type is bool else value
+        head = f"  --{short.get(name, name.replace('_', '-'))}={shown}"
+        lines.append(f"{head:<38} {flag.help}")
+    return "\n".join(lines)

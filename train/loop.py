@@ -1,0 +1,170 @@
+"""The training loop: steps, log lines, evaluations and checkpoints, until the end or an interruption."""
+
+import contextlib
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import tfm
+from train import UserError, checkpoint, config, evaluate, optim, step
+from train import run as folders
+from train.data import feed
+from train.log import Log, Recorder
+from train.window import NotFiniteError, Window
+
+
+def arrange(run: config.Run, specs):
+    """The mesh that the run asks for. Raises UserError where the devices, the batch or a parameter do not divide."""
+    try:
+        mesh = tfm.make_mesh(run.mesh.data, run.mesh.fsdp, run.mesh.tensor)
+        tfm.shardings(specs, mesh)
+        tfm.partition("B", (run.batch.size // run.batch.accumulate,), mesh)
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
+    return mesh
+
+
+class Training:
+    """One run under way."""
+
+    def __init__(self, run: config.Run, task, corpus, mesh, log: Log):
+        self.run, self.task, self.corpus, self.mesh, self.log = run, task, corpus, mesh, log
+        self.specs = task.specs(run.model)
+        loss = partial(_loss, task.loss, run.model)
+        optimizer = optim.optimizer(run.optim, run.steps, self.specs)
+        self.rate = optim.schedule(run.optim, run.steps)
+        self.state = step.new_state(self.specs, optimizer, run.seed, mesh)
+        self.train_step = step.make_train_step(loss, optimizer, run.seed, dropout=run.model.dropout > 0)
+        self.eval_step = step.make_eval_step(loss)
+        self.window, self.step = Window(), 0
+
+    def start_from(self, folder: Path):
+        """Takes the state of the run to resume, or the weights of `--init`; else the fresh state stays."""
+        run = self.run
+        if run.resume:
+            store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, run.checkpoint.keep)
+            if store.latest is None:
+                self.log.say(f"{folder} holds no checkpoint yet; starting at step 0")
+            else:
+                self.state, note, self.step = store.restore(self.state, self.log.say)
+                self.window = Window(note["window"])
+                self.log.say(f"going on from step {self.step} of {folder}")
+            store.close()
+        elif run.init:
+            self.state = self.state.replace(params=checkpoint.load_params(run.init, self.state.params, self.log.say))
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json records beside the configuration."""
+        devices = jax.devices()
+        return {
+            "data": self.corpus.facts(),
+            "devices": f"{len(devices)} x {devices[0].device_kind}",
+            "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
+            "params": tfm.count(self.specs),
+        }
+
+    def overview(self) -> dict[str, str]:
+        """The start-up table."""
+        run, facts = self.run, self.facts()
+        batch = f"{run.batch.size} x {run.batch.length} tokens" + (f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else "")
+        return {
+            "parameters": f"{facts['params']:,}",
+            **self.corpus.overview(),
+            "devices": facts["devices"] + f", {run.model.dtype}",
+            "mesh": " x ".join(f"{name} {size}" for name, size in facts["mesh"].items()),
+            "batch": batch,
+            "steps": f"{run.steps:,}" + (f", from {self.step:,}" if self.step else ""),
+        }
+
+    def fit(self, folder: Path) -> bool:
+        """Trains to `--steps`; False where `--stop-at`, Ctrl-C or SIGTERM ended it before, with everything saved."""
+        run = self.run
+        stop = min(run.steps, run.stop_at or run.steps)
+        store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, run.checkpoint.keep)
+        tokens = run.batch.size * run.batch.length
+        recorder = Recorder(self.log, folder, self.step, run.steps, tokens)
+        with contextlib.closing(store), contextlib.closing(recorder), jax.set_mesh(self.mesh), _interruptions() as interrupted:
+            try:
+                while self.step < stop and not interrupted:
+                    self._advance(recorder, store)
+                self.window.settle()
+                if store.latest != self.step:
+                    self._save(store, None)
+            except NotFiniteError as error:
+                rows = self.corpus.rows(error.step - 1).tolist()
+                raise UserError(
+                    f"the loss of step {error.step} is not finite (rows {rows} of the training text); the last good checkpoint is "
+                    f"{store.latest or 'none'} in {folder}; lower --optim.rate or look at those rows"
+                ) from error
+        return self.step == run.steps
+
+    def _advance(self, recorder: Recorder, store: checkpoint.Checkpoints):
+        """One step, and what is due after it."""
+        run = self.run
+        batch = feed.put(self.corpus.batch(self.step), self.mesh, run.batch.accumulate)
+        self.state, sums = self.train_step(self.state, batch)
+        self.step += 1
+        self.window.add(self.step, sums)
+        if recorder.step == recorder.start:
+            self.window.settle()  # the first step compiles: the clock starts when it is done
+        recorder.tick(self.step)
+        if self.step % run.log.every == 0:
+            self.window.settle()
+            sums = self.window.empty()
+            means = {"rate": float(self.rate(self.step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
+            recorder.line("train", self.step, self.task.metrics(sums) | means | recorder.speed())
+        if self.step % run.eval.every and self.step % run.checkpoint.every:
+            return
+        self.window.settle()
+        with recorder.pause():
+            found = None if self.step % run.eval.every else self.evaluate(run.eval.batches)
+            if found:
+                recorder.line("eval", self.step, found)
+            if self.step % run.checkpoint.every == 0:
+                self._save(store, found and found["loss"])
+
+    def evaluate(self, most: int = 0) -> dict[str, float]:
+        """Metrics on the validation text."""
+        return evaluate.measure(self.eval_step, self.state.params, self.task, self.corpus, self.mesh, most)
+
+    def _save(self, store: checkpoint.Checkpoints, eval_loss: float | None):
+        store.save(self.step, self.state, {"window": self.window.sums}, eval_loss)
+
+    def finish(self, folder: Path, seconds: float) -> dict[str, Any]:
+        """The last evaluation, written to result.json."""
+        with jax.set_mesh(self.mesh):
+            found = {f"eval_{name}": value for name, value in self.evaluate().items()}
+        facts = {"task": self.run.task.name, "steps": self.step, "seconds": round(seconds, 1), "params": tfm.count(self.specs)}
+        result = facts | found | self.task.baselines(self.corpus)
+        folders.write_json(folder / folders.RESULT, result)
+        return result
+
+
+def _loss(loss, model: tfm.Config, params, batch, key):
+    return loss(params, model, batch, key)
+
+
+@contextlib.contextmanager
+def _interruptions():
+    """A list that is empty until Ctrl-C or SIGTERM; a second one of them acts as ever."""
+    received: list[int] = []
+    before = {}
+
+    def note(number, frame):
+        received.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
+    except ValueError:  # not the main thread, as in a notebook's worker: nothing to catch there
+        before = {}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

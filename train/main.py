@@ -1,0 +1,64 @@
+"""Training, read from top to bottom: `python -m train.main --task=mlm`. `--help` lists every flag."""
+
+import sys
+import time
+
+from train import config, exit_code
+from train import run as folders
+
+
+def main(argv=None) -> int:
+    """The command; returns its exit code."""
+    return exit_code(train, argv)
+
+
+def train(argv):
+    """One run: configuration, data, mesh, state, loop, end."""
+    began = time.perf_counter()
+    if {"--help", "-h"} & set(argv):
+        print(config.usage())
+        return
+
+    # ---------------------------------------------------------------- configuration
+    run, decided = config.resolve(argv, folders.saved_values, folders.read)
+    folder = folders.choose_folder(run)
+
+    # ---------------------------------------------------------------- data
+    import jax
+
+    from train import loop, tasks
+    from train.log import Log
+
+    log, task = Log(), tasks.find(run.task.name)
+    known = folder if run.resume else run.init
+    corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)
+    run = config.settle(run, decided, corpus.tokenizer.get_vocab_size(), jax.default_backend())
+
+    # ---------------------------------------------------------------- mesh and state
+    mesh = loop.arrange(run, task.specs(run.model))
+    training = loop.Training(run, task, corpus, mesh, log)
+    training.start_from(folder)
+
+    # ---------------------------------------------------------------- run folder: from here on, something is left behind
+    folders.create(folder, run, corpus.tokenizer, training.facts())
+    log.table(f"{run.task.name} {run.preset}", training.overview())
+
+    # ---------------------------------------------------------------- loop
+    finished = training.fit(folder)
+
+    # ---------------------------------------------------------------- end
+    resume = f"python -m train.main --resume --out={folder}"
+    if not finished:
+        log.say(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
+        return
+    result = training.finish(folder, seconds=time.perf_counter() - began)
+    task.show(training.state.params, run.model, corpus, log)
+    log.table("result", {name: value for name, value in result.items() if name.startswith("eval_")})
+    log.say(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
+    log.say(f"  python -m train.evaluate --run={folder} --data=YOUR.txt")
+    log.say(f"  {resume} --steps={2 * run.steps}")
+    log.say(f"  python -m train.main --task={run.task.name} --init={folder} --data=YOUR.txt")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

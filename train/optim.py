@@ -1,0 +1,34 @@
+"""The optimizer and its schedule, from optax."""
+
+import jax.numpy as jnp
+import optax
+
+import tfm
+from train.config import Optim
+
+
+def schedule(options: Optim, steps: int) -> optax.Schedule:
+    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`, except for noam and constant."""
+    rate = options.rate
+    warmup = max(1, round(options.warmup * steps if options.warmup < 1 else options.warmup))
+    rest = max(1, steps - warmup)
+    decay = {
+        "linear": optax.linear_schedule(rate, 0.0, rest),
+        "cosine": optax.cosine_decay_schedule(rate, rest),
+        "noam": lambda n: rate * jnp.sqrt(warmup / (n + warmup)),  # Vaswani et al. 2017, eq. 3, scaled to reach `rate` at its peak
+        "constant": optax.constant_schedule(rate),
+    }[options.schedule]
+    return optax.join_schedules([optax.linear_schedule(rate / warmup, rate, warmup - 1), decay], [warmup - 1])
+
+
+def optimizer(options: Optim, steps: int, specs) -> optax.GradientTransformation:
+    """AdamW (Loshchilov & Hutter 2019) behind a limit on the global gradient norm; decay applies where the specs say so."""
+    adamw = optax.adamw(
+        schedule(options, steps),
+        b1=options.beta1,
+        b2=options.beta2,
+        eps=options.eps,
+        weight_decay=options.decay,
+        mask=tfm.decay_mask(specs),
+    )
+    return optax.chain(optax.clip_by_global_norm(options.clip), adamw) if options.clip else adamw

@@ -1,0 +1,92 @@
+"""A run folder: what its files are called, how one is made, found and read."""
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train import UserError, flags
+from train.config import Run
+
+ROOT = Path("runs")
+CONFIG, RESULT, METRICS, TOKENIZER, CHECKPOINTS = "run.json", "result.json", "metrics.jsonl", "tokenizer.json", "checkpoints"
+
+
+def choose_folder(run: Run) -> Path:
+    """The folder that `--out` names, or the next free runs/TASK-PRESET-N. Raises UserError where another run lives there."""
+    if run.out:
+        folder = Path(run.out)
+        if run.resume:
+            return folder
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"--out={folder} already holds something; choose another folder, or add --resume to go on with the run in it")
+        return folder
+    stem, number = f"{run.task.name}-{run.preset}", 1
+    while (ROOT / f"{stem}-{number}").exists():
+        number += 1
+    return ROOT / f"{stem}-{number}"
+
+
+def saved_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted values of the run that `--resume` means: the one in `--out`, or the newest in runs/."""
+    if not given.get("out"):
+        found = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
+        return read(found[-1].parent)
+    return read(Path(given["out"]))
+
+
+def read(folder: str | Path) -> dict[str, Any]:
+    """The configuration in run.json, as dotted values with `out` set to the folder. Raises UserError where there is none."""
+    path = Path(folder) / CONFIG
+    try:
+        config = json.loads(path.read_text())["config"]
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} is not a run folder: it has no {CONFIG}") from error
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+    return flags.flatten(config) | {"out": str(folder)}
+
+
+def create(folder: Path, run: Run, tokenizer, facts: Mapping[str, Any]):
+    """Makes the folder, or brings its run.json up to date where the run goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not run.resume:
+        write(folder / TOKENIZER, tokenizer.to_str(pretty=True))
+    write_json(folder / CONFIG, describe(run, facts))
+
+
+def read_tokenizer(folder: str | Path):
+    """The tokenizer of a run. Raises UserError where the folder has none."""
+    from tokenizers import Tokenizer
+
+    path = Path(folder) / TOKENIZER
+    if not path.exists():
+        raise UserError(f"{folder} is not a run folder: it has no {TOKENIZER}")
+    return Tokenizer.from_file(str(path))
+
+
+def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What run.json holds: the whole resolved configuration, the command, versions, and facts about data and devices."""
+    import importlib.metadata as metadata
+
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
+    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
+    return {"config": dataclasses.asdict(run), "command": " ".join(sys.argv), "versions": versions, **facts}
+
+
+def write_json(path: Path, value: Mapping[str, Any]):
+    """One JSON object, indented."""
+    write(path, json.dumps(value, indent=1) + "\n")
+
+
+def write(path: Path, text: str):
+    """Writes a file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
