@@ -71,7 +71,7 @@ def partition(axes: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
     Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead.
     """
     free = {name for name, size in mesh.shape.items() if size > 1}
-    places = []
+    places: list[str | tuple[str, ...] | None] = []
     for letter, size in zip(axes, shape, strict=True):
         axis = AXES[letter]
         names = tuple(name for name in axis.mesh if name in free)

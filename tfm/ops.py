@@ -119,7 +119,7 @@ def norm(config: Config, layer: Norm, x: Array) -> Array:
     return NORMS[config.norm](layer, x, config.norm_eps)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
@@ -151,8 +151,9 @@ def split(key: Array | None, number: int):
     return (None,) * number if key is None else jax.random.split(key, number)
 
 
-def _along(parameter: Array, x: Array) -> Array:
+def _along(parameter: Array | None, x: Array) -> Array:
     """A parameter in the dtype of x, with leading axes of size 1 so that it broadcasts over x."""
+    assert parameter is not None, "this variant needs a parameter that its specs do not declare"
     return jnp.expand_dims(gather(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))
 
 

@@ -1,13 +1,14 @@
 """Parameters are declared once, as a tree of specs; values, shapes, shardings, counts and decay masks are read off it.
 
-The spec tree has the structure of the parameter tree: the same dataclasses with a `Spec` where the array will be, and None where a
-variant has no such parameter.
+The spec tree has the structure of the parameter tree: the same dataclasses with a `Spec` where the array will be (typed Any for
+that reason), and None where a variant has no such parameter.
 """
 
 import dataclasses
 import math
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ class Spec:
     padding: int = 0
 
 
-def weight(config: Config, axes: str) -> Spec:
+def weight(config: Config, axes: str) -> Any:
     """A matrix or table: truncated normal of `config.init_std` cut at two standard deviations (Devlin et al. 2018), decayed."""
 
     def init(key, shape, sharding):
@@ -40,12 +41,12 @@ def weight(config: Config, axes: str) -> Spec:
     return _spec(config, axes, init, decay=True)
 
 
-def bias(config: Config, axes: str) -> Spec:
+def bias(config: Config, axes: str) -> Any:
     """A bias: zeros, not decayed."""
     return _spec(config, axes, lambda key, shape, sharding: jnp.zeros(shape, jnp.float32, out_sharding=sharding), decay=False)
 
 
-def scale(config: Config, axes: str) -> Spec:
+def scale(config: Config, axes: str) -> Any:
     """A norm's scale: ones, not decayed."""
     return _spec(config, axes, lambda key, shape, sharding: jnp.ones(shape, jnp.float32, out_sharding=sharding), decay=False)
 

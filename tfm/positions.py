@@ -16,6 +16,7 @@ def position_specs(config: Config):
 
 def learned(table: Array | None, positions: Array, width: int) -> Array:
     """positions [B,T] -> rows [B,T,D] of a trained table (Devlin et al. 2018)."""
+    assert table is not None, "learned positions need their table"
     return lookup(table, positions)
 
 

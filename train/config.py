@@ -244,7 +244,7 @@ def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
     """
     given = flags.parse(argv, FLAGS, ALIASES)
     if given.get("resume"):
-        before = resumed(given)
+        before = {name: value for name, value in resumed(given).items() if name not in ("stop_at", "resume")}
         for name, value in given.items():
             if value != before.get(name) and not name.startswith(MAY_CHANGE):
                 flag, was = name.replace("_", "-"), before.get(name)
@@ -276,7 +276,7 @@ def settle(run: Run, decided: Mapping[str, Any], vocab: int, platform: str) -> R
     return run
 
 
-def usage(argv: Sequence[str]) -> str:
+def usage() -> str:
     """The text of `--help`."""
     return flags.explain(USAGE, FLAGS, ALIASES, {"preset": "bert-tiny", "model.vocab": "the tokenizer's", "model.dtype": "by device"})
 

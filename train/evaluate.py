@@ -52,7 +52,7 @@ def evaluate(argv):
     from train.log import Log
 
     log, task = Log(), tasks.find(run.task.name)
-    corpus = task.load(run, log, folders.read_tokenizer(options.run))
+    corpus = task.load(run, log, folders.read_tokenizer(options.run), held_only=True)
     specs = task.specs(run.model)
     mesh = tfm.make_mesh()
     params = checkpoint.load_params(options.run, tfm.abstract(specs, mesh), log.say)

@@ -23,7 +23,8 @@ class Flag(NamedTuple):
 def flags_of(cls: type, prefix: str = "") -> dict[str, Flag]:
     """Every field of a dataclass and of the dataclasses in it, by dotted name."""
     helps = dict(line.strip().split(": ", 1) for line in (cls.__doc__ or "").splitlines() if ": " in line)
-    hints, flags = get_type_hints(cls), {}
+    hints = get_type_hints(cls)
+    flags: dict[str, Flag] = {}
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(hints[field.name]):
             flags |= flags_of(hints[field.name], f"{prefix}{field.name}.")
@@ -89,7 +90,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """The inverse of `build`: dotted names and values, from dataclasses or the dictionaries they are saved as."""
     values = config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         nested = isinstance(value, Mapping) or dataclasses.is_dataclass(value)
         flat |= flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}

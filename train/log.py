@@ -53,7 +53,7 @@ class Recorder:
 
         self.log, self.folder, self.stop, self.tokens = log, folder, stop, tokens
         self.start = self.step = start
-        self._began = self._mark = None
+        self._began = self._mark = (0.0, start)
         path = folder / METRICS
         kept = [line for line in _lines(path) if line["step"] <= start]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
@@ -73,7 +73,7 @@ class Recorder:
     def tick(self, step: int):
         """A step was handed to the device. The clock starts after the first, which waits for compilation."""
         self.step = step
-        if self._began is None:
+        if self._began == (0.0, self.start):
             self._began = self._mark = (time.perf_counter(), step)
         if self._bar:
             self._bar.update(self._task, completed=step)

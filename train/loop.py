@@ -1,6 +1,7 @@
 """The training loop: steps, log lines, evaluations and checkpoints, until the end or an interruption."""
 
 import contextlib
+import dataclasses
 import signal
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,8 @@ class Training:
                 self.log.say(f"going on from step {self.step} of {folder}")
             store.close()
         elif run.init:
-            self.state = self.state.replace(params=checkpoint.load_params(run.init, self.state.params, self.log.say))
+            params = checkpoint.load_params(run.init, self.state.params, self.log.say)
+            self.state = dataclasses.replace(self.state, params=params)
 
     def facts(self) -> dict[str, Any]:
         """What run.json records beside the configuration."""
@@ -124,7 +126,7 @@ class Training:
             if found:
                 recorder.line("eval", self.step, found)
             if self.step % run.checkpoint.every == 0:
-                self._save(store, found and found["loss"])
+                self._save(store, found["loss"] if found else None)
 
     def evaluate(self, most: int = 0) -> dict[str, float]:
         """Metrics on the validation text."""
@@ -136,9 +138,9 @@ class Training:
     def finish(self, folder: Path, seconds: float) -> dict[str, Any]:
         """The last evaluation, written to result.json."""
         with jax.set_mesh(self.mesh):
-            found = {f"eval_{name}": value for name, value in self.evaluate().items()}
+            found = {f"eval_{name}": value for name, value in (self.evaluate() | self.task.baselines(self.corpus)).items()}
         facts = {"task": self.run.task.name, "steps": self.step, "seconds": round(seconds, 1), "params": tfm.count(self.specs)}
-        result = facts | found | self.task.baselines(self.corpus)
+        result = facts | found
         folders.write_json(folder / folders.RESULT, result)
         return result
 
@@ -151,7 +153,7 @@ def _loss(loss, model: tfm.Config, params, batch, key):
 def _interruptions():
     """A list that is empty until Ctrl-C or SIGTERM; a second one of them acts as ever."""
     received: list[int] = []
-    before = {}
+    before: dict[int, Any] = {}
 
     def note(number, frame):
         received.append(number)
@@ -166,5 +168,5 @@ def _interruptions():
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -32,6 +32,8 @@ def train(argv):
     log, task = Log(), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)
+    if run.resume:
+        folders.check_text(folder, corpus.facts())
     run = config.settle(run, decided, corpus.tokenizer.get_vocab_size(), jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state

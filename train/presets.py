@@ -1,20 +1,31 @@
-"""Presets: sets of flags under a name. The first preset of a task is its default."""
+"""Presets: sets of flags under a name, by task. The first preset of a task is its default."""
 
-_BERT = {"model.norm": "layer", "model.order": "post", "model.activation": "gelu", "model.position": "learned"}
+from tfm.config import Config, suggest
 
-
-def _bert(layers: int, width: int, heads: int, **flags) -> dict:
-    shape = {"model.layers": layers, "model.width": width, "model.heads": heads, "model.ffn": 4 * width}
-    return _BERT | shape | flags
+_BERT = {"norm": "layer", "order": "post", "activation": "gelu", "position": "learned"}
 
 
-# Shapes: Devlin et al. 2018 (base, large), Turc et al. 2019 (tiny, mini, small).
+def _bert(layers: int, width: int, heads: int, **others) -> dict:
+    shape = _BERT | {"layers": layers, "width": width, "heads": heads, "ffn": 4 * width} | others
+    return {f"model.{name}": value for name, value in shape.items()}
+
+
+# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small).
 PRESETS = {
     "mlm": {
-        "bert-tiny": _bert(2, 128, 2),
+        "bert-tiny": _bert(2, 128, 2, scan=False),
         "bert-mini": _bert(4, 256, 4),
         "bert-small": _bert(4, 512, 8),
         "bert-base": _bert(12, 768, 12),
         "bert-large": _bert(24, 1024, 16),
     },
 }
+
+
+def model(name: str, **fields) -> Config:
+    """The model of a preset at its published vocabulary, for use without the trainer. Raises ValueError for an unknown name."""
+    known = {preset: values for presets in PRESETS.values() for preset, values in presets.items()}
+    if name not in known:
+        raise ValueError(f"preset {name} is unknown{suggest(name, known)}")
+    shape = {key.removeprefix("model."): value for key, value in known[name].items() if key.startswith("model.")}
+    return Config(**shape | fields)

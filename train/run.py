@@ -71,6 +71,15 @@ def read_tokenizer(folder: str | Path):
     return Tokenizer.from_file(str(path))
 
 
+def check_text(folder: Path, facts: Mapping[str, Any]):
+    """Raises UserError where the text is no longer the one that the run began with."""
+    before = json.loads((folder / CONFIG).read_text())["data"]["hash"]
+    if before != facts["hash"]:
+        raise UserError(
+            f"the text of --data={facts['source']} has changed since {folder} began; bring the old text back, or start a new run"
+        )
+
+
 def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What run.json holds: the whole resolved configuration, the command, versions, and facts about data and devices."""
     import importlib.metadata as metadata

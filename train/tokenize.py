@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Specials(NamedTuple):
     mask: int
 
 
-def load(options: config.Tokenizer, texts: Sequence[str], progress) -> "Tokenizer":  # noqa: F821
+def load(options: config.Tokenizer, texts: Sequence[str], progress):
     """The tokenizer that the options describe: read from `path`, or trained on the texts and cached by what it was trained on."""
     from tokenizers import Tokenizer
 
@@ -49,7 +49,8 @@ def train(options: config.Tokenizer, texts: Iterable[str]):
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     specials = [names[0] for names in ROLES.values()]
-    common = {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
+    common: dict[str, Any] = {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
+    trainer: Any
     if options.kind == "wordpiece":
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=options.lower)

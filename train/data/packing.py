@@ -76,7 +76,8 @@ def _pieces(tokens: Tokens, most: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:
     """The row of every piece. Bit r of `room` says whether some row has r places left, so the fullest that fits is its lowest set bit."""
-    row_of, open_rows, room, rows = np.zeros(len(sizes), np.int64), [[] for _ in range(length + 1)], 0, 0
+    open_rows: list[list[int]] = [[] for _ in range(length + 1)]
+    row_of, room, rows = np.zeros(len(sizes), np.int64), 0, 0
     for piece in np.argsort(-sizes, kind="stable"):
         size = int(sizes[piece])
         fitting = room >> size

@@ -14,7 +14,7 @@ A row of 8 places, of which `mask_tokens` chose one, travels as
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -73,13 +73,15 @@ class Corpus:
         self.regular = np.setdiff1d(np.arange(tokenizer.get_vocab_size()), self.specials)
         self.alphabetic = tokenize.alphabetic(tokenizer)
         self.train, self.held = self._rows(train, log, "training text"), self._rows(held, log, "validation text")
-        for name, rows in (("training", self.train), ("validation", self.held)):
-            if not len(rows.tokens.ids):
-                raise UserError(f"the {name} text has no tokens; give more text with --data or --eval-data")
-        if train and self.train.plan.rows < run.batch.size:
-            size, rows = run.batch.size, self.train.plan.rows
+        if not len(self.held.tokens.ids):
+            raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
+        rows, size = self.train.plan.rows, run.batch.size
+        if train and rows < size:
             raise UserError(f"--data={run.data.source} fills {rows} rows of {run.batch.length} tokens, too few for --batch.size={size}")
-        self._order = feed.order(self.train.plan.rows, run.seed)
+
+    @cached_property
+    def _order(self):
+        return feed.order(self.train.plan.rows, self.run.seed)
 
     def rows(self, n: int) -> np.ndarray:
         """The training rows in batch n."""
@@ -156,20 +158,23 @@ def mask_tokens(
     return {"tokens": hidden_tokens, "where": where, "targets": targets, "weights": chosen.astype(np.float32)}
 
 
-def load(run: Run, log, tokenizer=None) -> Corpus:
-    """Text, tokenizer and rows as the run describes them; `tokenizer` is given where a saved run has one."""
-    train, held = sources.load(run.data)
+def load(run: Run, log, tokenizer=None, held_only: bool = False) -> Corpus:
+    """Text, tokenizer and rows as the run describes them; `tokenizer` is given where a saved run has one.
+
+    `held_only` leaves out the training text where there is a validation text of its own.
+    """
+    train, held = ([], sources.read(run.data.eval, run.data)) if held_only and run.data.eval else sources.load(run.data)
     if tokenizer is None:
         tokenizer = tokenize.load(run.tokenizer, train, log.say)
     return Corpus(run, tokenizer, train, held, log)
 
 
 def baselines(corpus: Corpus) -> dict[str, float]:
-    """`eval_majority`: accuracy of always guessing the most frequent target of the validation text."""
+    """`majority`: accuracy of always guessing the most frequent target of the validation text; `n`: its number of targets."""
     counts = np.zeros(corpus.tokenizer.get_vocab_size())
     for batch in corpus.held_batches():
         np.add.at(counts, batch["targets"].ravel(), batch["weights"].ravel())
-    return {"eval_majority": float(counts.max() / max(counts.sum(), 1)), "eval_n": int(counts.sum())}
+    return {"majority": float(counts.max() / max(counts.sum(), 1)), "n": int(counts.sum())}
 
 
 def show(params, model: tfm.Config, corpus: Corpus, log, number: int = 5):

@@ -1,0 +1,36 @@
+"""Eight fake CPU devices, strict flags, and a cache of this run's own."""
+
+import os
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
+    cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
+    os.environ["TFM_CACHE"] = cache.name
+
+
+@pytest.fixture
+def strict():
+    """No implicit dtype promotion. Not for everyone: optax relies on it."""
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def fill():
+    """`fill(specs)`: parameters of which none is 0 or 1, so that a forgotten bias or scale shows."""
+
+    def fill(specs, seed=0):
+        rng = np.random.default_rng(seed)
+        return jax.tree.map(lambda spec: jnp.asarray(rng.normal(0.5, 0.5, spec.shape), jnp.float32), specs)
+
+    return fill

@@ -1,0 +1,123 @@
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfm
+from tfm import attention, block, config, heads, masks, mlp, model, ops, positions
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"heads": 5}, "heads=5 must divide width=128; try heads=4"),
+        ({"heads": 4, "kv_heads": 3}, "kv_heads=3 must divide heads=4; try kv_heads=2"),
+        ({"layers": 0}, "layers=0 must be at least 1"),
+        ({"kv_heads": -1}, "kv_heads=-1 must be at least 1"),
+        ({"ffn": -4}, "ffn=-4 must be at least 1"),
+        ({"vocab_multiple": 0}, "vocab_multiple=0 must be at least 1"),
+        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
+        ({"dropout": -0.1}, "dropout=-0.1 must be at least 0 and less than 1"),
+        ({"token_types": -1}, "token_types=-1 must be at least 0"),
+        ({"norm": "lyer"}, "norm=lyer is unknown; did you mean layer?"),
+        ({"activation": "swigul"}, "activation=swigul is unknown; did you mean swiglu?"),
+        ({"order": "sandwich"}, "order=sandwich is unknown; known are post, pre"),
+        ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, none"),
+        ({"remat": "all"}, "remat=all is unknown; known are none, block"),
+        ({"dtype": "bfloat"}, "dtype=bfloat is unknown; did you mean bfloat16?"),
+    ],
+)
+def test_errors_name_the_culprit_and_the_remedy(fields, message):
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        tfm.Config(**fields)
+
+
+def test_zero_means_the_usual_size():
+    config = tfm.Config(heads=4, width=32)
+    assert (config.kv_heads, config.ffn) == (4, 128)
+    config = tfm.Config(heads=4, kv_heads=2, width=32, ffn=48)
+    assert (config.kv_heads, config.ffn) == (2, 48)
+
+
+@pytest.mark.parametrize(("vocab", "multiple", "padded"), [(60, 64, 64), (64, 64, 64), (65, 64, 128), (30522, 128, 30592), (7, 1, 7)])
+def test_vocabulary_is_rounded_up(vocab, multiple, padded):
+    assert tfm.Config(vocab=vocab, vocab_multiple=multiple).padded_vocab == padded
+
+
+def test_sizes_of_the_letters():
+    sizes = tfm.Config(layers=3, heads=6, kv_heads=2, width=24, ffn=40, vocab=60, vocab_multiple=64, length=9, token_types=2).sizes
+    assert sizes == dict(D=24, E=24, K=2, G=3, H=4, F=40, V=64, P=9, Y=2, L=3)
+    assert set(sizes) <= set(tfm.AXES)
+
+
+def test_tables_hold_the_names_that_the_config_knows():
+    assert config.CHOICES["norm"] == tuple(ops.NORMS)
+    assert config.CHOICES["order"] == tuple(block.ORDERS)
+    assert config.CHOICES["activation"] == (*ops.ACTIVATIONS, *ops.GATES)
+    assert config.CHOICES["position"] == tuple(positions.POSITIONS)
+
+
+def test_the_docstring_lists_every_field_and_choice():
+    lines = dict(re.findall(r"^    (\w+): (.*)$", tfm.Config.__doc__, re.MULTILINE))
+    assert list(lines) == [field.name for field in dataclasses.fields(tfm.Config)]
+    for name, choices in config.CHOICES.items():
+        assert lines[name].startswith(" | ".join(choices))
+
+
+def test_a_config_is_frozen_and_hashable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tfm.Config().width = 5
+    assert hash(tfm.Config(heads=4)) == hash(tfm.Config(heads=4))
+
+
+@pytest.mark.parametrize(("number", "whole", "nearest"), [(5, 128, 4), (100, 12, 12), (7, 12, 6), (0, 9, 1), (2, 7, 1)])
+def test_nearest_divisor(number, whole, nearest):
+    assert config.nearest_divisor(number, whole) == nearest
+
+
+def test_suggest():
+    assert config.suggest("widht", ["width", "ffn"]) == "; did you mean width?"
+    assert config.suggest("zzz", iter(["width", "ffn"])) == "; known are width, ffn"
+
+
+@pytest.mark.parametrize("name", tfm.__all__)
+def test_public_names_can_be_imported_and_are_documented(name):
+    thing = getattr(tfm, name)
+    if name not in ("AXES", "MESH_AXES"):
+        assert thing.__doc__
+        assert not thing.__doc__.startswith(f"{name}(")  # what dataclasses write where nobody wrote anything
+        assert thing.__module__.startswith("tfm.")
+
+
+def test_public_functions_without_underscore_are_listed_or_internal():
+    """A class of parameters, a mask or a bias that a public function returns must be public as a constructor or a base class."""
+    for module in (attention, block, heads, masks, mlp, model, ops, positions):
+        for name in tfm.PUBLIC[module.__name__.removeprefix("tfm.")]:
+            assert getattr(importlib.import_module(module.__name__), name) is getattr(tfm, name)
+    assert dir(tfm) == tfm.__all__
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(AttributeError, match="tfm has no 'attention_'; it has .*attend"):
+        tfm.attention_  # noqa: B018
+
+
+def test_import_tfm_is_light():
+    """jax is loaded at the first use; what only the trainer needs, never."""
+    code = """
+import sys, tfm
+assert "jax" not in sys.modules and "numpy" not in sys.modules
+tfm.Config()
+assert "jax" not in sys.modules
+for name in tfm.__all__:
+    getattr(tfm, name)
+assert "jax" in sys.modules
+print(*{"matplotlib", "orbax", "grain", "optax", "tokenizers", "rich", "tensorflow"} & set(sys.modules))
+"""
+    root = Path(__file__).parent.parent
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert (result.returncode, result.stdout.strip()) == (0, ""), result.stdout + result.stderr

@@ -1,0 +1,155 @@
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import tfm
+from train.presets import PRESETS
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=8)
+
+
+def paths(tree) -> dict:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def test_kinds_of_parameters():
+    weight, bias, scale = tfm.weight(CONFIG, "DKGH"), tfm.bias(CONFIG, "F"), tfm.scale(CONFIG, "D")
+    assert (weight.axes, weight.shape, weight.decay, weight.padding) == ("DKGH", (16, 2, 2, 4), True, 0)
+    assert (bias.shape, bias.decay) == ((24,), False)
+    assert (scale.shape, scale.decay) == ((16,), False)
+    values = tfm.init({"bias": bias, "scale": scale}, jax.random.key(0))
+    np.testing.assert_array_equal(values["bias"], np.zeros(24))
+    np.testing.assert_array_equal(values["scale"], np.ones(16))
+
+
+def test_a_letter_without_a_size_or_a_meaning_is_refused():
+    with pytest.raises(AssertionError, match="letter table"):
+        tfm.weight(CONFIG, "DX")
+
+
+def test_weights_start_from_a_normal_cut_at_two_standard_deviations():
+    config = dataclasses.replace(CONFIG, width=400, heads=4, init_std=0.05)
+    values = np.asarray(tfm.init(tfm.weight(config, "DE"), jax.random.key(0)))
+    density = math.exp(-2) / math.sqrt(2 * math.pi)
+    inside = math.erf(2 / math.sqrt(2))
+    std = 0.05 * math.sqrt(1 - 4 * density / inside)  # of a normal cut at +-2, 0.88 of the whole one's
+    assert values.dtype == np.float32
+    assert 0.099 < np.abs(values).max() <= 0.1
+    assert abs(values.std() / std - 1) < 0.01
+    assert abs(values.mean()) < 5 * std / 400
+
+
+def test_init_depends_on_key_and_path_only():
+    one = tfm.weight(CONFIG, "DF")
+    key = jax.random.key(3)
+    alone, beside = tfm.init({"b": one}, key), tfm.init({"a": one, "b": one, "c": tfm.bias(CONFIG, "D")}, key)
+    np.testing.assert_array_equal(alone["b"], beside["b"])
+    assert not np.array_equal(beside["a"], beside["b"])
+    assert not np.array_equal(alone["b"], tfm.init({"b": one}, jax.random.key(4))["b"])
+
+
+def test_init_on_a_mesh_gives_the_same_values():
+    mesh = tfm.make_mesh(2, 2, 2)
+    specs = {"table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F"), "scale": tfm.scale(CONFIG, "D")}
+    plain, placed = tfm.init(specs, jax.random.key(0)), tfm.init(specs, jax.random.key(0), mesh)
+    for name in specs:
+        np.testing.assert_array_equal(plain[name], placed[name])
+    assert jax.tree.map(lambda x: x.sharding, placed) == tfm.shardings(specs, mesh)
+
+
+def test_stacked_layers_start_differently():
+    specs = tfm.stacked({"kernel": tfm.weight(CONFIG, "DF"), "table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F")}, 3)
+    assert (specs["kernel"].axes, specs["kernel"].shape, specs["kernel"].decay) == ("LDF", (3, 16, 24), True)
+    assert (specs["bias"].axes, specs["bias"].shape, specs["bias"].decay) == ("LF", (3, 24), False)
+    assert tfm.count(specs["table"]) == 3 * 60 * 16
+    layers = tfm.init(specs, jax.random.key(0))["kernel"]
+    assert not np.array_equal(layers[0], layers[1])
+
+
+def test_abstract_and_shardings_describe_what_init_makes():
+    mesh = tfm.make_mesh(2, 2, 2)
+    specs = tfm.masked_lm_specs(CONFIG)
+    values = jax.eval_shape(lambda: tfm.init(specs, jax.random.key(0)))
+    assert tfm.abstract(specs) == values
+    assert paths(jax.tree.map(lambda x: x.sharding, tfm.abstract(specs, mesh))) == paths(tfm.shardings(specs, mesh))
+    assert tfm.shardings(specs, mesh).encoder.embed.tokens == NamedSharding(mesh, P("tensor", "fsdp"))
+    assert tfm.shardings(specs, mesh).encoder.blocks.attn.query.kernel == NamedSharding(mesh, P(None, "fsdp", "tensor", None, None))
+
+
+def test_shardings_refuse_a_mesh_that_does_not_divide_the_width():
+    with pytest.raises(ValueError, match=r"mesh\.fsdp = 8 must divide the width axis of size 12; try"):
+        tfm.shardings(tfm.masked_lm_specs(tfm.Config(width=12)), tfm.make_mesh(1, 8, 1))
+
+
+def test_every_leaf_is_float32():
+    assert {leaf.dtype for leaf in jax.tree.leaves(tfm.abstract(tfm.masked_lm_specs(CONFIG)))} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize(
+    ("preset", "published"),
+    [
+        ("bert-tiny", 4.4e6),
+        ("bert-mini", 11.2e6),
+        ("bert-small", 28.8e6),
+        ("bert-base", 109_514_298),
+        ("bert-large", 335_174_458),
+    ],
+)
+def test_parameter_counts_of_the_presets(preset, published):
+    """Tiny to small are published to a tenth of a million (Turc et al. 2019); the others are counts of Devlin's checkpoints."""
+    shape = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768), "large": (24, 1024)}
+    layers, width = shape[preset.removeprefix("bert-")]
+    norm = 2 * width
+    embeddings = (30522 + 512 + 2) * width + norm
+    attention = 4 * (width * width + width)
+    feed_forward = width * 4 * width + 4 * width + 4 * width * width + width
+    head = width * width + width + norm + 30522
+    expected = embeddings + layers * (attention + norm + feed_forward + norm) + head
+
+    flags = PRESETS["mlm"][preset]
+    config = tfm.Config(vocab=30522, **{name.removeprefix("model."): value for name, value in flags.items()})
+    assert tfm.count(tfm.masked_lm_specs(config)) == expected
+    assert config.heads * 64 == width
+    assert abs(expected - published) < (0.05e6 if published < 1e8 else 1)
+
+
+def test_padding_of_the_vocabulary_is_stored_but_not_counted():
+    specs = tfm.masked_lm_specs(CONFIG)
+    stored = sum(math.prod(spec.shape) for spec in jax.tree.leaves(specs))
+    assert stored - tfm.count(specs) == 4 * 16 + 4  # rows of the token table, and output biases
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"token_types": 0}, -2 * 16),
+        ({"position": "sinusoidal"}, -8 * 16),
+        ({"position": "none"}, -8 * 16),
+        ({"tied": False}, 60 * 16),
+        ({"embed_norm": False}, -2 * 16),
+        ({"order": "pre"}, 2 * 16),
+        ({"norm": "rms"}, -(2 * 2 + 2) * 16),
+        ({"activation": "swiglu"}, 2 * (16 * 24 + 24)),
+        ({"bias": False}, -2 * (16 + 8 + 8 + 16 + 24 + 16)),
+        ({"kv_heads": 4}, 2 * 2 * (16 + 1) * 8),
+    ],
+)
+def test_what_a_variant_adds_or_saves(change, difference):
+    count = tfm.count(tfm.masked_lm_specs(CONFIG))
+    assert tfm.count(tfm.masked_lm_specs(dataclasses.replace(CONFIG, **change))) - count == difference
+
+
+def test_decay_is_for_matrices_and_tables():
+    config = dataclasses.replace(CONFIG, tied=False, activation="swiglu", order="pre")
+    decayed = {".kernel": True, ".tokens": True, ".positions": True, ".types": True, ".table": True, ".bias": False, ".scale": False}
+    mask = paths(tfm.decay_mask(tfm.masked_lm_specs(config)))
+    assert mask == {path: decayed[path[path.rindex(".") :]] for path in mask}
+    assert {path[path.rindex(".") :] for path in mask} == set(decayed)

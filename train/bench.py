@@ -1,0 +1,163 @@
+"""Times one training step: `python -m train.bench --model=bert --layers=2 --heads=2 --width=128 --vocab=8192 --batch=32 --length=128`.
+
+The step is forward, cross entropy at every position, backward, clip at 1.0 and AdamW, waited for; on new random tokens each time,
+without dropout.
+"""
+
+import dataclasses
+import json
+import statistics
+import sys
+import time
+
+from train import UserError, config, exit_code, flags
+
+USAGE = """usage: python -m train.bench --model=bert|gpt [--layers=N ...]
+
+Prints one JSON object: milliseconds of a training step (median and least), tokens per second, parameters, the loss reached."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to time.
+
+    model: bert | gpt: an encoder, or the same with a causal mask
+    layers: number of blocks
+    heads: attention heads
+    width: size of the residual stream
+    ffn: size of the feed-forward layer; 0 means 4 * width
+    vocab: number of tokens
+    batch: rows
+    length: tokens a row
+    dtype: float32 | bfloat16
+    steps: timed steps
+    warmup: steps before them
+    scan: one compiled block for all layers
+    predict: share of positions that meet the vocabulary; 1 is the same work as a plain cross entropy, 0.15 is masked language modelling
+    """
+
+    model: str = "bert"
+    layers: int = 4
+    heads: int = 4
+    width: int = 128
+    ffn: int = 0
+    vocab: int = 8192
+    batch: int = 12
+    length: int = 64
+    dtype: str = "float32"
+    steps: int = 60
+    warmup: int = 10
+    scan: bool = False
+    predict: float = 1.0
+
+    def __post_init__(self):
+        if self.model not in ("bert", "gpt"):
+            raise ValueError(f"model={self.model} must be bert or gpt")
+        if min(self.batch, self.length, self.steps) < 1 or self.warmup < 1:
+            raise ValueError("batch, length, steps and warmup must be at least 1")
+        if not 0 < self.predict <= 1:
+            raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
+
+
+FLAGS = flags.flags_of(Options)
+
+
+def main(argv=None) -> int:
+    """The command; returns its exit code."""
+    return exit_code(bench, argv)
+
+
+def bench(argv):
+    """Builds the step, times it, prints the result."""
+    if {"--help", "-h"} & set(argv):
+        print(flags.explain(USAGE, FLAGS, {}, {}))
+        return
+    options = flags.build(Options, flags.parse(argv, FLAGS, {}))
+    model = _model(options)
+
+    import jax
+    import numpy as np
+
+    import tfm
+    from train import optim, step
+    from train.data import feed
+
+    specs = tfm.encoder_specs(model)
+    mesh = tfm.make_mesh()
+    optimizer = optim.optimizer(config.Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8), 1, specs)
+    train_step = step.make_train_step(_loss(options, model), optimizer, seed=0, dropout=False)
+    rng = np.random.default_rng(0)
+    places = np.arange(round(options.predict * options.length), dtype=np.int32)
+    times = []
+    with jax.set_mesh(mesh):
+        state = step.new_state(specs, optimizer, 0, mesh)
+        for _ in range(options.warmup + options.steps):
+            began = time.perf_counter()
+            tokens, targets = rng.integers(options.vocab, size=(2, options.batch, options.length), dtype=np.int32)
+            batch = {"tokens": tokens, "targets": targets[:, : len(places)], "where": np.tile(places, (options.batch, 1))}
+            state, sums = train_step(state, feed.put(batch, mesh))
+            loss = float(sums["loss"] / sums["weight"])
+            times.append(time.perf_counter() - began)
+    device, milliseconds = jax.devices()[0], statistics.median(times[options.warmup :]) * 1e3
+    stats = device.memory_stats() or {}
+    print(
+        json.dumps(
+            {
+                "peer": "tfm",
+                "jax": jax.__version__,
+                "model": options.model,
+                "device": device.platform,
+                "dtype": options.dtype,
+                "params": tfm.count(specs),
+                "ms_median": round(milliseconds, 3),
+                "ms_min": round(min(times[options.warmup :]) * 1e3, 3),
+                "tokens_per_s": round(options.batch * options.length / milliseconds * 1e3),
+                "peak_bytes": stats.get("peak_bytes_in_use"),
+                "loss": round(loss, 4),
+            }
+        )
+    )
+
+
+def _model(options: Options):
+    """The shape of the peer's model: pre-norm, tanh GELU, learned positions, tied output table."""
+    try:
+        return config.Config(
+            layers=options.layers,
+            heads=options.heads,
+            width=options.width,
+            ffn=options.ffn,
+            vocab=options.vocab,
+            length=options.length,
+            token_types=0,
+            dropout=0.0,
+            order="pre",
+            embed_norm=False,
+            norm_eps=1e-5,
+            activation="gelu_tanh",
+            scan=options.scan,
+            dtype=options.dtype,
+        )
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
+
+
+def _loss(options: Options, model):
+    import jax.numpy as jnp
+
+    import tfm
+
+    def loss(params, batch, key):
+        mask = tfm.causal() if options.model == "gpt" else None
+        hidden = tfm.encoder(params, model, batch["tokens"], mask)
+        if options.predict < 1:
+            hidden = jnp.take_along_axis(hidden, batch["where"][..., None], axis=1)
+        logits = tfm.unembed(model, params.embed.tokens, hidden)
+        losses = tfm.cross_entropy(logits, batch["targets"])
+        return {"loss": losses.sum(), "weight": jnp.float32(losses.size)}
+
+    return loss
+
+
+if __name__ == "__main__":
+    sys.exit(main())
