@@ -59,7 +59,9 @@ def test_init_depends_on_key_and_path_only():
 def test_init_on_a_mesh_gives_the_same_values():
     mesh = tfm.make_mesh(2, 2, 2)
     specs = {"table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F"), "scale": tfm.scale(CONFIG, "D")}
-    plain, placed = tfm.init(specs, jax.random.key(0)), tfm.init(specs, jax.random.key(0), mesh)
+    plain = tfm.init(specs, jax.random.key(0))
+    with jax.set_mesh(mesh):
+        placed = tfm.init(specs, jax.random.key(0), mesh)
     for name in specs:
         np.testing.assert_array_equal(plain[name], placed[name])
     assert jax.tree.map(lambda x: x.sharding, placed) == tfm.shardings(specs, mesh)

@@ -73,7 +73,7 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
 def lookup(table: Array, ids: Array) -> Array:
     """Rows of table [V,D] for ids [B,T] -> [B,T,D]; NaN for an id outside the table."""
     table = gather(table)
-    return table.at[ids].get(mode="fill", out_sharding=_named(table, ids, *spec_of(ids), None))
+    return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=_named(table, ids, *spec_of(ids), None))
 
 
 def gather(parameter: Array) -> Array:

@@ -76,19 +76,42 @@ def bench(argv):
     model = _model(options)
 
     import jax
+
+    import tfm
+
+    times, loss = _time(options, model)
+    device, milliseconds = jax.devices()[0], statistics.median(times) * 1e3
+    result = {
+        "peer": "tfm",
+        "jax": jax.__version__,
+        "model": options.model,
+        "device": device.platform,
+        "dtype": options.dtype,
+        "params": tfm.count(tfm.encoder_specs(model)),
+        "ms_median": round(milliseconds, 3),
+        "ms_min": round(min(times) * 1e3, 3),
+        "tokens_per_s": round(options.batch * options.length / milliseconds * 1e3),
+        "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
+        "loss": round(loss, 4),
+    }
+    print(json.dumps(result))
+
+
+def _time(options: Options, model) -> tuple[list[float], float]:
+    """Seconds of each timed step, and the last loss."""
+    import jax
     import numpy as np
 
     import tfm
     from train import optim, step
     from train.data import feed
 
-    specs = tfm.encoder_specs(model)
-    mesh = tfm.make_mesh()
+    specs, mesh = tfm.encoder_specs(model), tfm.make_mesh()
     optimizer = optim.optimizer(config.Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8), 1, specs)
     train_step = step.make_train_step(_loss(options, model), optimizer, seed=0, dropout=False)
     rng = np.random.default_rng(0)
     places = np.arange(round(options.predict * options.length), dtype=np.int32)
-    times = []
+    times, loss = [], 0.0
     with jax.set_mesh(mesh):
         state = step.new_state(specs, optimizer, 0, mesh)
         for _ in range(options.warmup + options.steps):
@@ -98,25 +121,7 @@ def bench(argv):
             state, sums = train_step(state, feed.put(batch, mesh))
             loss = float(sums["loss"] / sums["weight"])
             times.append(time.perf_counter() - began)
-    device, milliseconds = jax.devices()[0], statistics.median(times[options.warmup :]) * 1e3
-    stats = device.memory_stats() or {}
-    print(
-        json.dumps(
-            {
-                "peer": "tfm",
-                "jax": jax.__version__,
-                "model": options.model,
-                "device": device.platform,
-                "dtype": options.dtype,
-                "params": tfm.count(specs),
-                "ms_median": round(milliseconds, 3),
-                "ms_min": round(min(times[options.warmup :]) * 1e3, 3),
-                "tokens_per_s": round(options.batch * options.length / milliseconds * 1e3),
-                "peak_bytes": stats.get("peak_bytes_in_use"),
-                "loss": round(loss, 4),
-            }
-        )
-    )
+    return times[options.warmup :], loss
 
 
 def _model(options: Options):

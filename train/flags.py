@@ -5,6 +5,7 @@ dotted names, so that defaults, presets, a saved run and the command line are fo
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
@@ -63,8 +64,9 @@ def convert(name: str, text: str, kind: type) -> Any:
         return text.lower() == "true"
     if kind in (int, float):
         try:
-            return kind(text.replace("_", ""))
-        except ValueError:
+            if math.isfinite(value := kind(text.replace("_", ""))):
+                return value
+        except (ValueError, OverflowError):
             pass
     if kind is str:
         return text

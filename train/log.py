@@ -45,74 +45,87 @@ class Log:
             yield lambda units: bar.advance(task, units)
 
 
+class Clock:
+    """Time spent on steps. The first step, which waits for compilation, and pauses are left out."""
+
+    def __init__(self):
+        self._steps = self._lap_steps = 0
+        self._began = self._lap_began = 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether the first step is over."""
+        return self._began > 0
+
+    def tick(self):
+        """A step is on its way."""
+        if not self.running:
+            self._began = self._lap_began = time.perf_counter()
+            return
+        self._steps += 1
+        self._lap_steps += 1
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time that does not count: evaluation, saving."""
+        began = time.perf_counter()
+        yield
+        paused = time.perf_counter() - began
+        self._began, self._lap_began = self._began + paused, self._lap_began + paused
+
+    def lap(self) -> float:
+        """Seconds a step since the last lap; 0 where there was none."""
+        now, steps = time.perf_counter(), self._lap_steps
+        seconds = (now - self._lap_began) / steps if steps else 0.0
+        self._lap_began, self._lap_steps = now, 0
+        return seconds
+
+    def left(self, steps: int) -> str:
+        """How long so many more steps take, as h:mm:ss."""
+        if not self._steps:
+            return "?"
+        seconds = round((time.perf_counter() - self._began) / self._steps * steps)
+        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
 class Recorder:
     """The lines of one run: on stderr, in metrics.jsonl and in tensorboard/. Lines after step `start` are dropped: they will come again."""
 
-    def __init__(self, log: Log, folder: Path, start: int, stop: int, tokens: int):
+    def __init__(self, log: Log, folder: Path, start: int, stop: int):
         from tensorboardX import SummaryWriter
 
-        self.log, self.folder, self.stop, self.tokens = log, folder, stop, tokens
-        self.start = self.step = start
-        self._began = self._mark = (0.0, start)
+        self.log, self.folder, self.stop, self.clock = log, folder, stop, Clock()
         path = folder / METRICS
         kept = [line for line in _lines(path) if line["step"] <= start]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", buffering=1)
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
-        self._bar = self._bar_or_none()
-
-    def _bar_or_none(self) -> Progress | None:
-        if not self.log.console.is_terminal:
-            return None
         columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[shown]}"))
-        bar = Progress(*columns, console=self.log.console)
-        self._task = bar.add_task("", total=self.stop, completed=self.start, shown="compiling")
-        bar.start()
-        return bar
+        self._bar = Progress(*columns, console=log.console, disable=not log.console.is_terminal)
+        self._task = self._bar.add_task("", total=stop, completed=start, shown="compiling")
+        self._bar.start()
 
     def tick(self, step: int):
-        """A step was handed to the device. The clock starts after the first, which waits for compilation."""
-        self.step = step
-        if self._began == (0.0, self.start):
-            self._began = self._mark = (time.perf_counter(), step)
-        if self._bar:
-            self._bar.update(self._task, completed=step)
-
-    def speed(self) -> dict[str, float]:
-        """Milliseconds a step and tokens a second since the last call, compilation left out; empty after the first step."""
-        now = (time.perf_counter(), self.step)
-        seconds, steps = now[0] - self._mark[0], now[1] - self._mark[1]
-        self._mark = now
-        return {"tokens_per_s": self.tokens * steps / seconds, "ms_per_step": 1000 * seconds / steps} if steps else {}
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Time spent inside, on evaluation or saving, does not count as training."""
-        began = time.perf_counter()
-        yield
-        self._mark = (self._mark[0] + time.perf_counter() - began, self._mark[1])
+        """A step was handed to the device."""
+        self.clock.tick()
+        self._bar.update(self._task, completed=step)
 
     def line(self, split: str, step: int, metrics: Mapping[str, float]):
         """One line of metrics, everywhere."""
         self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
         for name, value in metrics.items():
             self._events.add_scalar(f"{split}/{name}", value, step)
-        shown = "  ".join(f"{name} {_shown(name, value)}" for name, value in metrics.items() if name not in ("perplexity", "grad_norm"))
-        eta = self._eta()
-        if self._bar and split == "train":
-            self._bar.update(self._task, shown=f"{shown}  left {eta}")
+        shown = "  ".join(f"{name} {_shown(name, value)}" for name, value in metrics.items() if name not in _UNSHOWN)
+        if split == "train":
+            shown += f"  left {self.clock.left(self.stop - step)}"
+        if split == "train" and self.log.console.is_terminal:
+            self._bar.update(self._task, shown=shown)
         else:
-            self.log.say(f"{split:<5} {step:>6}/{self.stop}  {shown}" + (f"  left {eta}" if split == "train" else ""))
-
-    def _eta(self) -> str:
-        done = self.step - self._began[1]
-        seconds = (time.perf_counter() - self._began[0]) / done * (self.stop - self.step) if done else 0
-        return time.strftime("%H:%M:%S", time.gmtime(seconds)) if done else "?"
+            self.log.say(f"{split:<5} {step:>6}/{self.stop}  {shown}")
 
     def close(self):
         """Ends the bar, the files and the pictures."""
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
         self._file.close()
         self._events.close()
         draw(self.folder)
@@ -150,7 +163,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return
 
 
+# Recorded, but not worth the width of a terminal.
+_UNSHOWN = ("perplexity", "grad_norm", "ms_per_step")
+
+
 def _shown(name: str, value: float) -> str:
-    if name in ("tokens_per_s", "ms_per_step"):
-        return f"{value:,.0f}"
-    return f"{value:.2e}" if name == "rate" else f"{value:.4f}"
+    form = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%"}.get(name, ".4f")
+    return f"{value:{form}}"

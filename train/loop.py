@@ -86,8 +86,7 @@ class Training:
         run = self.run
         stop = min(run.steps, run.stop_at or run.steps)
         store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, run.checkpoint.keep)
-        tokens = run.batch.size * run.batch.length
-        recorder = Recorder(self.log, folder, self.step, run.steps, tokens)
+        recorder = Recorder(self.log, folder, self.step, run.steps)
         with contextlib.closing(store), contextlib.closing(recorder), jax.set_mesh(self.mesh), _interruptions() as interrupted:
             try:
                 while self.step < stop and not interrupted:
@@ -110,23 +109,30 @@ class Training:
         self.state, sums = self.train_step(self.state, batch)
         self.step += 1
         self.window.add(self.step, sums)
-        if recorder.step == recorder.start:
+        if not recorder.clock.running:
             self.window.settle()  # the first step compiles: the clock starts when it is done
         recorder.tick(self.step)
         if self.step % run.log.every == 0:
             self.window.settle()
-            sums = self.window.empty()
-            means = {"rate": float(self.rate(self.step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
-            recorder.line("train", self.step, self.task.metrics(sums) | means | recorder.speed())
+            recorder.line("train", self.step, self._means(recorder.clock.lap()))
         if self.step % run.eval.every and self.step % run.checkpoint.every:
             return
         self.window.settle()
-        with recorder.pause():
+        with recorder.clock.pause():
             found = None if self.step % run.eval.every else self.evaluate(run.eval.batches)
             if found:
                 recorder.line("eval", self.step, found)
             if self.step % run.checkpoint.every == 0:
                 self._save(store, found["loss"] if found else None)
+
+    def _means(self, seconds: float) -> dict[str, float]:
+        """Metrics of the steps since the last log line, which took `seconds` each."""
+        sums, run = self.window.empty(), self.run
+        means = self.task.metrics(sums)
+        means |= {"rate": float(self.rate(self.step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
+        if seconds:
+            means |= {"tokens_per_s": run.batch.size * run.batch.length / seconds, "ms_per_step": 1000 * seconds}
+        return means
 
     def evaluate(self, most: int = 0) -> dict[str, float]:
         """Metrics on the validation text."""

@@ -11,7 +11,7 @@ def schedule(options: Optim, steps: int) -> optax.Schedule:
     """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`, except for noam and constant."""
     rate = options.rate
     warmup = max(1, round(options.warmup * steps if options.warmup < 1 else options.warmup))
-    rest = max(1, steps - warmup)
+    rest = max(1, steps - warmup + 1)
     decay = {
         "linear": optax.linear_schedule(rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(rate, rest),

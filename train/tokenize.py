@@ -35,7 +35,7 @@ def load(options: config.Tokenizer, texts: Sequence[str], progress):
     from tokenizers import Tokenizer
 
     if options.path:
-        return _with_roles(read(Path(options.path), options.lower))
+        return _with_roles(read(Path(options.path), options.lower), options.path)
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
     path = cache.folder() / "tokenizers" / f"{key}.json"
     if not path.exists():
@@ -64,7 +64,7 @@ def train(options: config.Tokenizer, texts: Iterable[str]):
         trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **common)
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"(?s)."), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         tokenizer.decoder = decoders.Fuse()
         trainer = trainers.WordLevelTrainer(**common)
     tokenizer.train_from_iterator(texts, trainer)
@@ -85,7 +85,8 @@ def read(path: Path, lower: bool):
         raise UserError(f"--tokenizer.path={path} does not exist")
     try:
         if path.name == "vocab.txt":
-            words = path.read_text(encoding="utf-8").splitlines()
+            words = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+            words += [] if "[UNK]" in words else ["[UNK]"]  # the model itself needs it
             tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
             tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
             tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -101,8 +102,9 @@ def read(path: Path, lower: bool):
             return tokenizer
         if path.suffix == ".json":
             return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {error}") from error
+    except (ValueError, TypeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
     except Exception as error:  # the Rust library raises bare Exception for a malformed tokenizer.json
         if type(error) is not Exception:
             raise
@@ -127,9 +129,13 @@ def alphabetic(tokenizer) -> np.ndarray:
     return np.array([piece.removeprefix("##").lstrip("\u0120\u2581").isalpha() for piece in pieces])
 
 
-def _with_roles(tokenizer):
+def _with_roles(tokenizer, path: str):
+    """Makes the tokens of all roles special, and adds those that the tokenizer lacks."""
     vocab = tokenizer.get_vocab()
-    tokenizer.add_special_tokens([names[0] for names in ROLES.values() if not any(name in vocab for name in names)])
+    tokenizer.add_special_tokens([next((name for name in names if name in vocab), names[0]) for names in ROLES.values()])
+    size, last = tokenizer.get_vocab_size(), max(tokenizer.get_vocab().values())
+    if last >= size:
+        raise UserError(f"--tokenizer.path={path} numbers its {size} tokens up to {last}; remove gaps and repeated lines")
     return tokenizer
 
 

@@ -47,7 +47,9 @@ def hold_out(documents: list[str]) -> tuple[list[str], list[str]]:
         cut = int(len(text) * 0.9)
         return [text[:cut]], [text[cut:]]
     hashes = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
-    chosen = {digest for digest in hashes if digest[0] % 10 == 0} or {min(hashes)}
+    chosen = {digest for digest in hashes if digest[0] % 10 == 0}
+    if not chosen or chosen == set(hashes):
+        chosen = {min(hashes)}
     train = [document for document, digest in zip(documents, hashes, strict=True) if digest not in chosen]
     held = [document for document, digest in zip(documents, hashes, strict=True) if digest in chosen]
     return train, held

@@ -42,6 +42,7 @@ def loss(params, model: tfm.Config, batch: Mapping[str, Array], key: Array | Non
         "right": (right * batch["weights"]).sum(),
         "words": batch["words"].sum(),
         "right_words": (right * batch["words"]).sum(),
+        "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * batch["weights"].sum(),
     }
 
 
@@ -53,6 +54,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
         "perplexity": float(np.exp(min(mean, 700.0))),
         "accuracy": sums["right"] / max(sums["weight"], 1),
         "accuracy_words": sums["right_words"] / max(sums["words"], 1),
+        "padding": sums["padding"] / max(sums["weight"], 1),
     }
 
 

@@ -1,0 +1,46 @@
+"""What the tests of the trainer share: fast compilation, and a run that is as small as runs get."""
+
+import json
+import os
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+# A run of seconds; a test adds what it is about.
+FLAGS = (
+    "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --tokenizer.vocab=400 --batch.size=8 --batch.length=32 "
+    "--steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
+).split()
+
+
+def write_text(path, seed=0, lines=300):
+    """Sentences of random words."""
+    rng = np.random.default_rng(seed)
+    words = "the a cat dog bird sat ran flew on under over mat house tree and then quickly slowly red blue old new it was".split()
+    path.write_text("\n".join(" ".join(rng.choice(words, 12)) + "." for _ in range(lines)) + "\n")
+
+
+def read_lines(path):
+    """The objects of a .jsonl file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Every program is compiled once for all workers, without the optimizations that take most of the time."""
+    options = {
+        "jax_disable_most_optimizations": True,
+        "jax_compilation_cache_dir": os.path.join(os.environ["TFM_CACHE"], "xla"),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    before = {name: jax.config.values[name] for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

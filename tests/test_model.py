@@ -1,0 +1,186 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm.model import unstack
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=12, dropout=0.0)
+TOKENS = jnp.array([[5, 59, 0, 7, 7, 31], [1, 2, 3, 4, 5, 6]])
+
+
+def variant(**fields):
+    return dataclasses.replace(CONFIG, **fields)
+
+
+def parameters(config):
+    """As initialized, but with larger weights, so that positions and attention matter."""
+    return tfm.init(tfm.encoder_specs(dataclasses.replace(config, init_std=0.3)), jax.random.key(0))
+
+
+def hidden(config, model, tokens, mask=None, **others):
+    return np.asarray(jax.jit(lambda model, tokens, mask, others: tfm.encoder(model, config, tokens, mask, **others))(model, tokens, mask, others))
+
+
+def test_embed_is_the_sum_of_three_tables(fill):
+    tables = fill(tfm.encoder_specs(CONFIG).embed)
+    positions, types = jnp.array([[0, 1, 2, 0, 1, 2]] * 2), jnp.array([[0, 0, 0, 1, 1, 1]] * 2)
+    summed = tables.tokens[TOKENS] + tables.positions[positions] + tables.types[types]
+    expected = tfm.layer_norm(tables.norm, summed, CONFIG.norm_eps)
+    np.testing.assert_allclose(tfm.embed(tables, CONFIG, TOKENS, positions, types), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_embed_counts_positions_from_zero_and_takes_type_zero(fill):
+    config = variant(embed_norm=False)
+    tables = fill(tfm.encoder_specs(config).embed)
+    assert tables.norm is None
+    expected = tables.tokens[TOKENS] + (tables.positions[:6] + tables.types[:1])[None]
+    np.testing.assert_allclose(tfm.embed(tables, config, TOKENS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_embed_without_types_and_with_sines(fill):
+    config = variant(token_types=0, position="sinusoidal", embed_norm=False)
+    tables = fill(tfm.encoder_specs(config).embed)
+    assert tables.positions is None
+    assert tables.types is None
+    positions = jnp.broadcast_to(jnp.arange(6)[None], TOKENS.shape)
+    expected = tables.tokens[TOKENS] + tfm.sinusoidal(None, positions, 16)
+    np.testing.assert_allclose(tfm.embed(tables, config, TOKENS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_too_many_tokens_for_the_position_table(fill):
+    tables = fill(tfm.encoder_specs(CONFIG).embed)
+    tokens = jnp.zeros((1, 13), jnp.int32)
+    with pytest.raises(ValueError, match="13 tokens are more than the 12 positions of the model; shorten the input"):
+        tfm.embed(tables, CONFIG, tokens)
+    assert tfm.embed(tables, CONFIG, tokens, jnp.arange(13)[None] % 5).shape == (1, 13, 16)
+    sines = variant(position="sinusoidal")
+    assert tfm.embed(fill(tfm.encoder_specs(sines).embed), sines, tokens).shape == (1, 13, 16)
+
+
+def test_unstack():
+    tree = {"a": jnp.arange(6).reshape(3, 2), "b": None, "c": jax.random.split(jax.random.key(0), 3)}
+    parts = unstack(tree, 3)
+    assert [part["a"].tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
+    assert [part["b"] for part in parts] == [None] * 3
+    assert all(part["c"] == key for part, key in zip(parts, tree["c"], strict=True))
+
+
+def test_stack_is_a_loop_over_blocks(fill):
+    blocks = fill(tfm.encoder_specs(CONFIG).blocks)
+    x = np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32)
+    mask, bias = tfm.causal(), tfm.alibi(4, 2)
+    expected = x
+    for layer in range(CONFIG.layers):
+        expected = tfm.transformer_block(jax.tree.map(lambda leaf: leaf[layer], blocks), CONFIG, expected, mask, bias)  # noqa: B023
+    np.testing.assert_allclose(tfm.stack(blocks, CONFIG, x, mask, bias), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_scanned_unrolled_and_recomputed_are_the_same():
+    """Values and gradients, with dropout."""
+    model = parameters(CONFIG)
+    projection = np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32)
+
+    def run(**fields):
+        config = variant(dropout=0.1, **fields)
+
+        def value(model):
+            y = tfm.encoder(model, config, TOKENS, tfm.causal(), key=jax.random.key(1))
+            return (y * projection).sum(), y
+
+        (_, y), gradient = jax.jit(jax.value_and_grad(value, has_aux=True))(model)
+        return [y, *jax.tree.leaves(gradient)]
+
+    scanned = run(scan=True)
+    assert not np.allclose(scanned[0], hidden(CONFIG, model, TOKENS, tfm.causal()))
+    for other in (run(scan=False), run(scan=True, remat="block"), run(scan=False, remat="block")):
+        for one, two in zip(scanned, other, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_drop_different_elements():
+    """Scan hands every layer a key of its own."""
+    config = variant(dropout=0.5, order="pre", layers=2)
+    model = parameters(config)
+    same = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), model.blocks)
+    x = np.ones((1, 4, 16), np.float32)
+    key = jax.random.key(0)
+    keys = jax.random.split(key, 2)
+    layer = jax.tree.map(lambda leaf: leaf[0], same)
+    expected = x
+    for layer_key in keys:
+        expected = tfm.transformer_block(layer, config, expected, key=layer_key)
+    np.testing.assert_allclose(tfm.stack(same, config, x, key=key), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_only_pre_norm_has_a_last_norm(fill):
+    assert tfm.encoder_specs(CONFIG).norm is None
+    config = variant(order="pre")
+    model = fill(tfm.encoder_specs(config))
+    x = tfm.stack(model.blocks, config, tfm.embed(model.embed, config, TOKENS))
+    np.testing.assert_allclose(hidden(config, model, TOKENS), tfm.layer_norm(model.norm, x, config.norm_eps), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, {"order": "pre", "norm": "rms", "activation": "swiglu", "position": "sinusoidal"}])
+def test_padding_does_not_matter(fields):
+    config = variant(**fields)
+    model = parameters(config)
+    alone = hidden(config, model, TOKENS[:1, :4])
+    padded = jnp.array([[5, 59, 0, 7, 9, 9, 9], [5, 59, 0, 7, 1, 2, 3]])
+    valid = jnp.arange(7)[None] < jnp.array([[4], [4]])
+    together = hidden(config, model, padded, tfm.padding(valid))
+    np.testing.assert_allclose(together[0, :4], alone[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(together[1, :4], alone[0], rtol=1e-5, atol=1e-5)
+    assert not np.allclose(hidden(config, model, padded)[0, :4], alone[0], atol=1e-2)
+
+
+def test_packed_documents_are_as_separate_ones():
+    model = parameters(CONFIG)
+    one, two = TOKENS[:1, :4], TOKENS[1:, :3]
+    packed = jnp.concatenate([one, two], axis=1)
+    mask, positions = tfm.segments(jnp.array([[1, 1, 1, 1, 2, 2, 2]])), jnp.array([[0, 1, 2, 3, 0, 1, 2]])
+    together = hidden(CONFIG, model, packed, mask, positions=positions)
+    np.testing.assert_allclose(together[:, :4], hidden(CONFIG, model, one), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(together[:, 4:], hidden(CONFIG, model, two), rtol=1e-5, atol=1e-5)
+
+
+def influence(model, mask, length):
+    """How much output position i depends on input position j, [i,j], by the largest gradient."""
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, length, CONFIG.width)), jnp.float32)
+    jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(model.blocks, CONFIG, x, mask)))(x)
+    return np.abs(jacobian).max(axis=(0, 2, 3, 5))
+
+
+def test_packed_documents_have_no_influence_on_each_other():
+    own = np.array([1, 1, 1, 1, 2, 2, 2])
+    found = influence(parameters(CONFIG), tfm.segments(jnp.asarray(own)[None]), 7)
+    np.testing.assert_array_equal(found > 0, own[:, None] == own[None, :])
+
+
+def test_nothing_later_has_influence_under_a_causal_mask():
+    found = influence(parameters(CONFIG), tfm.causal(), 6)
+    np.testing.assert_array_equal(found > 0, np.tril(np.ones((6, 6), bool)))
+
+
+def test_without_positions_permuted_tokens_give_permuted_states():
+    config = variant(position="none")
+    order = np.array([3, 1, 5, 0, 2, 4])
+    model = parameters(config)
+    np.testing.assert_allclose(hidden(config, model, TOKENS[:, order]), hidden(config, model, TOKENS)[:, order], rtol=1e-5, atol=1e-5)
+    placed = parameters(CONFIG)
+    assert not np.allclose(hidden(CONFIG, placed, TOKENS[:, order]), hidden(CONFIG, placed, TOKENS)[:, order], atol=1e-2)
+
+
+@pytest.mark.parametrize("fields", [{}, {"order": "pre", "norm": "rms", "activation": "geglu", "position": "sinusoidal", "bias": False}])
+def test_bfloat16_is_near_float32(fields):
+    half = variant(dtype="bfloat16", **fields)
+    model = parameters(half)
+    y = jax.jit(lambda model: tfm.encoder(model, half, TOKENS, key=jax.random.key(0)))(model)
+    assert y.dtype == jnp.bfloat16
+    wide = hidden(variant(**fields), model, TOKENS)
+    assert np.abs(np.asarray(y, np.float32) - wide).max() < 0.1 * np.abs(wide).max()

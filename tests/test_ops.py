@@ -1,0 +1,177 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm import ops
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+SIZES = dict(B=2, T=5, S=7, M=3, D=6, E=6, K=2, G=3, H=4, F=9, V=11)
+EQUATIONS = [
+    "BTD,DKGH->BTKGH",
+    "BSD,DKH->BSKH",
+    "BTKGH,KGHD->BTD",
+    "BTD,DF->BTF",
+    "BTF,FD->BTD",
+    "BMD,DE->BME",
+    "BMD,VD->BMV",
+]
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def operands(equation):
+    left, right = equation.split("->")[0].split(",")
+    return normal(0, *(SIZES[letter] for letter in left)), normal(1, *(SIZES[letter] for letter in right))
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsum_is_einsum(equation):
+    x, kernel = operands(equation)
+    np.testing.assert_allclose(tfm.einsum(equation, x, kernel), np.einsum(equation, x, kernel), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_gradients_of_einsum(equation):
+    """y = x w: dx = dy w and dw = x dy, summed over the letters that are gone."""
+    x, kernel = operands(equation)
+    inputs, output = equation.split("->")
+    left, right = inputs.split(",")
+    y, backward = jax.vjp(lambda x, kernel: tfm.einsum(equation, x, kernel), x, kernel)
+    dy = normal(2, *y.shape)
+    dx, dkernel = backward(dy)
+    np.testing.assert_allclose(dx, np.einsum(f"{output},{right}->{left}", dy, kernel), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(dkernel, np.einsum(f"{left},{output}->{right}", x, dy), rtol=1e-5, atol=1e-5)
+
+
+def test_einsum_computes_in_the_dtype_of_x():
+    x, kernel = operands("BTD,DF->BTF")
+    half = x.astype(jnp.bfloat16)
+    assert tfm.einsum("BTD,DF->BTF", half, kernel).dtype == jnp.bfloat16
+    wide = tfm.einsum("BTD,DF->BTF", half, kernel, dtype=jnp.float32)
+    assert wide.dtype == jnp.float32
+    expected = np.einsum("BTD,DF->BTF", half.astype(jnp.float32), kernel.astype(jnp.bfloat16).astype(jnp.float32))
+    np.testing.assert_allclose(wide, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_linear_adds_the_bias_on_the_last_axes(equation):
+    x, kernel = operands(equation)
+    inputs, output = equation.split("->")
+    outputs = "".join(letter for letter in output if letter in inputs.split(",")[1])
+    bias = normal(3, *(SIZES[letter] for letter in outputs))
+    expected = np.einsum(equation, x, kernel)
+    np.testing.assert_allclose(tfm.linear(tfm.Linear(kernel, None), equation, x), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(tfm.linear(tfm.Linear(kernel, bias), equation, x), expected + np.asarray(bias), rtol=1e-5, atol=1e-5)
+
+
+def test_linear_specs():
+    config = tfm.Config(heads=6, kv_heads=2, width=24)
+    layer = tfm.linear_specs(config, "D", "KGH")
+    assert (layer.kernel.shape, layer.bias.shape) == ((24, 2, 3, 4), (2, 3, 4))
+    assert tfm.linear_specs(tfm.Config(bias=False), "D", "F").bias is None
+    assert tfm.linear_specs(tfm.Config(bias=False), "D", "F", bias=True).bias is not None
+
+
+def test_lookup_takes_rows_and_gives_nan_outside():
+    table = normal(0, 11, 6)
+    ids = np.array([[0, 10, 3], [3, 3, 9]])
+    np.testing.assert_array_equal(tfm.lookup(table, jnp.asarray(ids)), np.asarray(table)[ids])
+    for wrong in (11, 500, -1, -11, -12):
+        rows = tfm.lookup(table, jnp.array([[2, wrong]]))
+        np.testing.assert_array_equal(rows[0, 0], table[2])
+        assert np.isnan(rows[0, 1]).all(), wrong
+
+
+def test_gather_leaves_an_unsharded_parameter_alone():
+    x = normal(0, 3, 4)
+    assert tfm.gather(x) is x
+    assert ops.spec_of(x) == (None, None)
+
+
+def test_layer_norm():
+    x, scale, bias = normal(0, 2, 5, 7) * 3 + 2, normal(1, 7), normal(2, 7)
+    y = tfm.layer_norm(tfm.Norm(scale, bias), x, 1e-3)
+    for b in range(2):
+        for t in range(5):
+            row = np.asarray(x[b, t], np.float64)
+            mean = sum(row) / 7
+            variance = sum((row - mean) ** 2) / 7
+            expected = (row - mean) / math.sqrt(variance + 1e-3) * np.asarray(scale) + np.asarray(bias)
+            np.testing.assert_allclose(y[b, t], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rms_norm():
+    x, scale = normal(0, 2, 5, 7) * 3 + 2, normal(1, 7)
+    y = tfm.rms_norm(tfm.Norm(scale, None), x, 1e-3)
+    for b in range(2):
+        for t in range(5):
+            row = np.asarray(x[b, t], np.float64)
+            expected = row / math.sqrt(sum(row**2) / 7 + 1e-3) * np.asarray(scale)
+            np.testing.assert_allclose(y[b, t], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["layer", "rms"])
+def test_norms_compute_in_float32(name):
+    """Numbers around 300 that differ by less than bfloat16 can hold after squaring: computed in bfloat16 the result is off by far more."""
+    config = tfm.Config(width=64, norm=name)
+    x = (normal(0, 1, 1, 64) * 4 + 300).astype(jnp.bfloat16)
+    layer = tfm.init(tfm.norm_specs(config), jax.random.key(0))
+    assert (layer.bias is None) == (name == "rms")
+    y = ops.norm(config, layer, x)
+    wide = ops.norm(config, layer, x.astype(jnp.float32))
+    assert (y.dtype, wide.dtype) == (jnp.bfloat16, jnp.float32)
+    np.testing.assert_array_equal(y, wide.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("gelu", lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2)))),
+        ("gelu_tanh", lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        ("relu", lambda x: max(x, 0.0)),
+        ("silu", lambda x: x / (1 + math.exp(-x))),
+        ("swiglu", lambda x: x / (1 + math.exp(-x))),
+        ("geglu", lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2)))),
+    ],
+)
+def test_activations(name, formula):
+    x = np.linspace(-4, 4, 33, dtype=np.float32)
+    expected = [formula(float(value)) for value in x]
+    np.testing.assert_allclose(ops.activation(tfm.Config(activation=name))(jnp.asarray(x)), expected, atol=2e-6)
+
+
+def test_dropout_keeps_the_expectation():
+    x = normal(0, 40, 50, 50) + 5
+    rate, n = 0.3, 40 * 50 * 50
+    y = np.asarray(tfm.dropout(x, rate, jax.random.key(0)))
+    dropped = y == 0
+    assert abs(dropped.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / n)
+    np.testing.assert_allclose(y[~dropped], np.asarray(x)[~dropped] / (1 - rate), rtol=1e-6)
+    assert abs(y.mean() - np.asarray(x).mean()) < 5 * 5.2 * math.sqrt(rate / (1 - rate) / n)
+
+
+def test_dropout_depends_on_the_key():
+    x = jnp.ones((4, 5, 6))
+    one, same, other = (tfm.dropout(x, 0.5, jax.random.key(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_no_dropout_without_a_key_or_a_rate():
+    x = normal(0, 2, 3)
+    assert tfm.dropout(x, 0.5, None) is x
+    assert tfm.dropout(x, 0.0, jax.random.key(0)) is x
+    assert tfm.dropout(x.astype(jnp.bfloat16), 0.5, jax.random.key(0)).dtype == jnp.bfloat16
+
+
+def test_split_passes_on_that_there_is_no_key():
+    assert ops.split(None, 3) == (None, None, None)
+    keys = ops.split(jax.random.key(0), 3)
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 3

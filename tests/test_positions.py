@@ -1,0 +1,72 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm.positions import no_positions
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+POSITIONS = jnp.array([[0, 1, 2, 3, 0], [500, 7, 7, 1, 4]])
+
+
+@pytest.mark.parametrize("width", [6, 5])
+def test_sinusoidal_is_the_formula_of_the_paper(width):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d))."""
+    y = tfm.sinusoidal(None, POSITIONS, width)
+    assert (y.shape, y.dtype) == ((2, 5, width), jnp.float32)
+    for b in range(2):
+        for t in range(5):
+            for column in range(width):
+                angle = int(POSITIONS[b, t]) / 10000 ** (column // 2 * 2 / width)
+                expected = math.cos(angle) if column % 2 else math.sin(angle)
+                assert abs(float(y[b, t, column]) - expected) < 1e-4
+
+
+def test_learned_positions_are_rows_of_a_table():
+    table = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+    positions = jnp.array([[0, 8, 3], [2, 2, 1]])
+    np.testing.assert_array_equal(tfm.learned(jnp.asarray(table), positions, 6), table[np.asarray(positions)])
+
+
+def test_no_positions_are_zeros():
+    np.testing.assert_array_equal(no_positions(None, POSITIONS, 6), np.zeros((2, 5, 6)))
+
+
+def test_only_learned_positions_have_a_table():
+    assert tfm.position_specs(tfm.Config(length=9, width=6)).shape == (9, 6)
+    assert tfm.position_specs(tfm.Config(position="sinusoidal")) is None
+    assert tfm.position_specs(tfm.Config(position="none")) is None
+
+
+def test_alibi_slopes_of_eight_heads_halve():
+    """1/2, 1/4 ... 1/256 (Press et al. 2022, section 3); head n = k * G + g."""
+    bias = tfm.alibi(8, kv_heads=2).dense(3, 5)
+    assert (bias.shape, bias.dtype) == ((1, 2, 4, 3, 5), jnp.float32)
+    for k in range(2):
+        for g in range(4):
+            slope = 0.5 ** (k * 4 + g + 1)
+            for i in range(3):
+                for j in range(5):
+                    assert float(bias[0, k, g, i, j]) == pytest.approx(-slope * abs(i - j), rel=1e-6)
+
+
+def test_alibi_of_other_head_numbers():
+    slopes = -np.asarray(tfm.alibi(6).dense(1, 2))[0, :, 0, 0, 1]
+    np.testing.assert_allclose(slopes, [2 ** (-8 * n / 6) for n in range(1, 7)], rtol=1e-6)
+
+
+def test_a_bias_at_some_positions_is_a_part_of_the_whole():
+    bias = tfm.alibi(4, kv_heads=2)
+    i, j = np.array([3, 4]), np.array([1, 2, 5])
+    part = bias(jnp.asarray(i)[None], jnp.asarray(j)[None])
+    np.testing.assert_array_equal(part, np.asarray(bias.dense(6))[:, :, :, i][..., j])
+
+
+def test_a_bias_is_a_pytree():
+    bias = tfm.alibi(4)
+    np.testing.assert_array_equal(jax.jit(lambda bias: bias.dense(3))(bias), bias.dense(3))
+    assert isinstance(bias, tfm.Bias)

@@ -1,0 +1,136 @@
+"""The training step: accumulation, shardings, and the same numbers on any mesh."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import tfm
+from small import quick_compilation  # noqa: F401
+from train import optim, step
+from train.config import Optim
+from train.data import feed
+from train.tasks import mlm
+
+MODEL = tfm.Config(layers=2, heads=8, width=16, ffn=16, vocab=60, length=16, vocab_multiple=64, dropout=0.1)
+SPECS = tfm.masked_lm_specs(MODEL)
+
+
+def loss(params, batch, key):
+    return mlm.loss(params, MODEL, batch, key)
+
+
+def batch(n, rows=8, length=16):
+    """Batch n: two pieces and some padding in every row, unequally many predicted tokens."""
+    rng = np.random.default_rng(n)
+    weights = np.float32(np.arange(3) < rng.integers(0, 4, (rows, 1)))
+    fields = {
+        "tokens": rng.integers(5, 60, (rows, length)),
+        "segments": np.tile(np.repeat([1, 2, 0], [7, 6, length - 13]), (rows, 1)),
+        "positions": np.tile(np.arange(length), (rows, 1)),
+        "where": rng.integers(0, 13, (rows, 3)),
+        "targets": rng.integers(5, 60, (rows, 3)),
+    }
+    return {name: np.int32(field) for name, field in fields.items()} | {"weights": weights, "words": weights}
+
+
+def one_device():
+    return tfm.make_mesh(1, devices=jax.devices()[:1])
+
+
+def train(mesh, steps, parts=1, dropout=True):
+    """Losses and the last state of `steps` steps."""
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    state = step.new_state(SPECS, optimizer, 0, mesh)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout)
+    losses = []
+    with jax.set_mesh(mesh):
+        for n in range(steps):
+            state, sums = train_step(state, feed.put(batch(n), mesh, parts))
+            losses.append(float(sums["loss"] / sums["weight"]))
+    return np.array(losses), state
+
+
+@pytest.fixture(scope="module")
+def single():
+    return train(one_device(), 20)
+
+
+def test_accumulation_equals_the_big_batch():
+    weights = batch(0)["weights"].reshape(4, -1).sum(1)
+    assert len(set(weights)) > 1, "or a mean of means would do"
+    (big_loss,), big = train(one_device(), 1, dropout=False)
+    (cut_loss,), cut = train(one_device(), 1, parts=4, dropout=False)
+    assert cut_loss == pytest.approx(big_loss, abs=1e-6)
+    before = tfm.init(SPECS, jax.random.key(0))
+    for name, a, b, c in zip("params" * 99, *map(jax.tree.leaves, (big.params, cut.params, before)), strict=False):
+        np.testing.assert_allclose(a, b, atol=1e-6, rtol=0, err_msg=name)
+        assert np.abs(a - c).max() > 1e-4, "nothing moved"
+
+
+def assert_sharded_like_parameters(params, opt, mesh):
+    """Every array of the optimizer that belongs to a parameter lives where the rules table puts the parameter."""
+    wanted = [sharding.spec for sharding in jax.tree.leaves(tfm.shardings(SPECS, mesh))]
+    assert sum(any(spec) for spec in wanted) > 5
+    moments = [leaf for leaf in jax.tree.leaves(opt) if leaf.ndim]
+    assert len(moments) == 2 * len(wanted)
+    for leaf, spec in zip(jax.tree.leaves(params) + moments, wanted * 3, strict=True):
+        assert leaf.sharding.spec == spec
+
+
+def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
+    """By shape alone: on an Explicit mesh a sharding is part of the type."""
+    mesh = tfm.make_mesh(1, fsdp=8)
+    optimizer = optim.optimizer(Optim(), 100, SPECS)
+    state = step.new_state(SPECS, optimizer, 0, mesh)
+    assert_sharded_like_parameters(state.params, state.opt, mesh)
+    with jax.set_mesh(mesh):
+        fields = {name: jax.typeof(field) for name, field in feed.put(batch(0), mesh).items()}
+        after, _ = jax.eval_shape(step.make_train_step(loss, optimizer, 0, dropout=True), state, fields)
+        part = {name: jax.typeof(field[0]) for name, field in feed.put(batch(0), mesh).items()}
+        grads = jax.eval_shape(jax.grad(lambda params, batch: loss(params, batch, None)["loss"]), state.params, part)
+    assert_sharded_like_parameters(after.params, after.opt, mesh)
+    assert_sharded_like_parameters(grads, after.opt, mesh)
+
+
+def test_three_steps_on_eight_devices_equal_one_device(single):
+    mesh = tfm.make_mesh(2, fsdp=2, tensor=2)
+    losses, state = train(mesh, 3)
+    np.testing.assert_allclose(losses, single[0][:3], atol=1e-5, rtol=0)
+    assert_sharded_like_parameters(state.params, state.opt, mesh)
+    for leaf, spec in zip(jax.tree.leaves(state.params), jax.tree.leaves(SPECS), strict=True):
+        pieces = len({str(shard.index) for shard in leaf.addressable_shards})
+        assert pieces == np.prod([mesh.shape[name] for name in leaf.sharding.spec if name], dtype=int), spec.axes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)])
+def test_twenty_steps_on_eight_devices_equal_one_device(sizes, single):
+    losses, _ = train(tfm.make_mesh(*sizes), 20)
+    np.testing.assert_allclose(losses, single[0], atol=1e-5, rtol=0)
+
+
+def test_losses_differ_from_step_to_step_and_with_dropout(single):
+    without, _ = train(one_device(), 2, dropout=False)
+    assert abs(without[0] - single[0][0]) > 1e-4, "or dropout did nothing"
+    assert len(set(single[0])) == 20
+
+
+def test_evaluation_is_without_dropout_and_counts_one_part(single):
+    mesh = one_device()
+    state = single[1]
+    eval_step = step.make_eval_step(loss)
+    with jax.set_mesh(mesh):
+        sums = eval_step(state.params, feed.put(batch(3), mesh))
+    wanted = mlm.loss(state.params, MODEL, {name: np.asarray(field) for name, field in batch(3).items()}, None)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(sums[name], value, rtol=1e-5)
+
+
+def test_rows_are_spread_over_data_and_fsdp():
+    mesh = tfm.make_mesh(2, fsdp=2, tensor=2)
+    sent = feed.put(batch(0), mesh, parts=2)
+    assert sent["tokens"].shape == (2, 4, 16)
+    assert sent["tokens"].sharding.shard_shape(sent["tokens"].shape) == (2, 1, 16)
+    np.testing.assert_array_equal(sent["tokens"].__array__().reshape(8, 16), batch(0)["tokens"])

@@ -1,0 +1,205 @@
+"""Tokenizers: trained, read, given special tokens, cached."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from train import UserError, tokenize
+from train.config import Tokenizer as Options
+
+TEXTS = ["The quick brown fox jumps over the lazy dog.\nIt's 1984; ain't it, Zoë?", "A second text: foxes, dogs and quickness."] * 3
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "tokenizers"
+
+
+def quiet(text):
+    pass
+
+
+def ids(tokenizer, text):
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize(
+    ("options", "comes_back"),
+    [
+        (Options("wordpiece", 300), "the quick brown fox, zoe?"),  # lower case, accents stripped
+        (Options("wordpiece", 300, lower=False), "The quick brown fox, Zoë?"),
+        (Options("bpe", 300), "The quick brown fox, Zoë?"),
+        (Options("char", 300), "The quick brown fox, Zoë?"),
+    ],
+)
+def test_trained_tokenizers_come_back_to_the_text(options, comes_back):
+    tokenizer = tokenize.train(options, TEXTS)
+    found = tokenizer.decode(ids(tokenizer, "The quick brown fox, Zoë?")).replace(" ?", "?").replace(" ,", ",")
+    assert found == comes_back
+    assert tokenizer.get_vocab_size() <= 300
+
+
+def test_bpe_knows_every_byte():
+    tokenizer = tokenize.train(Options("bpe", 400), ["plain"])
+    for text in ("漢字 😀", "tab\tand  spaces\n\nand lines"):
+        assert tokenizer.decode(ids(tokenizer, text)) == text
+
+
+def test_char_splits_every_character():
+    tokenizer = tokenize.train(Options("char", 300), ["abc \n"])
+    assert tokenizer.encode("cab\na #", add_special_tokens=False).tokens == ["c", "a", "b", "\n", "a", " ", "[UNK]"]
+
+
+def test_trained_vocabulary_size_and_special_tokens():
+    text = " ".join(f"word{n:x}ish" for n in range(2000))
+    for kind in ("wordpiece", "bpe"):
+        tokenizer = tokenize.train(Options(kind, 500), [text])
+        assert tokenizer.get_vocab_size() == 500
+        assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
+        assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def test_saved_tokenizer_wraps_a_text():
+    tokenizer = tokenize.train(Options("wordpiece", 300), TEXTS)
+    assert tokenizer.encode("a", "b").tokens == ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+
+
+def test_vocab_txt(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es", "the", ","]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    for path in (tmp_path / "vocab.txt", tmp_path):  # the file, or its folder
+        tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
+        assert tokenizer.get_vocab_size() == len(words)
+        assert tokenizer.encode("The foxes, zzz", add_special_tokens=False).tokens == ["the", "fox", "##es", ",", "[UNK]"]
+        assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
+    cased = tokenize.load(Options(path=str(tmp_path), lower=False), [], quiet)
+    assert ids(cased, "The the") == [1, 7]
+
+
+def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
+    (tmp_path / "vocab.txt").write_text("fox\nthe\n")
+    tokenizer = tokenize.load(Options(path=str(tmp_path)), [], quiet)
+    found = tokenize.specials(tokenizer)
+    assert sorted(found) == [2, 3, 4, 5, 6]
+    assert ids(tokenizer, "the unknown [MASK] fox") == [1, found.unk, found.mask, 0]
+
+
+def test_vocab_txt_with_a_line_twice(tmp_path):
+    """Its ids would have a gap, and the last of them no row in the token table."""
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfox\nfox\nthe\n")
+    with pytest.raises(UserError, match=r"numbers its 7 tokens up to 7; remove gaps and repeated lines"):
+        tokenize.load(Options(path=str(tmp_path)), [], quiet)
+
+
+def test_gpt2_files(tmp_path):
+    """A byte alphabet and two merges, as in GPT-2's encoder.json and vocab.bpe."""
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġt", "he", "<|endoftext|>"]
+    (tmp_path / "encoder.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}), encoding="utf-8")
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ t\nh e\n", encoding="utf-8")
+    for path in (tmp_path, tmp_path / "encoder.json", tmp_path / "vocab.bpe"):
+        tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
+        assert tokenizer.encode("he, the", add_special_tokens=False).tokens == ["he", ",", "Ġt", "he"]
+        assert tokenizer.decode(ids(tokenizer, "Zoë — 😀")) == "Zoë — 😀"
+        found = tokenize.specials(tokenizer)
+        assert found.sep == pieces.index("<|endoftext|>"), "its own name for the end"
+        assert sorted([found.pad, found.unk, found.cls, found.mask]) == list(range(259, 263))
+
+
+def test_published_vocabularies():
+    if not SHARED.is_dir():
+        pytest.skip("no ../shared/data/tokenizers here")
+    bert = tokenize.load(Options(path=str(SHARED / "bert-base-uncased")), [], quiet)
+    assert bert.get_vocab_size() == 30522
+    assert tokenize.specials(bert) == (0, 100, 101, 102, 103)
+    assert bert.encode("Hello, world!").ids == [101, 7592, 1010, 2088, 999, 102]
+    gpt2 = tokenize.load(Options(path=str(SHARED / "gpt2")), [], quiet)
+    assert gpt2.get_vocab_size() == 50257 + 4
+    assert tokenize.specials(gpt2).sep == 50256
+    assert ids(gpt2, "Hello, world!") == [15496, 11, 995, 0]
+
+
+def test_tokenizer_json_without_special_tokens_is_given_them(tmp_path):
+    plain = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenize.load(Options(path=str(tmp_path / "tokenizer.json")), [], quiet)
+    assert tokenize.specials(tokenizer) == (3, 4, 5, 6, 7)
+    assert ids(tokenizer, "b a [MASK]") == [1, 0, 7]
+
+
+def test_tokenizer_json_with_other_names_keeps_them(tmp_path):
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a"]
+    Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")).save(str(tmp_path / "roberta.json"))
+    tokenizer = tokenize.load(Options(path=str(tmp_path / "roberta.json")), [], quiet)
+    assert tokenizer.get_vocab_size() == len(names)
+    assert tokenize.specials(tokenizer)._asdict() == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
+
+
+def test_training_is_cached_by_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path))
+    first, trained = tokenize.load(Options(vocab=300), TEXTS, quiet), []
+    real = tokenize.train
+    monkeypatch.setattr(tokenize, "train", lambda *args: trained.append(args) or real(*args))
+    again = tokenize.load(Options(vocab=300), list(TEXTS), quiet)
+    assert not trained
+    assert tokenize.fingerprint(again) == tokenize.fingerprint(first)
+    for options, texts in [
+        (Options(vocab=301), TEXTS),
+        (Options("bpe", 300), TEXTS),
+        (Options(vocab=300, lower=False), TEXTS),
+        (Options(vocab=300), TEXTS[:1]),
+        (Options(vocab=300), ["".join(TEXTS)]),
+    ]:
+        tokenize.load(options, texts, quiet)
+        assert trained.pop()
+    assert len(list(tmp_path.rglob("*.json"))) == 6
+
+
+def test_a_training_that_fails_leaves_nothing_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path))
+
+    def texts():
+        yield "a"
+        raise RuntimeError("cut short")
+
+    with pytest.raises(Exception, match="cut short"):
+        tokenize.train(Options(vocab=300), texts())
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_alphabetic_pieces(tmp_path):
+    for pieces in (["[UNK]", "##s", "fox", "##2", "1", ",", "##,", "ë"], ["[UNK]", "Ġs", "fox", "Ġ2", "Ġ", ",", "\u2581,", "\u2581ë"]):
+        tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+        np.testing.assert_array_equal(tokenize.alphabetic(tokenizer), [False, True, True, False, False, False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("tokenizer.json", "{", "is not a tokenizer.json"),
+        ("tokenizer.json", '{"model": 3}', "is not a tokenizer.json"),
+        ("tokenizer.json", b"\xff\xfe", "cannot be read as a tokenizer"),
+        ("encoder.json", '{"a": 0}', r"cannot be read as a tokenizer: .*vocab.bpe"),
+        ("tokens.model", "a", "is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe"),
+        ("vocab.txt", b"a\n\xff", "cannot be read as a tokenizer"),
+        ("notes.md", "a", "is none of tokenizer.json"),
+    ],
+)
+def test_files_that_are_no_tokenizer(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=sentence):
+        tokenize.load(Options(path=str(tmp_path / name)), [], quiet)
+
+
+def test_malformed_gpt2_files(tmp_path):
+    for encoder, merges in [("[1, 2]", "v\n"), ('{"a": 0}', "v\na b c\n"), ('{"a": 0}', "v\na b\n"), ('{"a": "b"}', "v\n")]:
+        (tmp_path / "encoder.json").write_text(encoder)
+        (tmp_path / "vocab.bpe").write_text(merges)
+        with pytest.raises(UserError, match="tokenizer.path"):
+            tokenize.load(Options(path=str(tmp_path)), [], quiet)
+
+
+def test_places_that_hold_no_tokenizer(tmp_path):
+    with pytest.raises(UserError, match=r"holds none of tokenizer.json, vocab.txt, encoder.json"):
+        tokenize.load(Options(path=str(tmp_path)), [], quiet)
+    with pytest.raises(UserError, match="does not exist"):
+        tokenize.load(Options(path=str(tmp_path / "tokenizer.json")), [], quiet)
