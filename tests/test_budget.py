@@ -50,7 +50,7 @@ def test_file(path):
 
 
 def test_flags():
-    from train.config import FLAGS
+    from train.resolve import FLAGS
 
     assert len(FLAGS) <= FIELDS
 

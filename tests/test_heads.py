@@ -77,7 +77,9 @@ def test_rows_that_pad_the_vocabulary_are_never_chosen(fill, dtype):
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
     np.testing.assert_array_equal(probabilities[..., 60:], 0)
     np.testing.assert_allclose(probabilities[..., :60].sum(-1), 1, rtol=1e-5)
-    gradient = jax.grad(lambda table: jax.nn.log_softmax(tfm.unembed(config, table, jnp.asarray(states(2, 3, 8), dtype)))[..., :60].sum())(table)
+    gradient = jax.grad(lambda table: jax.nn.log_softmax(tfm.unembed(config, table, jnp.asarray(states(2, 3, 8), dtype)))[..., :60].sum())(
+        table
+    )
     np.testing.assert_array_equal(gradient[60:], 0)
 
 

@@ -24,7 +24,9 @@ def parameters(config):
 
 
 def hidden(config, model, tokens, mask=None, **others):
-    return np.asarray(jax.jit(lambda model, tokens, mask, others: tfm.encoder(model, config, tokens, mask, **others))(model, tokens, mask, others))
+    return np.asarray(
+        jax.jit(lambda model, tokens, mask, others: tfm.encoder(model, config, tokens, mask, **others))(model, tokens, mask, others)
+    )
 
 
 def test_embed_is_the_sum_of_three_tables(fill):

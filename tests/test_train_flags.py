@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from train import UserError, config, flags
+from train import UserError, config, flags, resolve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +102,12 @@ def test_wrong_flags(argv, sentence):
 )
 def test_the_trainer_names_the_nearest_flag(wrong, right):
     with pytest.raises(UserError, match=f"did you mean {right}\\?"):
-        flags.parse([wrong], config.FLAGS, config.ALIASES)
+        flags.parse([wrong], resolve.FLAGS, resolve.ALIASES)
 
 
 def test_aliases():
     argv = ["--task=mlm", "--data=a.txt", "--eval-data=b.txt"]
-    assert flags.parse(argv, config.FLAGS, config.ALIASES) == {"task.name": "mlm", "data.source": "a.txt", "data.eval": "b.txt"}
+    assert flags.parse(argv, resolve.FLAGS, resolve.ALIASES) == {"task.name": "mlm", "data.source": "a.txt", "data.eval": "b.txt"}
 
 
 def test_build_and_flatten_are_inverse():
@@ -126,16 +126,16 @@ def test_build_names_the_flag_that_a_class_refuses():
 
 
 def test_every_flag_has_a_default_of_its_type_and_a_line_of_help():
-    for name, flag in config.FLAGS.items():
+    for name, flag in resolve.FLAGS.items():
         assert type(flag.default) is flag.type, name
         assert flag.help, name
     assert FLAGS["rate"].help == "how fast: in steps"
 
 
 def test_help_lists_every_flag_on_two_screens():
-    text = config.usage()
-    short = {flag: alias for alias, flag in config.ALIASES.items()}
-    for name in config.FLAGS:
+    text = resolve.usage([])
+    short = {flag: alias for alias, flag in resolve.ALIASES.items()}
+    for name in resolve.FLAGS:
         assert f"  --{short.get(name, name.replace('_', '-'))}=" in text
     assert len(text.splitlines()) <= 100
 
@@ -144,7 +144,7 @@ def test_layers_of_a_run(tmp_path):
     """Defaults, preset, flags: the later one wins."""
 
     def resolved(*argv):
-        return config.resolve(argv, None, None)[0]
+        return resolve.resolve(argv, None, None)[0]
 
     assert (resolved().model.layers, resolved().model.width, resolved().preset) == (2, 128, "bert-tiny")
     mini = resolved("--preset=bert-mini")

@@ -1,21 +1,8 @@
-"""What a run is: nested dataclasses, filled from defaults, a preset, a saved run and the command line, in that order."""
+"""What a run is: nested dataclasses, each field explained in its class docstring, which is also the text of `--help`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfm.config import Config, suggest
-from train import UserError, flags
-from train.presets import PRESETS
-
-USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
-
-SOURCE is builtin, or a path or glob of .txt or .jsonl files, each optionally .gz. Flags and what they are now:"""
-
-ALIASES = {"task": "task.name", "data": "data.source", "eval-data": "data.eval"}
-
-# What may differ between a saved run and its resumption.
-MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "checkpoint.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,55 +223,7 @@ class Run:
             raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")
 
 
-def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
-    """Command line -> the run, and the dotted values that were decided on purpose: by preset, saved run or flag.
-
-    `resumed` maps the flags to the values of the run that `--resume` means, `read` maps a run folder to its values. Raises UserError for
-    whatever does not fit.
-    """
-    given = flags.parse(argv, FLAGS, ALIASES)
-    if given.get("resume"):
-        before = {name: value for name, value in resumed(given).items() if name not in ("stop_at", "resume")}
-        for name, value in given.items():
-            if value != before.get(name) and not name.startswith(MAY_CHANGE):
-                flag, was = name.replace("_", "-"), before.get(name)
-                raise UserError(f"--{flag}={value} differs from {was} in the run to resume; leave it out, or start a new run")
-        values = {**before, **given}
-    else:
-        task = given.get("task.name", "mlm")
-        if task not in TASKS:
-            raise UserError(f"--task={task} is unknown{suggest(task, TASKS)}")
-        preset = given.get("preset") or next(iter(PRESETS[task]))
-        if preset not in PRESETS[task]:
-            raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
-        values = {**PRESETS[task][preset], **given, "preset": preset}
-        if given.get("init"):
-            for name in given:
-                if name.startswith("tokenizer."):
-                    raise UserError(f"--init={given['init']} brings its tokenizer; leave --{name} out")
-            model = {name: value for name, value in read(given["init"]).items() if name.startswith("model.")}
-            values = {**model, **(values if "preset" in given else given), "preset": preset}
-    return flags.build(Run, values), values
-
-
-def settle(run: Run, decided: Mapping[str, Any], vocab: int, platform: str) -> Run:
-    """The run with what only the tokenizer and the machine can tell: the vocabulary, and bfloat16 on accelerators."""
-    found = {"model.vocab": vocab, "model.dtype": "float32" if platform == "cpu" else "bfloat16"}
-    run = flags.build(Run, {**flags.flatten(run), **{name: value for name, value in found.items() if name not in decided}})
-    if run.model.vocab < vocab:
-        raise UserError(f"--model.vocab={run.model.vocab} is less than the {vocab} tokens of the tokenizer; leave the flag out")
-    return run
-
-
-def usage() -> str:
-    """The text of `--help`."""
-    return flags.explain(USAGE, FLAGS, ALIASES, {"preset": "bert-tiny", "model.vocab": "the tokenizer's", "model.dtype": "by device"})
-
-
 def _at_least_one(section, *names: str):
     for name in names:
         if getattr(section, name) < 1:
             raise ValueError(f"{name}={getattr(section, name)} must be at least 1")
-
-
-FLAGS = flags.flags_of(Run)

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from train import config, exit_code
+from train import exit_code, resolve
 from train import run as folders
 
 
@@ -16,11 +16,11 @@ def train(argv):
     """One run: configuration, data, mesh, state, loop, end."""
     began = time.perf_counter()
     if {"--help", "-h"} & set(argv):
-        print(config.usage())
+        print(resolve.usage(argv))
         return
 
     # ---------------------------------------------------------------- configuration
-    run, decided = config.resolve(argv, folders.saved_values, folders.read)
+    run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
     folder = folders.choose_folder(run)
 
     # ---------------------------------------------------------------- data
@@ -34,7 +34,7 @@ def train(argv):
     corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)
     if run.resume:
         folders.check_text(folder, corpus.facts())
-    run = config.settle(run, decided, corpus.tokenizer.get_vocab_size(), jax.default_backend())
+    run = resolve.settle(run, decided, corpus.tokenizer.get_vocab_size(), jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
     mesh = loop.arrange(run, task.specs(run.model))

@@ -5,19 +5,33 @@ from tfm.config import Config, suggest
 _BERT = {"norm": "layer", "order": "post", "activation": "gelu", "position": "learned"}
 
 
-def _bert(layers: int, width: int, heads: int, **others) -> dict:
+def _bert(layers: int, width: int, heads: int, rate: float, **others) -> dict:
     shape = _BERT | {"layers": layers, "width": width, "heads": heads, "ffn": 4 * width} | others
-    return {f"model.{name}": value for name, value in shape.items()}
+    return {f"model.{name}": value for name, value in shape.items()} | {"optim.rate": rate}
 
+
+# What makes the smallest BERT learn something in two minutes on two cores: larger initial weights, no dropout, short rows.
+_QUICK = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "batch.size": 16,
+    "batch.length": 64,
+    "optim.beta2": 0.98,
+    "optim.warmup": 0.15,
+    "steps": 2200,
+    "eval.every": 550,
+    "checkpoint.every": 550,
+}
 
 # Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small).
 PRESETS = {
     "mlm": {
-        "bert-tiny": _bert(2, 128, 2, scan=False),
-        "bert-mini": _bert(4, 256, 4),
-        "bert-small": _bert(4, 512, 8),
-        "bert-base": _bert(12, 768, 12),
-        "bert-large": _bert(24, 1024, 16),
+        "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
+        "bert-mini": _bert(4, 256, 4, rate=1e-3),
+        "bert-small": _bert(4, 512, 8, rate=5e-4),
+        "bert-base": _bert(12, 768, 12, rate=1e-4),
+        "bert-large": _bert(24, 1024, 16, rate=1e-4),
     },
 }
 
