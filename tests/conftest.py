@@ -25,6 +25,14 @@ def strict():
         yield
 
 
+@pytest.fixture
+def quick():
+    """XLA optimizes little: tests that compile much and compute little take a third of the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def fill():
     """`fill(specs)`: parameters of which none is 0 or 1, so that a forgotten bias or scale shows."""

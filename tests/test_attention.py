@@ -7,7 +7,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 B, T, S, K, G, H = 2, 5, 7, 2, 3, 4
 
@@ -34,12 +34,14 @@ def loop(q, k, v, allowed=None, bias=None):
     return y, weights
 
 
+QUERY_SEGMENTS = jnp.array([[1, 1, 2, 2, 0], [3, 1, 1, 3, 2]])
+KEY_SEGMENTS = jnp.array([[1, 1, 2, 2, 0, 0, 0], [3, 1, 1, 3, 2, 2, 2]])
 MASKS = {
     "none": None,
     "causal": tfm.causal(),
     "padding": tfm.padding(jnp.array([[1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 1, 0, 1]])),
-    "combined": tfm.window(3, 1) & tfm.segments(jnp.array([[1, 1, 2, 2, 0], [3, 1, 1, 3, 2]]), jnp.array([[1, 1, 2, 2, 0, 0, 0], [3, 1, 1, 3, 2, 2, 2]])),
-}  # fmt: skip
+    "combined": tfm.window(3, 1) & tfm.segments(QUERY_SEGMENTS, KEY_SEGMENTS),
+}
 
 
 @pytest.mark.parametrize("biased", [False, True])

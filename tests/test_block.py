@@ -5,7 +5,7 @@ import pytest
 import tfm
 from tfm import ops
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 
 def normed(config, layer, x):

@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import re
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_tables_hold_the_names_that_the_config_knows():
 
 
 def test_the_docstring_lists_every_field_and_choice():
-    lines = dict(re.findall(r"^    (\w+): (.*)$", tfm.Config.__doc__, re.MULTILINE))
+    lines = dict(re.findall(r"^(\w+): (.*)$", inspect.cleandoc(tfm.Config.__doc__), re.MULTILINE))
     assert list(lines) == [field.name for field in dataclasses.fields(tfm.Config)]
     for name, choices in config.CHOICES.items():
         assert lines[name].startswith(" | ".join(choices))

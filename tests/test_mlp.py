@@ -7,7 +7,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 
 def erf_gelu(x):

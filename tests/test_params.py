@@ -9,9 +9,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from train.presets import PRESETS
+from train import presets
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=8)
 
@@ -116,8 +116,7 @@ def test_parameter_counts_of_the_presets(preset, published):
     head = width * width + width + norm + 30522
     expected = embeddings + layers * (attention + norm + feed_forward + norm) + head
 
-    flags = PRESETS["mlm"][preset]
-    config = tfm.Config(vocab=30522, **{name.removeprefix("model."): value for name, value in flags.items()})
+    config = presets.model(preset, vocab=30522)
     assert tfm.count(tfm.masked_lm_specs(config)) == expected
     assert config.heads * 64 == width
     assert abs(expected - published) < (0.05e6 if published < 1e8 else 1)

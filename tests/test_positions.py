@@ -8,7 +8,7 @@ import pytest
 import tfm
 from tfm.positions import no_positions
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 POSITIONS = jnp.array([[0, 1, 2, 3, 0], [500, 7, 7, 1, 4]])
 

@@ -78,7 +78,7 @@ def unembed(config: Config, table: Array, x: Array) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Array) -> Array:
-    """logits [B,M,V] and targets [B,M] -> float32 [B,M]: -log softmax(logits)[target], in nats."""
+    """logits [B,M,V] and targets [B,M] -> float32 [B,M]: -log softmax(logits)[target], in nats. Targets are in the vocabulary."""
     logits = logits.astype(jnp.float32)
     if spec_of(logits)[-1] is None:
         chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]

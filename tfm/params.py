@@ -61,7 +61,10 @@ def stacked(specs, layers: int):
 
 
 def init(specs, key: jax.Array, mesh: Mesh | None = None):
-    """Parameters in float32, on `mesh` where one is given. A leaf's values depend on the key and its path, not on its neighbours."""
+    """Parameters in float32, sharded where a mesh is given (then inside `jax.set_mesh(mesh)`).
+
+    A leaf's values depend on the key and its path, not on its neighbours or the mesh.
+    """
 
     def make(path, spec):
         leaf_key = jax.random.fold_in(key, zlib.crc32(jax.tree_util.keystr(path).encode()))

@@ -1,7 +1,7 @@
 """Checkpoints of the training state, by Orbax: written in the background, the latest few and the best one kept."""
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ class Checkpoints:
         best = BestN(get_metric_fn=lambda metrics: metrics["eval_loss"], reverse=True, n=1, keep_checkpoints_without_metrics=False)
         self.folder = folder.absolute()
         self._unfinished = sorted(path.name for path in self.folder.glob("*orbax-checkpoint-tmp*"))
+        self._read_only = read_only
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep), best]),
+            create=not read_only,
             cleanup_tmp_directories=not read_only,
-            read_only=read_only,
         )
-        self._manager = ocp.CheckpointManager(self.folder, options=options)
+        standard = ocp.StandardCheckpointHandler
+        handlers = {"params": standard(), "opt": standard(), "note": ocp.JsonCheckpointHandler()}
+        self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
 
     def save(self, step: int, state: State, note: Mapping[str, Any], eval_loss: float | None):
         """Starts to write the state, and a note of plain values beside it; returns before it is on disk."""
@@ -45,31 +48,52 @@ class Checkpoints:
     def restore(self, like: State, say) -> tuple[State, dict[str, Any], int]:
         """The newest whole checkpoint, on the shapes, dtypes and shardings of `like`: state, note, step."""
         rest = {"opt": like.opt, "step": like.step}
-        found, step = self._newest(say, params=_restore(like.params), opt=_restore(rest), note=ocp.args.JsonRestore())
+        items = ocp.args.Composite(params=_restore(like.params), opt=_restore(rest), note=ocp.args.JsonRestore())
+        found, step = self._newest(lambda step: self._manager.restore(step, args=items), say)
         return State(params=found["params"], **found["opt"]), found["note"], step
 
     def restore_params(self, like: Any, say) -> Any:
-        """The parameters alone of the newest whole checkpoint."""
-        return self._newest(say, params=_restore(like))[0]["params"]
+        """The parameters alone of the newest whole checkpoint. Raises UserError where its architecture is another one."""
 
-    def _newest(self, say, **items) -> tuple[Any, int]:
-        """Items of the newest checkpoint that can be read, and its step.
+        def read(step: int):
+            self._check_shapes(step, like)
+            return self._manager.restore(step, args=ocp.args.Composite(params=_restore(like)))["params"]
+
+        return self._newest(read, say)[0]
+
+    def _newest(self, read: Callable[[int], Any], say) -> tuple[Any, int]:
+        """What `read` makes of the newest checkpoint that can be read, and its step.
 
         Says which checkpoints it passed over because they are unfinished or damaged. Raises UserError where none is left.
         """
         for name in self._unfinished:
             say(f"checkpoint {name.split('.')[0]} was never finished; passing over it")
+        damaged: list[int] = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                return self._manager.restore(step, args=ocp.args.Composite(**items)), step
-            except _DAMAGED as error:
+                found = read(step)
+            except Exception as error:
+                if not isinstance(error, _DAMAGED) and type(error) is not Exception:  # Orbax raises bare ones for an array cut short
+                    raise
                 say(f"checkpoint {step} cannot be read ({type(error).__name__}); falling back to the one before")
+                damaged.append(step)
+                continue
+            for number in () if self._read_only else damaged:
+                self._manager.delete(number)  # or the run could not save that step again
+            return found, step
         raise UserError(f"{self.folder} holds no whole checkpoint; start a new run")
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the parameters in the newest checkpoint, by dotted name."""
-        tree = self._manager.item_metadata(self.latest)["params"].tree
-        return {".".join(str(key.key) for key in path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    def _check_shapes(self, step: int, like: Any):
+        """Orbax itself would answer a mismatch with hundreds of lines."""
+        item = self._manager.item_metadata(step)["params"]
+        if item is None:
+            raise ValueError("the metadata of its arrays is missing")
+        found = {".".join(str(key.key) for key in path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(item.tree)}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(like):
+            name = ".".join(key.name for key in path)
+            if found.get(name) != leaf.shape:
+                there, folder = found.get(name, "absent"), self.folder.parent
+                raise UserError(f"{folder} is of another architecture: {name} is {there} there and {leaf.shape} here")
 
     @property
     def latest(self) -> int | None:
@@ -88,11 +112,6 @@ def load_params(folder: str | Path, like: Any, say) -> Any:
     store = Checkpoints(Path(folder) / CHECKPOINTS, read_only=True)
     if store.latest is None:
         raise UserError(f"{folder} holds no checkpoint to take weights from")
-    found = store.shapes()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(like):
-        name = ".".join(key.name for key in path)
-        if found.get(name) != leaf.shape:
-            raise UserError(f"{folder} is of another architecture: {name} is {found.get(name, 'absent')} there and {leaf.shape} here")
     return store.restore_params(like, say)
 
 

@@ -160,10 +160,12 @@ class Eval:
 
     every: steps between evaluations
     batches: batches of each; 0 means all of the validation text
+    final: evaluate on all of the validation text at the end
     """
 
     every: int = 200
     batches: int = 0
+    final: bool = True
 
     def __post_init__(self):
         _at_least_one(self, "every")
@@ -218,6 +220,8 @@ class Run:
             raise ValueError(f"steps={self.steps} must be at least 1")
         if self.stop_at < 0:
             raise ValueError(f"stop-at={self.stop_at} must not be negative")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed} must not be negative")
         if self.model.position == "learned" and self.batch.length > self.model.length:
             rows = self.batch.length
             raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 
 from train import UserError, config, exit_code, flags
@@ -54,7 +55,8 @@ def evaluate(argv):
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_tokenizer(options.run), held_only=True)
     specs = task.specs(run.model)
-    mesh = tfm.make_mesh()
+    devices = jax.devices()
+    mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.size, len(devices))])
     params = checkpoint.load_params(options.run, tfm.abstract(specs, mesh), log.say)
     eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
     with jax.set_mesh(mesh):

@@ -100,7 +100,7 @@ class Recorder:
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", buffering=1)
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
-        columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[shown]}"))
+        columns = (TextColumn("{task.completed}/{task.total}"), BarColumn(bar_width=12), TextColumn("{task.fields[shown]}"))
         self._bar = Progress(*columns, console=log.console, disable=not log.console.is_terminal)
         self._task = self._bar.add_task("", total=stop, completed=start, shown="compiling")
         self._bar.start()
@@ -115,13 +115,16 @@ class Recorder:
         self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
         for name, value in metrics.items():
             self._events.add_scalar(f"{split}/{name}", value, step)
-        shown = "  ".join(f"{name} {_shown(name, value)}" for name, value in metrics.items() if name not in _UNSHOWN)
+        on_bar = split == "train" and self.log.console.is_terminal
+        shown = [
+            f"{name} {_shown(name, value)}" for name, value in metrics.items() if (name in _ON_BAR if on_bar else name not in _UNSHOWN)
+        ]
         if split == "train":
-            shown += f"  left {self.clock.left(self.stop - step)}"
-        if split == "train" and self.log.console.is_terminal:
-            self._bar.update(self._task, shown=shown)
+            shown.append(f"left {self.clock.left(self.stop - step)}")
+        if on_bar:
+            self._bar.update(self._task, shown="  ".join(shown))
         else:
-            self.log.say(f"{split:<5} {step:>6}/{self.stop}  {shown}")
+            self.log.say("  ".join([f"{split:<5} {step:>6}/{self.stop}", *shown]))
 
     def close(self):
         """Ends the bar, the files and the pictures."""
@@ -148,7 +151,7 @@ def draw(folder: Path):
                 axes.plot(*zip(*points, strict=True), label=split, marker="o" if len(points) < 30 else None, markersize=3)
         axes.set(xlabel="step", ylabel={"loss": "loss (nats per predicted token)", "lr": "learning rate"}[name])
         axes.grid(alpha=0.3)
-        if len(splits) > 1:
+        if len(axes.lines) > 1:
             axes.legend(frameon=False)
         figure.savefig(folder / "plots" / f"{name}.png", dpi=120)
         pyplot.close(figure)
@@ -163,8 +166,9 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-# Recorded, but not worth the width of a terminal.
+# What a line leaves to metrics.jsonl, and what a bar of 80 columns has room for.
 _UNSHOWN = ("perplexity", "grad_norm", "ms_per_step")
+_ON_BAR = ("loss", "padding", "tokens_per_s")
 
 
 def _shown(name: str, value: float) -> str:

@@ -143,8 +143,10 @@ class Training:
 
     def finish(self, folder: Path, seconds: float) -> dict[str, Any]:
         """The last evaluation, written to result.json."""
-        with jax.set_mesh(self.mesh):
-            found = {f"eval_{name}": value for name, value in (self.evaluate() | self.task.baselines(self.corpus)).items()}
+        found = {}
+        if self.run.eval.final:
+            with jax.set_mesh(self.mesh):
+                found = {f"eval_{name}": value for name, value in (self.evaluate() | self.task.baselines(self.corpus)).items()}
         facts = {"task": self.run.task.name, "steps": self.step, "seconds": round(seconds, 1), "params": tfm.count(self.specs)}
         result = facts | found
         folders.write_json(folder / folders.RESULT, result)

@@ -46,7 +46,7 @@ def read(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / CONFIG
     try:
         config = json.loads(path.read_text())["config"]
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{folder} is not a run folder: it has no {CONFIG}") from error
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
@@ -55,7 +55,10 @@ def read(folder: str | Path) -> dict[str, Any]:
 
 def create(folder: Path, run: Run, tokenizer, facts: Mapping[str, Any]):
     """Makes the folder, or brings its run.json up to date where the run goes on."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, PermissionError) as error:
+        raise UserError(f"--out={folder} cannot be made: {error.strerror}; choose another folder") from error
     if not run.resume:
         write(folder / TOKENIZER, tokenizer.to_str(pretty=True))
     write_json(folder / CONFIG, describe(run, facts))

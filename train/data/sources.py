@@ -33,10 +33,10 @@ def read(source: str, data: Data) -> list[str]:
         return builtin()
     paths = sorted(glob.glob(source, recursive=True))
     if not paths:
-        raise UserError(f"--data={source}: no such file; give a path or a quoted glob of .txt or .jsonl files, or builtin")
+        raise UserError(f"no file matches {source!r}; give a path or a quoted glob of .txt or .jsonl files, or builtin")
     documents = [document for path in paths for document in _read_file(Path(path), data)]
     if not documents:
-        raise UserError(f"--data={source} holds no text; check the file, or choose another")
+        raise UserError(f"{source} holds no text; check the file, or choose another")
     return documents
 
 
@@ -99,9 +99,9 @@ def _docstrings(path: Path) -> list[str]:
 def _read_file(path: Path, data: Data) -> list[str]:
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
-        raise UserError(f"--data={path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
+        raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
     if kind not in (".txt", ".jsonl"):
-        raise UserError(f"--data={path} is not a .txt or .jsonl file, nor one of these with .gz")
+        raise UserError(f"{path} is not a .txt or .jsonl file, nor one of these with .gz")
     text = _read_text(path)
     documents = _json_lines(path, text, data.field) if kind == ".jsonl" else _SPLITS[data.split](text)
     return [document for document in documents if document.strip()]

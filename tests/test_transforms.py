@@ -1,0 +1,160 @@
+"""Every public function on arrays gives the same values under jit, vmap, pmap, grad and on an Explicit mesh as without."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+
+import tfm
+
+pytestmark = pytest.mark.usefixtures("strict", "quick")
+
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=8, dropout=0.1)
+SIZES = CONFIG.sizes | dict(B=4, T=6, S=6, M=2, N=4)
+
+
+class Case(NamedTuple):
+    """f(params, *arrays); arrays as "axes" for floats, "axes:n" for integers below n, "key" for a random key."""
+
+    f: Callable
+    specs: object
+    arrays: tuple[str, ...]
+
+
+def of(axes):
+    return tfm.weight(CONFIG, axes)
+
+
+MODEL = tfm.masked_lm_specs(CONFIG)
+ATTENTION, FFN, BLOCK = tfm.attention_specs(CONFIG), tfm.feed_forward_specs(CONFIG), tfm.block_specs(CONFIG)
+QKV = ("BTKGH", "BSKH", "BSKH")
+
+CASES = {
+    "lookup": Case(tfm.lookup, of("VD"), ("BT:64",)),
+    "einsum": Case(lambda p, x: tfm.einsum("BTD,DKGH->BTKGH", x, p), of("DKGH"), ("BTD",)),
+    "linear": Case(lambda p, x: tfm.linear(p, "BTF,FD->BTD", x), FFN.down, ("BTF",)),
+    "layer_norm": Case(lambda p, x: tfm.layer_norm(p, x, 1e-6), BLOCK.attn_norm, ("BTD",)),
+    "rms_norm": Case(lambda p, x: tfm.rms_norm(tfm.Norm(p, None), x, 1e-6), tfm.scale(CONFIG, "D"), ("BTD",)),
+    "dropout": Case(lambda p, x, key: tfm.dropout(x, 0.5, key), None, ("BTF", "key")),
+    "sinusoidal": Case(lambda p, positions: tfm.sinusoidal(None, positions, 16), None, ("BT:100",)),
+    "learned": Case(lambda p, positions: tfm.learned(p, positions, 16), of("PD"), ("BT:8",)),
+    "alibi": Case(lambda p: tfm.alibi(4, 2).dense(6), None, ()),
+    "causal": Case(lambda p: tfm.causal().dense(6), None, ()),
+    "window": Case(lambda p: tfm.window(2, 1).dense(6), None, ()),
+    "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
+    "segments": Case(lambda p, one, two: tfm.segments(one, two).dense(6), None, ("BT:3", "BS:3")),
+    "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),
+    "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
+    "attend": Case(lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key), None, (*QKV, "BT:2", "key")),
+    "attend_plain_heads": Case(lambda p, q, k, v: tfm.attend(q, k, v, tfm.causal()), None, ("BTNH", "BSNH", "BSNH")),
+    "attention_weights": Case(lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")),
+    "multi_head_attention": Case(
+        lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key), ATTENTION, ("BTD", "BT:2", "key")
+    ),
+    "feed_forward": Case(lambda p, x: tfm.feed_forward(p, CONFIG, x), FFN, ("BTD",)),
+    "transformer_block": Case(lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.causal(), key=key), BLOCK, ("BTD", "key")),
+    "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
+    "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.prefix(n)), MODEL.encoder.blocks, ("BTD", "B:6")),
+    "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
+    "masked_lm": Case(
+        lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")
+    ),
+    "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
+    "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), of("VD"), ("BMD",)),
+    "cross_entropy": Case(lambda p, logits, targets: tfm.cross_entropy(logits, targets), None, ("BMV", "BM:64")),
+}
+
+
+def argument(rng, text):
+    if text == "key":
+        return jax.random.key(rng.integers(1000))
+    axes, _, below = text.partition(":")
+    shape = tuple(SIZES[letter] for letter in axes)
+    return jnp.asarray(rng.integers(0, int(below), shape), jnp.int32) if below else jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+def arguments(case, seed):
+    rng = np.random.default_rng(seed)
+    params = jax.tree.map(lambda spec: jnp.asarray(rng.normal(0.1, 0.3, spec.shape), jnp.float32), case.specs)
+    return params, *(argument(rng, text) for text in case.arrays)
+
+
+@cache
+def plain(name, seed):
+    case = CASES[name]
+    return np.asarray(case.f(*arguments(case, seed)))
+
+
+def twice(case):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), arguments(case, 0), arguments(case, 1))
+
+
+def placed(case, mesh):
+    """The arguments on a mesh: parameters as `tfm.shardings` says, arrays as `tfm.partition` does."""
+    params, *arrays = arguments(case, 0)
+    params = jax.device_put(params, tfm.shardings(case.specs, mesh))
+    for n, text in enumerate(case.arrays):
+        if text != "key":
+            arrays[n] = jax.device_put(arrays[n], NamedSharding(mesh, tfm.partition(text.partition(":")[0], arrays[n].shape, mesh)))
+    return params, *arrays
+
+
+def on_mesh(case, transform=jax.jit):
+    mesh = tfm.make_mesh(2, 2, 2)
+    with jax.set_mesh(mesh):
+        return transform(case.f)(*placed(case, mesh))
+
+
+TRANSFORMS = {
+    "jit": lambda case: jax.jit(case.f)(*arguments(case, 0)),
+    "vmap": lambda case: jax.jit(jax.vmap(case.f, axis_size=2))(*twice(case)),
+    "pmap": lambda case: jax.pmap(case.f, devices=jax.devices()[:2], axis_size=2)(*twice(case)),
+    "mesh": on_mesh,
+    "mesh_eager": lambda case: on_mesh(case, transform=lambda f: f),
+}
+
+
+def some(names, slow):
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+
+
+@pytest.mark.parametrize("transform", some(TRANSFORMS, slow=["mesh_eager"]))
+@pytest.mark.parametrize("name", CASES)
+def test_values(name, transform):
+    if transform == "pmap" and not jax.tree.leaves(arguments(CASES[name], 0)):
+        pytest.skip("pmap needs an argument")
+    expected = np.stack([plain(name, 0), plain(name, 1)]) if transform in ("vmap", "pmap") else plain(name, 0)
+    np.testing.assert_allclose(TRANSFORMS[transform](CASES[name]), expected, rtol=1e-5, atol=1e-5)
+
+
+def floats(case):
+    """Which arguments are floats: the parameters, where there are any, and arrays."""
+    return [0] * (case.specs is not None) + [n for n, text in enumerate(case.arrays, 1) if text.isalpha() and text.isupper()]
+
+
+def gradient(case):
+    """Of a random projection of the result, by all floats. What is forbidden, at -1e30, is left out."""
+    projection = np.random.default_rng(2).normal(size=jax.eval_shape(case.f, *arguments(case, 0)).shape)
+    projected = lambda *args: jnp.where(jnp.abs(y := case.f(*args)) < 1e29, y * jnp.asarray(projection, y.dtype), 0).sum()
+    return jax.grad(projected, argnums=floats(case))
+
+
+GRADED = [name for name, case in CASES.items() if floats(case)]
+
+
+@pytest.mark.parametrize("name", some(GRADED, slow=["stack", "encoder", "transformer_block", "attend_plain_heads"]))
+def test_gradients(name):
+    case, mesh = CASES[name], tfm.make_mesh(2, 2, 2)
+    grad = gradient(case)
+    expected = grad(*arguments(case, 0))
+    with jax.set_mesh(mesh):
+        sharded = jax.jit(grad)(*placed(case, mesh))
+    for actual in (jax.jit(grad)(*arguments(case, 0)), sharded):
+        assert jax.tree.structure(actual) == jax.tree.structure(expected)
+        for one, two in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4 * max(1, np.abs(two).max()))
