@@ -10,8 +10,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 # A run of seconds; a test adds what it is about.
 FLAGS = (
-    "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 --batch.size=8 --batch.length=32 "
-    "--steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
+    "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 --batch.size=8 "
+    "--batch.length=32 --steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
 ).split()
 
 

@@ -17,8 +17,8 @@ from tfm import block, config, ops, positions
         ({"heads": 5}, "heads=5 must divide width=128; try heads=4"),
         ({"heads": 4, "kv_heads": 3}, "kv_heads=3 must divide heads=4; try kv_heads=2"),
         ({"layers": 0}, "layers=0 must be at least 1"),
-        ({"kv_heads": -1}, "kv_heads=-1 must be at least 1"),
-        ({"ffn": -4}, "ffn=-4 must be at least 1"),
+        ({"kv_heads": -1}, "kv_heads=-1 must be at least 0"),
+        ({"ffn": -4}, "ffn=-4 must be at least 0"),
         ({"vocab_multiple": 0}, "vocab_multiple=0 must be at least 1"),
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
         ({"dropout": -0.1}, "dropout=-0.1 must be at least 0 and less than 1"),
@@ -38,9 +38,9 @@ def test_errors_name_the_culprit_and_the_remedy(fields, message):
 
 def test_zero_means_the_usual_size():
     config = tfm.Config(heads=4, width=32)
-    assert (config.kv_heads, config.ffn) == (4, 128)
-    config = tfm.Config(heads=4, kv_heads=2, width=32, ffn=48)
-    assert (config.kv_heads, config.ffn) == (2, 48)
+    assert [config.sizes[letter] for letter in "KGF"] == [4, 1, 128]
+    wider = dataclasses.replace(config, heads=8, width=64)
+    assert [wider.sizes[letter] for letter in "KGF"] == [8, 1, 256], "and it follows when the rest changes"
 
 
 @pytest.mark.parametrize(("vocab", "multiple", "padded"), [(60, 64, 64), (64, 64, 64), (65, 64, 128), (30522, 128, 30592), (7, 1, 7)])

@@ -148,5 +148,5 @@ def test_layers_of_a_run(tmp_path):
 
     assert (resolved().model.layers, resolved().model.width, resolved().preset) == (2, 128, "bert-tiny")
     mini = resolved("--preset=bert-mini")
-    assert (mini.model.layers, mini.model.width, mini.model.heads, mini.model.ffn) == (4, 256, 4, 1024)
+    assert (mini.model.layers, mini.model.width, mini.model.heads, mini.model.sizes["F"]) == (4, 256, 4, 1024)
     assert resolved("--preset=bert-mini", "--model.layers=3").model.layers == 3

@@ -206,10 +206,12 @@ def test_steps_and_log_may_change_on_resume(copy):
     assert json.loads((copy / "run.json").read_text())["config"]["steps"] == 8
 
 
-def test_the_flag_stop_at_is_not_remembered(tmp_path):
+def test_stop_at_is_not_remembered_and_the_last_evaluation_may_be_left_out(tmp_path):
     run(*FLAGS, f"--out={tmp_path / 'a'}", "--stop-at=1", "--steps=2")
-    run("--resume", f"--out={tmp_path / 'a'}")
-    assert json.loads((tmp_path / "a" / "result.json").read_text())["steps"] == 2
+    run("--resume", f"--out={tmp_path / 'a'}", "--eval.final=false")
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert result["steps"] == 2
+    assert not any(name.startswith("eval_") for name in result)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import quick_compilation  # noqa: F401
 
 import tfm
 from train import UserError, tokenize
@@ -37,7 +38,7 @@ def test_share_of_tokens(rate):
 
 
 def test_eighty_ten_ten():
-    tokens, batch = masked()
+    _, batch = masked()
     chosen = batch["weights"] > 0
     now = np.take_along_axis(batch["tokens"], batch["where"], 1)[chosen]
     then = batch["targets"][chosen]
@@ -205,7 +206,8 @@ def test_loss_against_numpy(fill, strict):
     sums = loss(params, MODEL, batch, None)
     logits = np.float64(logits_of(params, MODEL, batch))[..., :VOCAB]
 
-    wanted = dict.fromkeys(("loss", "weight", "right", "words", "right_words"), 0.0)
+    wanted = dict.fromkeys(("loss", "weight", "right", "words", "right_words", "padding"), 0.0)
+    wanted["padding"] = (batch["segments"] == 0).mean() * 3  # times the predicted tokens, as the other sums
     for b in range(3):
         for m in range(3):
             probabilities = np.exp(logits[b, m]) / np.exp(logits[b, m]).sum()
@@ -251,7 +253,7 @@ def test_loss_in_bfloat16_under_strict_promotion(fill, strict):
 
 
 def test_metrics():
-    sums = {"loss": 8.0, "weight": 4.0, "right": 1.0, "words": 2.0, "right_words": 1.0}
+    sums = {"loss": 8.0, "weight": 4.0, "right": 1.0, "words": 2.0, "right_words": 1.0, "padding": 0.2}
     found = mlm.metrics(sums)
-    assert found == pytest.approx({"loss": 2.0, "perplexity": np.exp(2.0), "accuracy": 0.25, "accuracy_words": 0.5})
+    assert found == pytest.approx({"loss": 2.0, "perplexity": np.exp(2.0), "accuracy": 0.25, "accuracy_words": 0.5, "padding": 0.05})
     assert mlm.metrics(dict.fromkeys(sums, 0.0))["loss"] == 0

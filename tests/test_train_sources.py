@@ -76,7 +76,7 @@ def test_hold_out_of_many_documents_goes_by_hash():
     assert abs(len(held) - 203) < 5 * (2000 * 0.1 * 0.9) ** 0.5, "26 of 256 first bytes are multiples of 10"
     assert sources.hold_out(documents) == (train, held)
     assert set(sources.hold_out(documents[::-1])[1]) == set(held), "not by place"
-    assert set(held[:50]) <= set(sources.hold_out(documents + ["another"])[1]), "not by number"
+    assert set(held[:50]) <= set(sources.hold_out([*documents, "another"])[1]), "not by number"
 
 
 def test_hold_out_leaves_something_on_both_sides():

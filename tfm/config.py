@@ -67,23 +67,21 @@ class Config:
     dtype: str = "float32"
 
     def __post_init__(self):
-        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        object.__setattr__(self, "ffn", self.ffn or 4 * self.width)
-        for name in ("layers", "heads", "kv_heads", "width", "ffn", "vocab", "length", "vocab_multiple"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        may_be_zero = ("kv_heads", "ffn", "token_types")
+        for name in ("layers", "heads", "width", "vocab", "length", "vocab_multiple", *may_be_zero):
+            least = 0 if name in may_be_zero else 1
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)} is unknown{suggest(getattr(self, name), known)}")
         if self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}; try heads={nearest_divisor(self.heads, self.width)}")
-        if self.heads % self.kv_heads:
+        if self.kv_heads and self.heads % self.kv_heads:
             nearest = nearest_divisor(self.kv_heads, self.heads)
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}; try kv_heads={nearest}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
-        if self.token_types < 0:
-            raise ValueError(f"token_types={self.token_types} must be at least 0")
 
     @property
     def padded_vocab(self) -> int:
@@ -96,10 +94,10 @@ class Config:
         return dict(
             D=self.width,
             E=self.width,
-            K=self.kv_heads,
-            G=self.heads // self.kv_heads,
+            K=self.kv_heads or self.heads,
+            G=self.heads // (self.kv_heads or self.heads),
             H=self.width // self.heads,
-            F=self.ffn,
+            F=self.ffn or 4 * self.width,
             V=self.padded_vocab,
             P=self.length,
             Y=self.token_types,

@@ -1,6 +1,7 @@
 """Checkpoints of the training state, by Orbax: written in the background, the latest few and the best one kept."""
 
 import errno
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from train import UserError
 from train.run import CHECKPOINTS
 from train.step import State
+
+# Orbax raises what matters; besides, it logs a traceback for every array that it could not write.
+for _name in ("absl", "asyncio"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 # What Orbax and TensorStore raise for a checkpoint whose files are missing, cut short or not what they should be.
 _DAMAGED = (OSError, ValueError, KeyError, TypeError)

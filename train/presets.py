@@ -6,7 +6,7 @@ _BERT = {"norm": "layer", "order": "post", "activation": "gelu", "position": "le
 
 
 def _bert(layers: int, width: int, heads: int, rate: float, **others) -> dict:
-    shape = _BERT | {"layers": layers, "width": width, "heads": heads, "ffn": 4 * width} | others
+    shape = _BERT | {"layers": layers, "width": width, "heads": heads} | others
     return {f"model.{name}": value for name, value in shape.items()} | {"optim.rate": rate}
 
 
