@@ -1,5 +1,7 @@
 """The training step: accumulation, shardings, and the same numbers on any mesh."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -112,6 +114,18 @@ def test_losses_differ_from_step_to_step_and_with_dropout(single):
     without, _ = train(one_device(), 2, dropout=False)
     assert abs(without[0] - single[0][0]) > 1e-4, "or dropout did nothing"
     assert len(set(single[0])) == 20
+
+
+def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
+    mesh, optimizer = one_device(), optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=True)
+    losses = []
+    with jax.set_mesh(mesh):
+        for done in (0, 7, 7):
+            state = step.new_state(SPECS, optimizer, 0, mesh)
+            _, sums = train_step(dataclasses.replace(state, step=state.step + done), feed.put(batch(0), mesh))
+            losses.append(float(sums["loss"]))
+    assert losses[0] != losses[1] == losses[2]
 
 
 def test_evaluation_is_without_dropout_and_counts_one_part(single):

@@ -19,6 +19,7 @@ def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | No
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        print(f"error: the disk is full ({error.filename}); free some space and run the command again", file=sys.stderr)
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"error: the disk is full{where}; free some space and run the command again", file=sys.stderr)
         return 2
     return 0

@@ -1,7 +1,9 @@
 """Checkpoints of the training state, by Orbax: written in the background, the latest few and the best one kept."""
 
 import errno
+import functools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +17,6 @@ from train import UserError
 from train.run import CHECKPOINTS
 from train.step import State
 
-# Orbax raises what matters; besides, it logs a traceback for every array that it could not write.
-for _name in ("absl", "asyncio"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
-
 # What Orbax and TensorStore raise for a checkpoint whose files are missing, cut short or not what they should be.
 _DAMAGED = (OSError, ValueError, KeyError, TypeError)
 
@@ -31,6 +29,7 @@ class Checkpoints:
         self.folder = folder.absolute()
         self._unfinished = sorted(path.name for path in self.folder.glob("*orbax-checkpoint-tmp*"))
         self._read_only = read_only
+        _quiet_orbax()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep), best]),
             create=not read_only,
@@ -47,7 +46,7 @@ class Checkpoints:
             opt=ocp.args.StandardSave({"opt": state.opt, "step": state.step}),
             note=ocp.args.JsonSave(dict(note)),
         )
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self._manager.save(step, args=arguments, metrics=None if eval_loss is None else {"eval_loss": eval_loss})
 
     def restore(self, like: State, say) -> tuple[State, dict[str, Any], int]:
@@ -107,7 +106,7 @@ class Checkpoints:
 
     def close(self):
         """Waits until everything is on disk."""
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self._manager.wait_until_finished()
         self._manager.close()
 
@@ -124,8 +123,22 @@ def _restore(like: Any):
     return ocp.args.StandardRestore(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like))
 
 
+@functools.cache
+def _quiet_orbax():
+    """Orbax raises what matters; besides, it writes a traceback for every array of a checkpoint that it could not write or read."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    before = sys.unraisablehook
+
+    def hook(unraisable):
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    sys.unraisablehook = hook
+
+
 @contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """A full disk, which arrives as an OSError or inside the message of another error, in one sentence."""
     try:
         yield

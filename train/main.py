@@ -29,6 +29,7 @@ def train(argv):
     from train import loop, tasks
     from train.log import Log
 
+    loop.use_cores(run)
     log, task = Log(), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)

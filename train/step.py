@@ -47,7 +47,7 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
         grads, sums = _accumulate(loss, state.params, batch, key)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), grads)
         updates, opt = optimizer.update(grads, state.opt, state.params)
-        sums["grad_norm"] = optax.global_norm(grads)
+        sums["grad_norm"] = optax.tree.norm(grads)
         return State(state.step + 1, optax.apply_updates(state.params, updates), opt), sums
 
     return train_step

@@ -180,39 +180,39 @@ def baselines(corpus: Corpus) -> dict[str, float]:
 
 
 def show(params, model: tfm.Config, corpus: Corpus, log, number: int = 5):
-    """Prints validation sentences with hidden words, and what the model makes of them."""
-    ids = corpus.tokenizer
-    for sentence in _sentences(corpus, number):
-        rng = np.random.default_rng(len(sentence))
-        wordy = np.flatnonzero(corpus.alphabetic[sentence])
-        hidden = np.sort(rng.choice(wordy, max(1, len(wordy) // 8), replace=False))
-        tokens = np.concatenate([[corpus.specials.cls], sentence, [corpus.specials.sep]]).astype(np.int32)
-        tokens[hidden + 1] = corpus.specials.mask
-        padded = np.full((1, corpus.run.batch.length), corpus.specials.pad, np.int32)
-        padded[0, : len(tokens)] = tokens
-        where = np.zeros((1, 8), np.int32)
-        where[0, : len(hidden)] = hidden[:8] + 1
-        probabilities = _probabilities(params, model, padded, where)
-        shown = [f"[{ids.id_to_token(token)}]" if n in hidden else ids.id_to_token(token) for n, token in enumerate(sentence)]
-        log.say("\n" + " ".join(shown).replace(" ##", "").replace("[##", "["))
-        for place, row in zip(hidden[:8], probabilities, strict=False):
-            best = np.argsort(-row)[:4]
-            guesses = "  ".join(f"{ids.id_to_token(int(token))} {row[token]:.2f}" for token in best)
-            log.say(f"  {ids.id_to_token(sentence[place]):>14} : {guesses}")
+    """Prints validation sentences with hidden words, and what the model makes of them; it reads the text around them too."""
+    name, text = corpus.tokenizer.id_to_token, corpus.held.tokens.ids
+    length, rng = corpus.run.batch.length - 2, np.random.default_rng(corpus.run.seed)
+    for start, end in _sentences(corpus, number):
+        before = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
+        tokens = np.concatenate([[corpus.specials.cls], text[before : before + length], [corpus.specials.sep]]).astype(np.int32)
+        words = start + np.flatnonzero(_whole_words(corpus, text[start:end]))
+        hidden = np.sort(rng.choice(words, max(1, len(words) // 8), replace=False))
+        where = (hidden - before + 1).astype(np.int32)
+        tokens[where] = corpus.specials.mask
+        shown = (f"[{name(text[n])}]" if n in hidden else name(text[n]) for n in range(start, end))
+        log.say("\n" + " ".join(shown).replace(" ##", ""))
+        for place, row in zip(hidden, np.asarray(_probabilities(params, model, tokens[None], where[None])), strict=True):
+            guesses = (f"{name(int(token))} {row[token]:.2f}" for token in np.argsort(-row)[:4])
+            log.say(f"{name(text[place]):>16} : {'  '.join(guesses)}")
 
 
-def _sentences(corpus: Corpus, number: int) -> list[np.ndarray]:
-    """Token ids of validation sentences of 8 to 24 pieces with at least 6 alphabetic ones, spread over the text."""
-    stop = corpus.tokenizer.token_to_id(".")
-    found = []
-    for start, end in itertools.pairwise(np.flatnonzero(corpus.held.tokens.ids == stop)):
-        sentence = np.asarray(corpus.held.tokens.ids[start + 1 : end + 1], np.int32)
-        if 8 <= len(sentence) <= min(24, corpus.run.batch.length - 2) and corpus.alphabetic[sentence].sum() >= 6:
-            found.append(sentence)
+def _sentences(corpus: Corpus, number: int) -> list[tuple[int, int]]:
+    """Start and end of validation sentences of 8 to 24 tokens with at least 6 whole words, spread over the text."""
+    text = np.asarray(corpus.held.tokens.ids)
+    stops = np.flatnonzero(text == corpus.tokenizer.token_to_id("."))
+    most = min(24, corpus.run.batch.length - 2)
+    spans = ((int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops) if 8 <= end - start <= most)
+    found = [(start, end) for start, end in spans if _whole_words(corpus, text[start:end]).sum() >= 6]
     return found[:: max(1, len(found) // number)][:number]
+
+
+def _whole_words(corpus: Corpus, tokens: np.ndarray) -> np.ndarray:
+    """Which tokens are alphabetic and neither continue a word nor are continued by the next token."""
+    inner = np.array([corpus.tokenizer.id_to_token(int(token)).startswith("##") for token in tokens])
+    return corpus.alphabetic[tokens] & ~inner & ~np.append(inner[1:], False)
 
 
 @partial(jax.jit, static_argnums=1)
 def _probabilities(params, model: tfm.Config, tokens, where):
-    mask = tfm.padding(tokens != tokens[:, -1:])
-    return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where, mask), axis=-1)[0]
+    return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
