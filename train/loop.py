@@ -24,7 +24,7 @@ def use_cores(run: config.Run):
 
     Only where no number of devices is set. Each has 4 rows of the batch or more.
     """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.read("jax_num_cpu_devices") != -1:
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices != -1:  # type: ignore[attr-defined]
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     sizes = (run.mesh.data, run.mesh.fsdp, run.mesh.tensor)

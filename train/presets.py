@@ -15,13 +15,13 @@ _QUICK = {
     "model.init_std": 0.05,
     "model.dropout": 0.0,
     "model.scan": False,
-    "batch.size": 16,
-    "batch.length": 64,
+    "batch.size": 32,
+    "batch.length": 32,
     "optim.beta2": 0.98,
     "optim.warmup": 0.15,
-    "steps": 2800,
-    "eval.every": 700,
-    "checkpoint.every": 700,
+    "steps": 2000,
+    "eval.every": 500,
+    "checkpoint.every": 500,
 }
 
 # Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small).
