@@ -78,7 +78,9 @@ def bench(argv):
     import jax
 
     import tfm
+    from train import loop
 
+    loop.use_cores(options.batch, -1)
     times, loss = _time(options, model)
     device, milliseconds = jax.devices()[0], statistics.median(times) * 1e3
     result = {

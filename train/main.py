@@ -29,7 +29,7 @@ def train(argv):
     from train import loop, tasks
     from train.log import Log
 
-    loop.use_cores(run)
+    loop.use_cores(run.batch.size // run.batch.accumulate, run.mesh.data, run.mesh.fsdp, run.mesh.tensor)
     log, task = Log(), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)

@@ -19,9 +19,9 @@ _QUICK = {
     "batch.length": 32,
     "optim.beta2": 0.98,
     "optim.warmup": 0.15,
-    "steps": 2000,
-    "eval.every": 500,
-    "checkpoint.every": 500,
+    "steps": 2200,
+    "eval.every": 550,
+    "checkpoint.every": 550,
 }
 
 # Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small).
