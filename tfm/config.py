@@ -108,8 +108,15 @@ class Config:
 def suggest(word: str, known: Iterable[str]) -> str:
     """The second half of an "unknown name" sentence: the nearest known name, or all of them."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one may have meant, whatever its case."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[near[0]] if near else None
 
 
 def nearest_divisor(number: int, whole: int) -> int:

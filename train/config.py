@@ -120,9 +120,12 @@ class Optim:
         for name, known in {"name": ("adamw",), "schedule": ("linear", "cosine", "noam", "constant")}.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)} is unknown{suggest(getattr(self, name), known)}")
-        for name in ("rate", "warmup", "decay", "clip"):
+        for name in ("rate", "warmup", "decay", "clip", "eps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +172,8 @@ class Eval:
 
     def __post_init__(self):
         _at_least_one(self, "every")
+        if self.batches < 0:
+            raise ValueError(f"batches={self.batches} must not be negative; 0 means all")
 
 
 @dataclasses.dataclass(frozen=True)

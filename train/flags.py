@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
-from tfm.config import suggest
+from tfm.config import nearest
 from train import UserError
 
 
@@ -47,14 +47,16 @@ def parse(argv: Sequence[str], flags: Mapping[str, Flag], aliases: Mapping[str, 
         name, equals, text = word[2:].partition("=")
         key = aliases.get(name, name.replace("-", "_"))
         if key not in flags:
-            known = [*(alias for alias in aliases), *(flag.replace("_", "-") for flag in flags)]
-            raise UserError(f"unknown flag --{name}{suggest(name, known)}")
-        if not equals:
-            bare = flags[key].type is bool and (not words or words[0].startswith("--"))
-            if not bare and (not words or words[0].startswith("--")):
-                raise UserError(f"--{name} needs a value: --{name}={flags[key].type.__name__.upper()}")
-            text = "true" if bare else words.pop(0)
-        values[key] = convert(name, text, flags[key].type)
+            near = nearest(name, [*aliases, *(flag.replace("_", "-") for flag in flags)])
+            raise UserError(f"unknown flag --{name}; " + (f"did you mean {near}?" if near else "--help lists all flags"))
+        kind = flags[key].type
+        if not equals and words and not words[0].startswith("--"):
+            text = words.pop(0)
+        elif not equals and kind is bool:
+            text = "true"
+        elif not equals:
+            raise UserError(f"--{name} needs a value: --{name}={kind.__name__.upper()}")
+        values[key] = convert(name, text, kind)
     return values
 
 

@@ -71,7 +71,12 @@ def read_tokenizer(folder: str | Path):
     path = Path(folder) / TOKENIZER
     if not path.exists():
         raise UserError(f"{folder} is not a run folder: it has no {TOKENIZER}")
-    return Tokenizer.from_file(str(path))
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the Rust library raises bare Exception for a malformed file
+        if type(error) is not Exception:
+            raise
+        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
 def check_text(folder: Path, facts: Mapping[str, Any]):
