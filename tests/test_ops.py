@@ -19,6 +19,8 @@ EQUATIONS = [
     "BTF,FD->BTD",
     "BMD,DE->BME",
     "BMD,VD->BMV",
+    "TD,DF->TF",
+    "D,DF->F",
 ]
 
 

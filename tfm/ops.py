@@ -58,16 +58,14 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     kernel = gather(kernel).astype(x.dtype)
     place = dict(zip(right, spec_of(kernel), strict=True)) | dict(zip(left, spec_of(x), strict=True))
     lead = next(n for n, letter in enumerate(left) if letter not in output)
-    leading = x.shape[:lead]
-    if any(place[letter] for letter in left[1:lead]):
-        lead = 0
-    else:
+    leading, fold = x.shape[:lead], lead > 1 and not any(place[letter] for letter in left[1:lead])
+    if fold:
         x = x.reshape(-1, *x.shape[lead:])
         left, output = "B" + left[lead:], "B" + output[lead:]
         place["B"] = place.get(equation[0])
     sharding = _named(kernel, x, *(place[letter] for letter in output))
     y = jnp.einsum(f"{left},{right}->{output}", x, kernel, preferred_element_type=dtype, out_sharding=sharding)
-    return y.reshape(*leading, *y.shape[1:]) if lead else y
+    return y.reshape(*leading, *y.shape[1:]) if fold else y
 
 
 def lookup(table: Array, ids: Array) -> Array:

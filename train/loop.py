@@ -5,7 +5,6 @@ import dataclasses
 import math
 import os
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Training:
     def __init__(self, run: config.Run, task, corpus, mesh, log: Log):
         self.run, self.task, self.corpus, self.mesh, self.log = run, task, corpus, mesh, log
         self.specs = task.specs(run.model)
-        loss = partial(_loss, task.loss, run.model)
+        loss = lambda params, batch, key: task.loss(params, run.model, batch, key)
         optimizer = optim.optimizer(run.optim, run.steps, self.specs)
         self.rate = optim.schedule(run.optim, run.steps)
         self.state = step.new_state(self.specs, optimizer, run.seed, mesh)
@@ -173,10 +172,6 @@ class Training:
         result = facts | found
         folders.write_json(folder / folders.RESULT, result)
         return result
-
-
-def _loss(loss, model: tfm.Config, params, batch, key):
-    return loss(params, model, batch, key)
 
 
 @contextlib.contextmanager
