@@ -59,9 +59,6 @@ class Options:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
 
-FLAGS = flags.flags_of(Options)
-
-
 def main(argv=None) -> int:
     """The command; returns its exit code."""
     return exit_code(bench, argv)
@@ -69,10 +66,9 @@ def main(argv=None) -> int:
 
 def bench(argv):
     """Builds the step, times it, prints the result."""
-    if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, FLAGS, {}, {}))
+    options = flags.options(Options, USAGE, argv)
+    if options is None:
         return
-    options = flags.build(Options, flags.parse(argv, FLAGS, {}))
     model = _model(options)
 
     import jax

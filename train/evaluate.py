@@ -25,9 +25,6 @@ class Options:
     data: str = ""
 
 
-FLAGS = flags.flags_of(Options)
-
-
 def main(argv=None) -> int:
     """The command; returns its exit code."""
     return exit_code(evaluate, argv)
@@ -35,10 +32,9 @@ def main(argv=None) -> int:
 
 def evaluate(argv):
     """Loads a run and measures it."""
-    if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, FLAGS, {}, {}))
+    options = flags.options(Options, USAGE, argv)
+    if options is None:
         return
-    options = flags.build(Options, flags.parse(argv, FLAGS, {}))
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
     saved = folders.read(options.run)

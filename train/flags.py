@@ -91,6 +91,15 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
         raise UserError(f"--{prefix}{error}") from error
 
 
+def options(cls: type, usage: str, argv: Sequence[str]) -> Any:
+    """The options of a command that has no presets; None after printing its `--help`."""
+    flags = flags_of(cls)
+    if {"--help", "-h"} & set(argv):
+        print(explain(usage, flags, {}, {}))
+        return None
+    return build(cls, parse(argv, flags, {}))
+
+
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """The inverse of `build`: dotted names and values, from dataclasses or the dictionaries they are saved as."""
     values = config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
