@@ -187,7 +187,7 @@ def show(params, model: tfm.Config, corpus: Corpus, log, number: int = 5):
         before = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
         tokens = np.concatenate([[corpus.specials.cls], text[before : before + length], [corpus.specials.sep]]).astype(np.int32)
         words = start + np.flatnonzero(_whole_words(corpus, text[start:end]))
-        hidden = np.sort(rng.choice(words, max(1, len(words) // 8), replace=False))
+        hidden = np.sort(rng.choice(words, max(2, len(words) // 5), replace=False))
         where = (hidden - before + 1).astype(np.int32)
         tokens[where] = corpus.specials.mask
         shown = (f"[{name(text[n])}]" if n in hidden else name(text[n]) for n in range(start, end))
