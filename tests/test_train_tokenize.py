@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from train import UserError, tokenize
 from train.config import Tokenizer as Options
@@ -167,8 +167,13 @@ def test_a_training_that_fails_leaves_nothing_in_the_cache(tmp_path, monkeypatch
 
 
 def test_alphabetic_pieces(tmp_path):
-    for pieces in (["[UNK]", "##s", "fox", "##2", "1", ",", "##,", "ë"], ["[UNK]", "Ġs", "fox", "Ġ2", "Ġ", ",", "\u2581,", "\u2581ë"]):
+    for pieces, decoder in (
+        (["[UNK]", "##s", "fox", "##2", "1", ",", "##,", "ë"], decoders.WordPiece()),
+        (["[UNK]", "Ġs", "fox", "Ġ2", "Ġ", "ĊĠĠ", "Ã", "ĠÃ«"], decoders.ByteLevel()),
+        (["[UNK]", "▁s", "fox", "▁2", "▁", ",", "▁,", "▁ë"], decoders.Metaspace()),
+    ):
         tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+        tokenizer.decoder = decoder
         np.testing.assert_array_equal(tokenize.alphabetic(tokenizer), [False, True, True, False, False, False, False, True])
 
 

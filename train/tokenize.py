@@ -125,8 +125,8 @@ def fingerprint(tokenizer) -> str:
 
 def alphabetic(tokenizer) -> np.ndarray:
     """bool [vocabulary]: pieces made of letters, whatever mark the tokenizer puts before or within words."""
-    pieces = (tokenizer.id_to_token(i) or "" for i in range(tokenizer.get_vocab_size()))
-    return np.array([piece.removeprefix("##").lstrip("\u0120\u2581").isalpha() for piece in pieces])
+    pieces = (tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.get_vocab_size()))
+    return np.array([piece.strip().removeprefix("##").lstrip("\u2581").isalpha() for piece in pieces])
 
 
 def _with_roles(tokenizer, path: str):

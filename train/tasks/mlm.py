@@ -181,7 +181,8 @@ def baselines(corpus: Corpus) -> dict[str, float]:
 
 def show(params, model: tfm.Config, corpus: Corpus, log, number: int = 5):
     """Prints validation sentences with hidden words, and what the model makes of them; it reads the text around them too."""
-    name, text = corpus.tokenizer.id_to_token, corpus.held.tokens.ids
+    text = corpus.held.tokens.ids
+    name = lambda token: corpus.tokenizer.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
     length, rng = corpus.run.batch.length - 2, np.random.default_rng(corpus.run.seed)
     for start, end in _sentences(corpus, number):
         before = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
@@ -193,7 +194,7 @@ def show(params, model: tfm.Config, corpus: Corpus, log, number: int = 5):
         shown = (f"[{name(text[n])}]" if n in hidden else name(text[n]) for n in range(start, end))
         log.say("\n" + " ".join(shown).replace(" ##", ""))
         for place, row in zip(hidden, np.asarray(_probabilities(params, model, tokens[None], where[None])), strict=True):
-            guesses = (f"{name(int(token))} {row[token]:.2f}" for token in np.argsort(-row)[:4])
+            guesses = (f"{name(token)} {row[token]:.2f}" for token in np.argsort(-row)[:4])
             log.say(f"{name(text[place]):>16} : {'  '.join(guesses)}")
 
 
