@@ -1,5 +1,6 @@
 """Every public function on arrays gives the same values under jit, vmap, pmap, grad and on an Explicit mesh as without."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -30,7 +31,8 @@ def of(axes):
     return tfm.weight(CONFIG, axes)
 
 
-MODEL = tfm.masked_lm_specs(CONFIG)
+MODEL, CLASSIFIER = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG)
+BY_MEAN = dataclasses.replace(CONFIG, pool="mean")
 ATTENTION, FFN, BLOCK = tfm.attention_specs(CONFIG), tfm.feed_forward_specs(CONFIG), tfm.block_specs(CONFIG)
 QKV = ("BTKGH", "BSKH", "BSKH")
 
@@ -64,6 +66,10 @@ CASES = {
     "masked_lm": Case(
         lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")
     ),
+    "classify": Case(lambda p, t, v, y, key: tfm.classify(p, CONFIG, t, v > 0, y, key), CLASSIFIER, ("BT:60", "BT:2", "BT:2", "key")),
+    "classify_by_mean": Case(lambda p, t, v: tfm.classify(p, BY_MEAN, t, v > 0), CLASSIFIER, ("BT:60", "BT:2")),
+    "next_sentence": Case(lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)),
+    "states_at": Case(lambda p, x, where: tfm.states_at(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
     "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), of("VD"), ("BMD",)),
     "cross_entropy": Case(lambda p, logits, targets: tfm.cross_entropy(logits, targets), None, ("BMV", "BM:64")),
@@ -147,7 +153,7 @@ def gradient(case):
 GRADED = [name for name, case in CASES.items() if floats(case)]
 
 
-@pytest.mark.parametrize("name", some(GRADED, slow=["stack", "encoder", "transformer_block", "attend_plain_heads"]))
+@pytest.mark.parametrize("name", some(GRADED, slow=["stack", "encoder", "classify", "transformer_block", "attend_plain_heads"]))
 def test_gradients(name):
     case, mesh = CASES[name], tfm.make_mesh(2, 2, 2)
     grad = gradient(case)

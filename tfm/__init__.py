@@ -17,7 +17,11 @@ PUBLIC = {
     "mlp": ("FeedForward", "feed_forward", "feed_forward_specs"),
     "block": ("Block", "block_specs", "transformer_block"),
     "model": ("Embed", "Encoder", "embed", "encoder", "encoder_specs", "stack"),
-    "heads": ("MaskedLM", "MlmHead", "cross_entropy", "masked_lm", "masked_lm_specs", "mlm_logits", "unembed"),
+    "heads": (
+        *("Classifier", "MaskedLM", "MlmHead", "classifier_specs", "classify", "cross_entropy", "masked_lm", "masked_lm_specs"),
+        *("mlm_logits", "next_sentence", "states_at", "unembed"),
+    ),
+    "nnx": ("Module",),
 }
 
 _HOME = {name: module for module, names in PUBLIC.items() for name in names}

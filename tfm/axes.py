@@ -41,6 +41,7 @@ AXES = {
     "V": Axis("vocabulary, padded", ("tensor",)),
     "P": Axis("rows of the position table"),
     "Y": Axis("token types"),
+    "C": Axis("classes"),
     "L": Axis("layers"),
 }
 

@@ -10,6 +10,7 @@ CHOICES = {
     "order": ("post", "pre"),
     "activation": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu"),
     "position": ("learned", "sinusoidal", "none"),
+    "pool": ("first", "mean"),
     "remat": ("none", "block"),
     "dtype": ("float32", "bfloat16"),
 }
@@ -27,6 +28,8 @@ class Config:
     vocab: number of tokens
     length: rows of the learned position table, the longest sequence
     token_types: rows of the token-type table; 0 means none
+    classes: outputs of a classification head
+    pool: first | mean: what stands for a whole text, its first token or the mean of all
     dropout: rate on embeddings, attention weights and sublayer outputs
     norm: layer | rms
     norm_eps: added to the variance
@@ -51,6 +54,8 @@ class Config:
     vocab: int = 30522
     length: int = 512
     token_types: int = 2
+    classes: int = 2
+    pool: str = "first"
     dropout: float = 0.1
     norm: str = "layer"
     norm_eps: float = 1e-12
@@ -68,7 +73,7 @@ class Config:
 
     def __post_init__(self):
         may_be_zero = ("kv_heads", "ffn", "token_types")
-        for name in ("layers", "heads", "width", "vocab", "length", "vocab_multiple", *may_be_zero):
+        for name in ("layers", "heads", "width", "vocab", "length", "classes", "vocab_multiple", *may_be_zero):
             least = 0 if name in may_be_zero else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
@@ -101,6 +106,7 @@ class Config:
             V=self.padded_vocab,
             P=self.length,
             Y=self.token_types,
+            C=self.classes,
             L=self.layers,
         )
 
