@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from train import UserError, tokenize
+from train import UserError, kinds, tokenize
 from train.config import Tokenizer as Options
+from train.log import Log
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.\nIt's 1984; ain't it, Zoë?", "A second text: foxes, dogs and quickness."] * 3
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "tokenizers"
 
 
-def quiet(text):
-    pass
+class Quiet(Log):
+    def say(self, text):
+        pass
+
+
+quiet = Quiet()
 
 
 def ids(tokenizer, text):
@@ -28,6 +33,9 @@ def ids(tokenizer, text):
         (Options("wordpiece", 300), "the quick brown fox, zoe?"),  # lower case, accents stripped
         (Options("wordpiece", 300, lower=False), "The quick brown fox, Zoë?"),
         (Options("bpe", 300), "The quick brown fox, Zoë?"),
+        (Options("unigram", 300), "The quick brown fox, Zoë?"),
+        (Options("word", 300), "the quick brown fox, zoe?"),
+        (Options("word", 300, lower=False), "The quick brown fox, Zoë?"),
         (Options("char", 300), "The quick brown fox, Zoë?"),
     ],
 )
@@ -51,16 +59,71 @@ def test_char_splits_every_character():
 
 def test_trained_vocabulary_size_and_special_tokens():
     text = " ".join(f"word{n:x}ish" for n in range(2000))
-    for kind in ("wordpiece", "bpe"):
+    for kind in ("wordpiece", "bpe", "word"):
         tokenizer = tokenize.train(Options(kind, 500), [text])
         assert tokenizer.get_vocab_size() == 500
         assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
         assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def test_saved_tokenizer_wraps_a_text():
-    tokenizer = tokenize.train(Options("wordpiece", 300), TEXTS)
-    assert tokenizer.encode("a", "b").tokens == ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+@pytest.mark.parametrize(
+    ("kind", "a", "b"), [("wordpiece", "a", "b"), ("bpe", "a", "b"), ("unigram", "▁a", "▁dog"), ("word", "a", "dog"), ("char", "a", "b")]
+)
+def test_saved_tokenizer_wraps_a_text(kind, a, b):
+    tokenizer = tokenize.train(Options(kind, 300), TEXTS)
+    assert tokenizer.encode(a.strip("▁"), b.strip("▁")).tokens == ["[CLS]", a, "[SEP]", b, "[SEP]"]
+
+
+def test_word_keeps_the_most_frequent_words():
+    text = " ".join(f"w{n} " * (400 - n) for n in range(400)) + "?! ?!" * 500
+    tokenizer = tokenize.train(Options("word", 300), [text])
+    tokens = tokenizer.encode("W0, w292 w293?!", add_special_tokens=False).tokens
+    assert tokens == ["w0", "[UNK]", "w292", "[UNK]", "?", "!"], "five special tokens and two marks leave room for 293 words"
+    assert tokenizer.decode(ids(tokenizer, "W0 w292?")) == "w0 w292?"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "word"])
+def test_tokens_that_go_on_make_whole_words(kind):
+    """Except that the first token of a text always starts a word."""
+    texts = [stem + end for stem in ("fox", "jump", "walk", "box", "milk") for end in ("es", "ed", "ing", "s", "er", "")] * 20
+    tokenizer = tokenize.train(Options(kind, 300), [" ".join(texts) + " 12 1 2 ,"])
+    text = "boxing foxes, 12 milked walks" + (" walkings" if kind != "word" else "")
+    tokens, goes_on, words = ids(tokenizer, text), tokenize.continues(tokenizer), []
+    assert not goes_on[list(tokenize.specials(tokenizer))].any()
+    for token in tokens:
+        words = [*words[:-1], [*words[-1], token]] if words and goes_on[token] else [*words, [token]]
+    assert [tokenizer.decode(word).strip() for word in words] == text.replace(",", " ,").split()
+    assert (len(tokens) > len(words)) == (kind != "word")
+
+
+WORDPIECE = [models.WordPiece, decoders.WordPiece(), "[UNK] MASK fox 1 , ë", "##s ##2 ##ë"]
+BYTES = [models.BPE, decoders.ByteLevel(), "[UNK] MASK Ġfox Ġ1 , Ã Ċ Ġ ĠÃ«", "fox 1 Ã« © ©x"]
+SPACED = [
+    models.BPE,
+    decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()]),
+    "[UNK] MASK ▁fox ▁1 , ▁ <0xC3> <0x21> x,",
+    "fox 1 ë क् <0x41> <0xA9>",
+]
+
+
+@pytest.mark.parametrize(("model", "decoder", "starts", "goes_on"), [WORDPIECE, BYTES, SPACED], ids=["wordpiece", "bytes", "spaced"])
+def test_tokens_that_go_on_with_a_word(model, decoder, starts, goes_on):
+    """Special tokens never do, not even one that reads as a word; the later bytes of a character do."""
+    vocab = {piece: i for i, piece in enumerate([*starts.split(), *goes_on.split()])}
+    tokenizer = Tokenizer(model(vocab, unk_token="[UNK]") if model is models.WordPiece else model(vocab, [], unk_token="[UNK]"))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens(["MASK"])
+    np.testing.assert_array_equal(tokenize.continues(tokenizer), [False] * len(starts.split()) + [True] * len(goes_on.split()))
+
+
+def test_every_kind_can_be_asked_for():
+    assert all(Options(kind).kind == kind for kind in kinds.TRAINERS)
+    with pytest.raises(ValueError, match="kind=unigramm is unknown; did you mean unigram"):
+        Options("unigramm")
+
+
+def test_characters_do_not_go_on():
+    assert not tokenize.continues(tokenize.train(Options("char", 300), TEXTS)).any()
 
 
 def test_vocab_txt(tmp_path):
@@ -145,13 +208,15 @@ def test_training_is_cached_by_content(tmp_path, monkeypatch):
     for options, texts in [
         (Options(vocab=301), TEXTS),
         (Options("bpe", 300), TEXTS),
+        (Options("unigram", 300), TEXTS),
+        (Options("word", 300), TEXTS),
         (Options(vocab=300, lower=False), TEXTS),
         (Options(vocab=300), TEXTS[:1]),
         (Options(vocab=300), ["".join(TEXTS)]),
     ]:
         tokenize.load(options, texts, quiet)
         assert trained.pop()
-    assert len(list(tmp_path.rglob("*.json"))) == 6
+    assert len(list(tmp_path.rglob("*.json"))) == 8
 
 
 def test_a_training_that_fails_leaves_nothing_in_the_cache(tmp_path, monkeypatch):
@@ -184,7 +249,7 @@ def test_alphabetic_pieces(tmp_path):
         ("tokenizer.json", '{"model": 3}', "is not a tokenizer.json"),
         ("tokenizer.json", b"\xff\xfe", "cannot be read as a tokenizer"),
         ("encoder.json", '{"a": 0}', r"cannot be read as a tokenizer: .*vocab.bpe"),
-        ("tokens.model", "a", "is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe"),
+        ("tokens.bin", "a", "is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe"),
         ("vocab.txt", b"a\n\xff", "cannot be read as a tokenizer"),
         ("notes.md", "a", "is none of tokenizer.json"),
     ],

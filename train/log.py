@@ -1,6 +1,8 @@
 """What a run shows and records: tables and progress on stderr, metrics.jsonl, TensorBoard events, pictures."""
 
 import json
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,17 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from train import pictures
 from train.run import METRICS
+
+# Seconds between two lines about work that goes on.
+PATIENCE = 20
 
 
 class Log:
     """Progress on stderr: bars on a terminal, plain lines elsewhere."""
 
     def __init__(self):
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        notebook = "ipykernel" in sys.modules  # whose cells show plain lines, not what moves
+        terminal = False if notebook else None
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False, force_terminal=terminal)
 
     def say(self, text: str):
         """One line."""
@@ -26,12 +34,10 @@ class Log:
 
     def table(self, title: str, rows: Mapping[str, Any]):
         """Names and values in two columns."""
-        table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-        table.add_column(style="dim")
-        table.add_column()
+        self.say(title)
+        width = max(map(len, rows), default=0)
         for name, value in rows.items():
-            table.add_row(name, str(value))
-        self.console.print(table)
+            self.console.print(Text.assemble((f"{name:<{width}}", "dim"), f"  {value}"))
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -43,6 +49,29 @@ class Log:
         with Progress(TextColumn(what), BarColumn(), TimeRemainingColumn(), console=self.console, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda units: bar.advance(task, units)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Work of unknown length, and how long it has taken: a spinner on a terminal, elsewhere a line now and then."""
+        self.say(what)
+        if self.console.is_terminal:
+            with Progress(SpinnerColumn(), TimeElapsedColumn(), console=self.console, transient=True) as bar:
+                bar.add_task("", total=None)
+                yield
+            return
+        began, over = time.perf_counter(), threading.Event()
+
+        def remind():
+            while not over.wait(PATIENCE):
+                self.say(f"... {time.perf_counter() - began:.0f} s so far")
+
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reminder.join()
 
 
 class Clock:
@@ -96,7 +125,7 @@ class Recorder:
 
         self.log, self.folder, self.stop, self.clock = log, folder, stop, Clock()
         path = folder / METRICS
-        kept = [line for line in _lines(path) if line["step"] <= start]
+        kept = [line for line in read_lines(path) if line["step"] <= start]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", buffering=1)
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
@@ -131,33 +160,10 @@ class Recorder:
         self._bar.stop()
         self._file.close()
         self._events.close()
-        draw(self.folder)
+        pictures.curves(list(read_lines(self.folder / METRICS)), self.folder)
 
 
-def draw(folder: Path):
-    """plots/loss.png and plots/lr.png from metrics.jsonl."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    lines = list(_lines(folder / METRICS))
-    (folder / "plots").mkdir(exist_ok=True)
-    for name, key, splits in (("loss", "loss", ("train", "eval")), ("lr", "rate", ("train",))):
-        figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-        for split in splits:
-            points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
-            if points:
-                axes.plot(*zip(*points, strict=True), label=split, marker="o" if len(points) < 30 else None, markersize=3)
-        axes.set(xlabel="step", ylabel={"loss": "loss (nats per predicted token)", "lr": "learning rate"}[name])
-        axes.grid(alpha=0.3)
-        if len(axes.lines) > 1:
-            axes.legend(frameon=False)
-        figure.savefig(folder / "plots" / f"{name}.png", dpi=120)
-        pyplot.close(figure)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines of metrics.jsonl; a last one that was cut short is passed over."""
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -172,5 +178,5 @@ _ON_BAR = ("loss", "padding", "tokens_per_s")
 
 
 def _shown(name: str, value: float) -> str:
-    form = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%"}.get(name, ".4f")
+    form = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%", "mfu": ".1%"}.get(name, ".4f")
     return f"{value:{form}}"

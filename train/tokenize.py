@@ -1,14 +1,15 @@
 """Tokenizers: trained here, or read from a file. All of them are `tokenizers.Tokenizer` objects with the five roles below."""
 
+import contextlib
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from train import UserError, cache, config
+from train import UserError, cache, config, kinds, spm
 
 # The role a special token plays, and the names it goes by. A tokenizer that lacks one is given the first.
 ROLES = {
@@ -30,7 +31,7 @@ class Specials(NamedTuple):
     mask: int
 
 
-def load(options: config.Tokenizer, texts: Sequence[str], progress):
+def load(options: config.Tokenizer, texts: Sequence[str], log):
     """The tokenizer that the options describe: read from `path`, or trained on the texts and cached by what it was trained on."""
     from tokenizers import Tokenizer
 
@@ -39,69 +40,27 @@ def load(options: config.Tokenizer, texts: Sequence[str], progress):
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
     path = cache.folder() / "tokenizers" / f"{key}.json"
     if not path.exists():
-        progress(f"training a {options.kind} tokenizer of {options.vocab} tokens")
-        cache.write(path, train(options, texts).to_str().encode())
+        with log.waiting(_forecast(options, texts)):
+            cache.write(path, train(options, texts).to_str().encode())
     return Tokenizer.from_file(str(path))
 
 
 def train(options: config.Tokenizer, texts: Iterable[str]):
     """A new tokenizer of `options.vocab` tokens at most."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    specials = [names[0] for names in ROLES.values()]
-    common: dict[str, Any] = {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
-    trainer: Any
-    if options.kind == "wordpiece":
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=options.lower)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(**common)
-    elif options.kind == "bpe":
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **common)
-    else:
-        tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        tokenizer.decoder = decoders.Fuse()
-        trainer = trainers.WordLevelTrainer(**common)
-    tokenizer.train_from_iterator(texts, trainer)
-    return _with_template(tokenizer)
+    return kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
 
 
 def read(path: Path, lower: bool):
-    """A tokenizer.json, a vocab.txt (WordPiece), or encoder.json beside vocab.bpe (GPT-2). Raises UserError for anything else."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
+    """The tokenizer in a file, or in a folder that holds one, as kinds.READERS lists them. Raises UserError for anything else."""
     if path.is_dir():
-        known = ("tokenizer.json", "vocab.txt", "encoder.json")
-        found = [path / name for name in known if (path / name).exists()]
-        if not found:
-            raise UserError(f"--tokenizer.path={path} holds none of {', '.join(known)}")
-        path = found[0]
+        path = _file_in(path)
     if not path.exists():
         raise UserError(f"--tokenizer.path={path} does not exist")
+    reader = kinds.READERS.get(path.name) or kinds.READERS.get(f"*{path.suffix}")
+    if reader is None:
+        raise UserError(f"--tokenizer.path={path} is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe, or a .model")
     try:
-        if path.name == "vocab.txt":
-            words = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-            words += [] if "[UNK]" in words else ["[UNK]"]  # the model itself needs it
-            tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            tokenizer.decoder = decoders.WordPiece()
-            return _with_template(tokenizer)
-        if path.name in ("encoder.json", "vocab.bpe"):
-            vocab = json.loads((path.parent / "encoder.json").read_text(encoding="utf-8"))
-            lines = (path.parent / "vocab.bpe").read_text(encoding="utf-8").splitlines()
-            merges = [(left, right) for left, right in (line.split() for line in lines[1:] if line)]
-            tokenizer = Tokenizer(models.BPE(vocab, merges))
-            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            tokenizer.decoder = decoders.ByteLevel()
-            return tokenizer
-        if path.suffix == ".json":
-            return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        return reader(path, lower)
     except (ValueError, TypeError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
@@ -109,7 +68,6 @@ def read(path: Path, lower: bool):
         if type(error) is not Exception:
             raise
         raise UserError(f"--tokenizer.path={path} is not a tokenizer.json: {error}") from error
-    raise UserError(f"--tokenizer.path={path} is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe")
 
 
 def specials(tokenizer) -> Specials:
@@ -123,10 +81,83 @@ def fingerprint(tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
+@contextlib.contextmanager
+def dropping(tokenizer, dropout: float) -> Iterator[None]:
+    """A BPE tokenizer that leaves out merges at random meanwhile. Raises UserError for another kind."""
+    if dropout and not hasattr(tokenizer.model, "dropout"):
+        kind = type(tokenizer.model).__name__
+        raise UserError(f"--tokenizer.dropout={dropout} leaves out merges, which a {kind} tokenizer has not; add --tokenizer.kind=bpe")
+    if dropout:
+        tokenizer.model.dropout = dropout
+    try:
+        yield
+    finally:
+        if dropout:
+            tokenizer.model.dropout = None
+
+
 def alphabetic(tokenizer) -> np.ndarray:
     """bool [vocabulary]: pieces made of letters, whatever mark the tokenizer puts before or within words."""
     pieces = (tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.get_vocab_size()))
     return np.array([piece.strip().removeprefix("##").lstrip("\u2581").isalpha() for piece in pieces])
+
+
+def continues(tokenizer) -> np.ndarray:
+    """bool [vocabulary]: tokens that go on with the word of the token before, for masking whole words; a special token never does.
+
+    WordPiece marks such pieces itself. BPE and Unigram mark a word's first, by the space before it, so a piece of letters and digits
+    without that mark goes on; so does a byte that goes on with a character. Tokenizers of whole words, or of characters, have none.
+    The first token of a text starts a word whatever is said here: byte-level BPE leaves it without a space.
+    """
+    from tokenizers import models
+
+    kind, size = tokenizer.model, tokenizer.get_vocab_size()
+    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    if isinstance(kind, models.WordLevel):
+        return np.zeros(size, bool)
+    if isinstance(kind, models.WordPiece):
+        goes_on = lambda i: tokenizer.id_to_token(i).startswith(kind.continuing_subword_prefix)
+    else:
+        goes_on = _goes_on(tokenizer)
+    return np.array([i not in special and goes_on(i) for i in range(size)])
+
+
+def _forecast(options: config.Tokenizer, texts: Sequence[str]) -> str:
+    """What is said before training."""
+    what = f"training a {options.kind} tokenizer of {options.vocab} tokens"
+    if options.kind != "unigram":
+        return what
+    return f"{what} on {sum(map(len, texts)) / 1e6:.1f} million characters, the slowest kind: about {spm.seconds(texts):.0f} s"
+
+
+def _file_in(folder: Path) -> Path:
+    """The tokenizer's file in a folder: one with a known name, or its only .model."""
+    names = [name for name in kinds.READERS if not name.startswith("*")]
+    models = sorted(folder.glob("*.model"))
+    found = [folder / name for name in names if (folder / name).exists()] or models[: len(models) == 1]
+    if not found:
+        several = f", but {len(models)} .model files: name one of them" if models else ""
+        raise UserError(f"--tokenizer.path={folder} holds none of {', '.join(names)}{several}")
+    return found[0]
+
+
+def _goes_on(tokenizer) -> Callable[[int], bool]:
+    """Whether a token of BPE or Unigram has no mark of a new word and is made of letters and digits, or is a character's later byte."""
+    from tokenizers import decoders, pre_tokenizers
+
+    later = range(0x80, 0xC0)  # in UTF-8
+    symbol = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
+    byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+    # The character U+00nn is the bytes C2 nn for these: the second of its symbols stands for the byte itself.
+    inner = {symbol(chr(byte))[0][0][1] for byte in later} if byte_level else {f"<0x{byte:02X}>" for byte in later}
+
+    def goes_on(token: int) -> bool:
+        piece, text = tokenizer.id_to_token(token), tokenizer.decode([token], skip_special_tokens=False)
+        if (piece[:1] if byte_level else piece) in inner:
+            return True
+        return not piece.startswith(spm.SPACE) and text != "" and all(unicodedata.category(letter)[0] in "LMN" for letter in text)
+
+    return goes_on
 
 
 def _with_roles(tokenizer, path: str):
@@ -136,18 +167,4 @@ def _with_roles(tokenizer, path: str):
     size, last = tokenizer.get_vocab_size(), max(tokenizer.get_vocab().values())
     if last >= size:
         raise UserError(f"--tokenizer.path={path} numbers its {size} tokens up to {last}; remove gaps and repeated lines")
-    return tokenizer
-
-
-def _with_template(tokenizer):
-    """Lets the saved file wrap a text in [CLS] and [SEP], as other readers of tokenizer.json expect of BERT."""
-    from tokenizers import processors
-
-    ids = tokenizer.get_vocab()
-    if "[CLS]" in ids and "[SEP]" in ids:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]",
-            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-        )
     return tokenizer
