@@ -13,6 +13,8 @@ import tfm
 from train import UserError, tokenize
 from train.config import Batch, Data, Run
 from train.config import Tokenizer as Options
+from train.data import feed
+from train.data.masking import Masker
 from train.log import Log
 from train.tasks import mlm
 
@@ -26,7 +28,11 @@ def masked(rows=4000, length=64, rate=0.15, seed=0):
     rng = np.random.default_rng(seed)
     tokens = rng.integers(5, VOCAB, (rows, length)).astype(np.int32)
     tokens[:, 0], tokens[:, 20], tokens[:, 21], tokens[:, -9], tokens[:, -8:] = CLS, SEP, CLS, SEP, PAD
-    return tokens, mlm.mask_tokens(rng, tokens, rate, SPECIALS, REGULAR)
+    return tokens, masker(rate).hide(rng, tokens)
+
+
+def masker(rate=0.15, continues=None):
+    return Masker(rate, SPECIALS, REGULAR, np.ones(VOCAB, bool), continues)
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])
@@ -74,10 +80,56 @@ def test_special_tokens_are_never_chosen_and_all_others_alike():
 
 def test_rows_with_little_to_hide():
     tokens = np.array([[CLS, 7, SEP, PAD, PAD, PAD, PAD, PAD], [CLS, SEP, PAD, PAD, PAD, PAD, PAD, PAD]], np.int32)
-    batch = mlm.mask_tokens(np.random.default_rng(0), tokens, 0.15, SPECIALS, REGULAR)
+    batch = masker().hide(np.random.default_rng(0), tokens)
     np.testing.assert_array_equal(batch["weights"], [[1, 0], [0, 0]])
     assert (batch["where"][0, 0], batch["targets"][0, 0]) == (1, 7)
     np.testing.assert_array_equal(batch["tokens"][1], tokens[1])
+
+
+# Whole words
+
+
+def words_of(tokens, continues):
+    """The word of every place, by a loop: special tokens are words of their own, and nothing goes on after them."""
+    words = np.zeros(tokens.shape, int)
+    for row, ids in enumerate(tokens):
+        for place, token in enumerate(ids):
+            joins = place and token > MASK and ids[place - 1] > MASK and continues[token]
+            words[row, place] = words[row, place - 1] + (not joins) if place else 0
+    return words
+
+
+def test_whole_words():
+    continues = np.arange(VOCAB) % 3 == 0
+    tokens, _ = masked(rows=600)
+    batch = masker(continues=continues).hide(np.random.default_rng(1), tokens)
+    words = words_of(tokens, continues)
+    weights, where = batch["weights"] > 0, batch["where"]
+    for row in range(600):
+        chosen = set(where[row, weights[row]])
+        of_chosen = {words[row, place] for place in chosen}
+        assert chosen == {place for place in range(64) if words[row, place] in of_chosen}, "all of a word or nothing"
+        assert 1 <= len(chosen) <= 8, "15 % of 53"
+    assert weights.sum(1).mean() > 7
+    shares = np.zeros(64)
+    np.add.at(shares, where[weights], 1)
+    inner = (tokens > MASK).all(0)
+    assert shares[inner].min() > 0.6 * shares[inner].mean(), "every place has its chance"
+
+
+def test_a_word_longer_than_all_that_may_be_hidden():
+    tokens = np.array([[CLS, *[6] * 14, SEP]], np.int32)
+    batch = masker(continues=np.ones(VOCAB, bool)).hide(np.random.default_rng(1), tokens)
+    assert batch["weights"].sum() == 2, "some of it"
+
+
+def test_whole_words_without_inner_pieces_are_single_tokens():
+    tokens, plain = masked()
+    rng = np.random.default_rng(0)
+    rng.integers(5, VOCAB, tokens.shape)  # as `masked` draws before
+    whole = masker(continues=np.zeros(VOCAB, bool)).hide(rng, tokens)
+    np.testing.assert_array_equal(whole["weights"], plain["weights"])
+    np.testing.assert_array_equal(np.where(whole["weights"] > 0, whole["where"], 0), np.where(plain["weights"] > 0, plain["where"], 0))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +147,7 @@ def corpus(texts):
 def make_corpus(texts, seed=0, size=8, **fields):
     run = Run(seed=seed, batch=Batch(size=size, length=32), **fields)
     tokenizer = tokenize.train(Options(vocab=300), texts)
-    return mlm.Corpus(run, tokenizer, texts[:81], texts[81:], Log())
+    return mlm.corpus(run, tokenizer, texts[:81], texts[81:], Log())
 
 
 def same(one, other):
@@ -112,9 +164,9 @@ def test_batches_depend_on_seed_and_number_alone(texts, corpus):
 
 
 def test_every_row_once_an_epoch_in_an_order_of_its_own(corpus):
-    rows, size = corpus.train.plan.rows, 8
+    rows, size = len(corpus.train[0]), 8
     assert rows % size, "or the epochs would not share a batch"
-    drawn = np.concatenate([corpus.rows(n) for n in range(3 * rows // size + 1)])
+    drawn = np.concatenate([corpus.rows(n)[1] for n in range(3 * rows // size + 1)])
     epochs = [drawn[start : start + rows] for start in (0, rows, 2 * rows)]
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(rows))
@@ -125,9 +177,9 @@ def test_every_row_once_an_epoch_in_an_order_of_its_own(corpus):
 
 def test_masks_are_fresh_in_every_epoch(texts):
     corpus = make_corpus(texts, size=1)
-    rows = corpus.train.plan.rows
-    first = {int(corpus.rows(n)[0]): corpus.batch(n) for n in range(rows)}
-    second = {int(corpus.rows(n)[0]): corpus.batch(n) for n in range(rows, 2 * rows)}
+    rows = len(corpus.train[0])
+    first = {int(corpus.rows(n)[1][0]): corpus.batch(n) for n in range(rows)}
+    second = {int(corpus.rows(n)[1][0]): corpus.batch(n) for n in range(rows, 2 * rows)}
     differ = sum((np.sort(first[row]["where"]) != np.sort(second[row]["where"])).any() for row in range(rows))
     assert differ > 0.9 * rows
     assert all((first[row]["segments"] == second[row]["segments"]).all() for row in range(rows)), "the rows are the same"
@@ -135,13 +187,13 @@ def test_masks_are_fresh_in_every_epoch(texts):
 
 def test_validation_masks_are_fixed(texts, corpus):
     one, two = list(corpus.held_batches()), list(make_corpus(texts).held_batches())
-    assert len(one) == len(two) == -(-corpus.held.plan.rows // 8)
+    assert len(one) == len(two) == -(-len(corpus.held) // 8)
     assert all(same(a, b) for a, b in zip(one, two, strict=True))
     assert [same(a, b) for a, b in zip(one, corpus.held_batches(most=1), strict=False)] == [True]
 
 
 def test_rows_that_fill_the_last_validation_batch_do_not_count(corpus):
-    rows = corpus.held.plan.rows
+    rows = len(corpus.held)
     assert rows % 8, "or there is nothing to fill"
     *_, last = corpus.held_batches()
     assert last["tokens"].shape == (8, 32)
@@ -169,13 +221,55 @@ def test_too_small_a_corpus(texts):
     with pytest.raises(UserError, match=r"fills \d+ rows of 32 tokens, too few for --batch.size=800"):
         make_corpus(texts, size=800)
     with pytest.raises(UserError, match="the validation text has no tokens"):
-        mlm.Corpus(Run(batch=Batch(length=32)), tokenize.train(Options(vocab=300), texts), texts, ["\u200b"], Log())
+        mlm.corpus(Run(batch=Batch(length=32)), tokenize.train(Options(vocab=300), texts), texts, ["\u200b"], Log())
 
 
 def test_padded_rows_hold_one_document_each(texts):
     corpus = make_corpus(texts, data=Data(pack=False))
     assert corpus.batch(0)["segments"].max() == 1
     assert make_corpus(texts).batch(0)["segments"].max() > 1
+
+
+def test_order_of_several_draws():
+    """Draw d has its own rows: epoch e takes all of draw e mod 3, in an order of its own."""
+    sizes = [5, 7, 4]
+    draws, rows = feed.order(sizes, seed=3)(np.arange(32))
+    epochs = np.split(np.arange(32), np.cumsum([5, 7, 4, 5, 7, 4])[:-1])
+    for epoch, places in enumerate(epochs):
+        assert (draws[places] == epoch % 3).all()
+        np.testing.assert_array_equal(np.sort(rows[places]), np.arange(sizes[epoch % 3]))
+    assert (rows[epochs[0]] != rows[epochs[3]]).any()
+    alone = feed.order([5], seed=3)(np.arange(48))[1]
+    np.testing.assert_array_equal(alone[:5], rows[:5])
+    at = np.array([17, 3, 30])
+    assert [each.tolist() for each in feed.order(sizes, seed=3)(at)] == [draws[at].tolist(), rows[at].tolist()]
+
+
+def test_bpe_dropout_reads_another_draw_each_epoch(texts):
+    """The validation text is split as ever; the draws stay in the cache, so a second corpus has the same."""
+    tokenizer = tokenize.train(Options(vocab=400, kind="bpe"), texts)
+    run = Run(batch=Batch(size=4, length=32), tokenizer=Options(kind="bpe", dropout=0.3, draws=2))
+    one, two = (mlm.corpus(run, tokenizer, texts[:81], texts[81:], Log()) for _ in range(2))
+    plain = mlm.corpus(Run(batch=Batch(size=4, length=32)), tokenizer, texts[:81], texts[81:], Log())
+    ids = [rows.text.ids.tolist() for rows in one.train]
+    assert len(ids) == 2
+    assert ids[0] != ids[1]
+    assert min(map(len, ids)) > 1.05 * len(plain.train[0].text.ids), "fewer merges, more tokens"
+    assert {tokenizer.decode(each) for each in ids} == {tokenizer.decode(plain.train[0].text.ids.tolist())}, "the same text"
+    assert one.held.text.ids.tolist() == plain.held.text.ids.tolist()
+    first = -(-len(one.train[0]) // 4)
+    for n in (0, first - 1, first, 3 * first):
+        assert same(one.batch(n), two.batch(n))
+    assert set(one.rows(0)[0]) == {0}
+    assert set(one.rows(first)[0]) == {1}
+    assert one.facts()["drawn"] == two.facts()["drawn"]
+    assert tokenizer.model.dropout is None, "what is saved does not drop"
+
+
+def test_only_bpe_has_merges_to_drop(texts):
+    run = Run(batch=Batch(size=4, length=32), tokenizer=Options(dropout=0.1))
+    with pytest.raises(UserError, match=r"--tokenizer.dropout=0.1 leaves out merges, which a WordPiece tokenizer has not"):
+        mlm.corpus(run, tokenize.train(Options(vocab=300), texts), texts[:81], texts[81:], Log())
 
 
 loss = jax.jit(mlm.loss, static_argnums=1)
@@ -242,6 +336,32 @@ def test_loss_sees_nothing_of_other_pieces_nor_of_what_it_does_not_predict(fill,
     np.testing.assert_array_equal(loss(params, MODEL, batch, None)["loss"], loss(params, MODEL, changed, None)["loss"])
     changed["tokens"][:, 5] = 6 + (batch["tokens"][:, 5] == 6)
     assert loss(params, MODEL, batch, None)["loss"] != loss(params, MODEL, changed, None)["loss"]
+
+
+def test_loss_of_pairs(fill, strict):
+    """The mean over pairs is added to the mean over tokens; both stand beside it."""
+    specs = tfm.masked_lm_specs(MODEL, next_sentence=True)
+    params = jax.tree.map(lambda x: 0.3 * x, fill(specs))
+    batch = example() | {
+        "types": np.int32(np.tile(np.arange(12) > 5, (3, 1))),
+        "next": np.int32([0, 1, 1]),
+        "pairs": np.float32([1, 1, 0]),
+        "segments": np.int32([[1] * 12] * 3),
+    }
+    sums = {name: float(value) for name, value in loss(params, MODEL, batch, None).items()}
+    mask = tfm.segments(batch["segments"])
+    hidden = tfm.encoder(params.encoder, MODEL, batch["tokens"], mask, batch["positions"], batch["types"])
+    first = np.asarray(hidden)[:, 0]
+    inner = np.tanh(first @ np.asarray(params.pooler.kernel) + np.asarray(params.pooler.bias))
+    logits = inner @ np.asarray(params.next.kernel) + np.asarray(params.next.bias)
+    losses = [np.log(np.exp(row).sum()) - row[label] for row, label in zip(logits, batch["next"], strict=True)]
+    found = mlm.metrics(sums)
+    assert found["loss_next"] == pytest.approx(np.mean(losses[:2]), rel=1e-4)
+    assert found["accuracy_next"] == np.mean([row.argmax() == label for row, label in zip(logits[:2], batch["next"], strict=False)])
+    assert found["loss"] == pytest.approx(found["loss_tokens"] + found["loss_next"], rel=1e-5)
+    assert found["perplexity"] == pytest.approx(np.exp(min(found["loss_tokens"], 700)), rel=1e-4)
+    other = loss(params, MODEL, batch | {"types": 1 - batch["types"]}, None)
+    assert other["loss_next"] != sums["loss_next"], "token types are read"
 
 
 def test_loss_in_bfloat16_under_strict_promotion(fill, strict):

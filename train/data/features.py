@@ -1,0 +1,50 @@
+"""The features of a TensorFlow dataset: what its values are in plain Python."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def without_media(feature: Any) -> Any:
+    """A feature without the images, audio and video in it, so that nothing decodes them; None where nothing else is left."""
+    from tensorflow_datasets import features as kinds
+
+    if isinstance(feature, kinds.Image | kinds.Audio | kinds.Video):
+        return None
+    if isinstance(feature, kinds.FeaturesDict):
+        kept = {name: inner for name, each in feature.items() if (inner := without_media(each))}
+        same = len(kept) == len(feature) and all(kept[name] is each for name, each in feature.items())
+        return feature if same else kinds.FeaturesDict(kept) if kept else None
+    if isinstance(feature, kinds.Sequence):
+        inner = without_media(feature.feature)
+        return feature if inner is feature.feature else inner and type(feature)(inner)
+    return feature
+
+
+def converter(feature: Any) -> Callable[[Any], Any]:
+    """The function that turns a decoded value of a feature into plain Python."""
+    from tensorflow_datasets import features as kinds
+
+    if isinstance(feature, kinds.FeaturesDict):
+        inner = {name: converter(each) for name, each in sorted(feature.items())}  # TFDS keeps no order
+        return lambda value: {name: convert(value[name]) for name, convert in inner.items()}
+    if isinstance(feature, kinds.Dataset):
+        convert = converter(feature.feature)
+        return lambda value: [convert(each) for each in value]
+    if isinstance(feature, kinds.Sequence):  # its dictionaries are decoded into a dictionary of arrays
+        return converter(feature.feature)
+    names = feature.names if isinstance(feature, kinds.ClassLabel) else None
+    return functools.partial(_plain, names=names)
+
+
+def _plain(value: Any, names: list[str] | None) -> Any:
+    """An array of any rank, a scalar or bytes -> lists, numbers and text; with names, numbers are classes."""
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(each, names) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if names is not None and value is not None:
+        return names[value] if value >= 0 else None
+    return value
