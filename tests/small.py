@@ -1,5 +1,7 @@
 """What the tests of the trainer share: fast compilation, and a run that is as small as runs get."""
 
+import contextlib
+import io
 import json
 import os
 
@@ -20,6 +22,14 @@ def write_text(path, seed=0, lines=300):
     rng = np.random.default_rng(seed)
     words = "the a cat dog bird sat ran flew on under over mat house tree and then quickly slowly red blue old new it was".split()
     path.write_text("\n".join(" ".join(rng.choice(words, 12)) + "." for _ in range(lines)) + "\n")
+
+
+def call(command, *flags):
+    """Exit code, stdout and stderr of a command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = command(flags)
+    return code, out.getvalue(), err.getvalue()
 
 
 def read_lines(path):

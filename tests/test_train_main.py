@@ -1,7 +1,6 @@
 """Whole runs, in this process: what they leave behind, and that an interruption changes nothing."""
 
 import contextlib
-import io
 import json
 import math
 import os
@@ -17,22 +16,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from small import FLAGS, quick_compilation, read_lines, write_text  # noqa: F401
+from small import FLAGS, call, quick_compilation, read_lines, write_text  # noqa: F401
 
 import train.data.tokens
-from train import checkpoint, evaluate, step, tokenize
+from train import checkpoint, evaluate, hardware, step, tokenize
 from train.main import main
 from train.tasks import mlm
 
 CLOCK = ("tokens_per_s", "ms_per_step")
-
-
-def call(command, *flags):
-    """Exit code, stdout and stderr of a command."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = command(flags)
-    return code, out.getvalue(), err.getvalue()
 
 
 def run(*flags):
@@ -145,7 +136,7 @@ def test_stderr_tells_what_happens(whole):
     err = whole[1]
     for text in ("parameters", "tokens", "devices", "mesh", "batch", "padding", "train      2/6", "eval       6/6", "eval_accuracy"):
         assert text in err
-    for command in ("train.evaluate --run=whole", "train.main --resume --out=whole", "train.main --task=mlm --init=whole"):
+    for command in ("train.evaluate --run=whole", "train.main --resume --out=whole", "train.main --task=classify --init=whole"):
         assert f"python -m {command}" in err
     assert len(re.findall(r"\[\w+\]", err)) >= 5, "five sentences with hidden words"
 
@@ -304,7 +295,7 @@ def store(tmp_path):
 
     store = checkpoint.Checkpoints(tmp_path / "checkpoints", keep=3)
     for n in (1, 2):
-        store.save(n, state(n), {"window": {"loss": 0.5 * n}}, None)
+        store.save(n, state(n), {"window": {"loss": 0.5 * n}, "best": {}}, None)
     store.close()
     return tmp_path / "checkpoints", state(0)
 
@@ -316,7 +307,7 @@ def test_damages(store, how):
     said = []
     state, note, at = checkpoint.Checkpoints(folder).restore(like, said.append)
     assert at == state.step == 1
-    assert note == {"window": {"loss": 0.5}}
+    assert note == {"window": {"loss": 0.5}, "best": {}}
     assert (state.params["w"] == 1).all()
     assert (state.opt["m"] == 2).all()
     assert any("checkpoint 2 cannot be read" in line and "falling back" in line for line in said)
@@ -332,10 +323,22 @@ def test_no_whole_checkpoint_at_all(store):
 
 def test_keeps_the_last_and_the_best(tmp_path, monkeypatch):
     losses = iter([5.0, 1.0, 4.0, 3.0, 2.0, 6.0, 6.0])
-    real = evaluate.measure
-    monkeypatch.setattr(evaluate, "measure", lambda *args: real(*args) | {"loss": next(losses)})
+    real = mlm.metrics
+    monkeypatch.setattr(mlm, "metrics", lambda sums: real(sums) | ({} if "grad_norm" in sums else {"loss": next(losses)}))
     run(*FLAGS, f"--out={tmp_path / 'a'}", "--eval.every=1", "--checkpoint.every=1", "--checkpoint.keep=2")
     assert steps_in(tmp_path / "a") == [2, 5, 6]
+
+
+def test_memory_and_mfu(monkeypatch, tmp_path):
+    """The share of the device's peak that the matrix products of a step reach, where the peak is known."""
+    monkeypatch.setattr(hardware, "PEAKS", {"cpu": 0.5})
+    err = run(*FLAGS, f"--out={tmp_path / 'a'}", "--model.dtype=bfloat16", "--steps=4")
+    assert re.search(r"memory +about \d+ MB a device \(parameters \d+ MB, gradients \d+ MB, optimizer \d+ MB, activations \d+ MB\)", err)
+    line = read_lines(tmp_path / "a" / "metrics.jsonl")[-2]
+    rows, length, predicted, width = 8, 32, 8 * 5, 32
+    vocab = -(-json.loads((tmp_path / "a" / "run.json").read_text())["config"]["model"]["vocab"] // 128) * 128
+    forward = 2 * rows * length * (4 * width**2 + 2 * width * 64 + 2 * length * width) + 2 * predicted * (width**2 + width * vocab)
+    assert line["mfu"] == pytest.approx(3 * forward / (line["ms_per_step"] / 1000) / (8 * 0.5e12), rel=0.01)
 
 
 # Losses that are not finite
@@ -357,7 +360,7 @@ def test_a_loss_that_is_not_finite(whole, tmp_path, monkeypatch):
     assert (code, out) == (2, "")
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("error: the loss of step 5 is not finite")
-    assert str(dict(rows)[4].tolist()) in err
+    assert str(dict(rows)[4][1].tolist()) in err
     assert "checkpoint is 4" in err
     assert steps_in(tmp_path / "a") == [2, 4]
     run("--resume", f"--out={tmp_path / 'a'}")

@@ -62,6 +62,14 @@ def test_noam_is_the_formula_of_the_paper():
     np.testing.assert_allclose(rates(rate=(width * warmup) ** -0.5, warmup=warmup, schedule="noam"), paper, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("cooldown", "steps"), [(0.25, 10), (10, 10), (0, 1), (35, 31), (1000, 31)])
+def test_wsd_stays_at_the_peak_and_falls_at_the_end(cooldown, steps):
+    """Warm-up, stable, decay: `steps` of the last, but for what the warm-up needs."""
+    found = rates(rate=0.5, warmup=10, schedule="wsd", cooldown=cooldown)
+    wanted = [0.5 * min((n + 1) / 10, 1, (STEPS - n) / steps) for n in range(STEPS)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
 def test_warm_up_as_a_share_of_the_steps():
     np.testing.assert_array_equal(rates(warmup=0.25), rates(warmup=10))
     np.testing.assert_array_equal(rates(warmup=0), rates(warmup=1))

@@ -145,3 +145,32 @@ def test_rows_are_spread_over_data_and_fsdp():
     assert sent["tokens"].shape == (2, 4, 16)
     assert sent["tokens"].sharding.shard_shape(sent["tokens"].shape) == (2, 1, 16)
     np.testing.assert_array_equal(sent["tokens"].__array__().reshape(8, 16), batch(0)["tokens"])
+
+
+def test_moving_average():
+    """Against a loop over the parameters after each step; it starts quickly and ends at its decay."""
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=False, ema=0.5)
+    mesh = one_device()
+    state = step.new_state(SPECS, optimizer, 0, mesh, ema=0.5)
+    wanted = jax.tree.map(np.asarray, state.params)
+    with jax.set_mesh(mesh):
+        for n in range(12):
+            state, _ = train_step(state, feed.put(batch(n), mesh))
+            keep = min(0.5, (1 + n) / (10 + n))
+            wanted = jax.tree.map(lambda old, new, keep=keep: keep * old + (1 - keep) * np.asarray(new), wanted, state.params)
+    assert state.best_params is state.ema
+    for one, other, trained in zip(*map(jax.tree.leaves, (state.ema, wanted, state.params)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+        assert np.abs(np.asarray(one) - np.asarray(trained)).max() > 1e-4, "an average is not the last value"
+
+
+def test_the_average_changes_nothing_of_the_training(single):
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=True, ema=0.9)
+    state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
+    with jax.set_mesh(one_device()):
+        for n in range(3):
+            state, sums = train_step(state, feed.put(batch(n), one_device()))
+            assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
+    assert step.State(state.step, state.params, state.opt).best_params is state.params

@@ -10,12 +10,15 @@ class UserError(Exception):
 
 
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
-    """Runs a command: 0, or 2 with one sentence on stderr for bad input. Any other exception is our own bug and passes through."""
+    """Runs a command: 0, 2 with one sentence on stderr for bad input, 130 after Ctrl-C. Any other exception is our own bug and passes."""
     try:
         command(sys.argv[1:] if argv is None else argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -24,8 +24,9 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError)
 class Checkpoints:
     """The checkpoints of one run folder, by step."""
 
-    def __init__(self, folder: Path, keep: int = 1, read_only: bool = False):
-        best = BestN(get_metric_fn=lambda metrics: metrics["eval_loss"], reverse=True, n=1, keep_checkpoints_without_metrics=False)
+    def __init__(self, folder: Path, keep: int = 1, read_only: bool = False, goal: Callable = min):
+        """`goal` is min or max: whether the best checkpoint is the one whose metric is the least or the most."""
+        best = BestN(get_metric_fn=lambda found: found["metric"], reverse=goal is min, n=1, keep_checkpoints_without_metrics=False)
         self.folder = folder.absolute()
         self._unfinished = sorted(path.name for path in self.folder.glob("*orbax-checkpoint-tmp*"))
         self._read_only = read_only
@@ -39,41 +40,48 @@ class Checkpoints:
         handlers = {"params": standard(), "opt": standard(), "note": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
 
-    def save(self, step: int, state: State, note: Mapping[str, Any], eval_loss: float | None):
+    def save(self, step: int, state: State, note: Mapping[str, Any], metric: float | None):
         """Starts to write the state, and a note of plain values beside it; returns before it is on disk."""
         arguments = ocp.args.Composite(
-            params=ocp.args.StandardSave(state.params),
-            opt=ocp.args.StandardSave({"opt": state.opt, "step": state.step}),
+            params=ocp.args.StandardSave(_named(state.best_params)),
+            opt=ocp.args.StandardSave(_rest(state)),
             note=ocp.args.JsonSave(dict(note)),
         )
         with disk_errors(self.folder):
-            self._manager.save(step, args=arguments, metrics=None if eval_loss is None else {"eval_loss": eval_loss})
+            self._manager.save(step, args=arguments, metrics=None if metric is None else {"metric": metric})
 
     def restore(self, like: State, say) -> tuple[State, dict[str, Any], int]:
         """The newest whole checkpoint, on the shapes, dtypes and shardings of `like`: state, note, step."""
-        rest = {"opt": like.opt, "step": like.step}
-        items = ocp.args.Composite(params=_restore(like.params), opt=_restore(rest), note=ocp.args.JsonRestore())
+        items = ocp.args.Composite(params=_restore(_named(like.best_params)), opt=_restore(_rest(like)), note=ocp.args.JsonRestore())
         found, step = self._newest(lambda step: self._manager.restore(step, args=items), say)
-        return State(params=found["params"], **found["opt"]), found["note"], step
+        params = _unnamed(found["params"], like.best_params)
+        return State(**{"params" if like.ema is None else "ema": params}, **found["opt"]), found["note"], step
 
-    def restore_params(self, like: Any, say) -> Any:
-        """The parameters alone of the newest whole checkpoint. Raises UserError where its architecture is another one."""
+    def restore_params(self, like: Any, say, best: bool) -> Any:
+        """The parameters alone of the newest whole checkpoint, or of the best one. Raises UserError where they are of other shapes."""
 
         def read(step: int):
             self._check_shapes(step, like)
-            return self._manager.restore(step, args=ocp.args.Composite(params=_restore(like)))["params"]
+            found = self._manager.restore(step, args=ocp.args.Composite(params=_restore(_named(like))))
+            return _unnamed(found["params"], like)
 
-        return self._newest(read, say)[0]
+        return self._newest(read, say, self.best_step() if best else None)[0]
 
-    def _newest(self, read: Callable[[int], Any], say) -> tuple[Any, int]:
-        """What `read` makes of the newest checkpoint that can be read, and its step.
+    def best_step(self) -> int | None:
+        """The step with the best metric, by the note of the newest checkpoint."""
+        note = self._manager.restore(self._manager.latest_step(), args=ocp.args.Composite(note=ocp.args.JsonRestore()))["note"]
+        step = note["best"]["step"]
+        return step if step in self._manager.all_steps() else None
+
+    def _newest(self, read: Callable[[int], Any], say, first: int | None = None) -> tuple[Any, int]:
+        """What `read` makes of the newest checkpoint that can be read, or of the `first` to try, and its step.
 
         Says which checkpoints it passed over because they are unfinished or damaged. Raises UserError where none is left.
         """
         for name in self._unfinished:
             say(f"checkpoint {name.split('.')[0]} was never finished; passing over it")
         damaged: list[int] = []
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        for step in sorted(self._manager.all_steps(), key=lambda step: (step == first, step), reverse=True):
             try:
                 found = read(step)
             except Exception as error:
@@ -92,11 +100,9 @@ class Checkpoints:
         item = self._manager.item_metadata(step)["params"]
         if item is None:
             raise ValueError("the metadata of its arrays is missing")
-        found = {".".join(str(key.key) for key in path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(item.tree)}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(like):
-            name = ".".join(key.name for key in path)
-            if found.get(name) != leaf.shape:
-                there, folder = found.get(name, "absent"), self.folder.parent
+        for name, leaf in _named(like).items():
+            there, folder = getattr(item.tree.get(name), "shape", "absent"), self.folder.parent
+            if there != leaf.shape:
                 raise UserError(f"{folder} is of another architecture: {name} is {there} there and {leaf.shape} here")
 
     @property
@@ -111,12 +117,29 @@ class Checkpoints:
         self._manager.close()
 
 
-def load_params(folder: str | Path, like: Any, say) -> Any:
-    """The parameters of a run, on the shapes and shardings of `like`. Raises UserError where its architecture is another one."""
+def load_params(folder: str | Path, like: Any, say, best: bool = False) -> Any:
+    """The parameters of a run, its last ones or its best, on the shapes and shardings of `like`. Raises UserError where shapes differ."""
     store = Checkpoints(Path(folder) / CHECKPOINTS, read_only=True)
     if store.latest is None:
         raise UserError(f"{folder} holds no checkpoint to take weights from")
-    return store.restore_params(like, say)
+    return store.restore_params(like, say, best)
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Every array by its name, such as encoder.embed.tokens: a part that a later version adds does not make old checkpoints unreadable."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _unnamed(named: Mapping[str, Any], like: Any) -> Any:
+    """The inverse of `_named`, for a tree of the structure of `like`."""
+    return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in _named(like)])
+
+
+def _rest(state: State) -> dict[str, Any]:
+    """What a checkpoint holds beside the parameters that are used later: of a run with an average, those that are trained too."""
+    rest = {"opt": state.opt, "step": state.step}
+    return rest if state.ema is None else rest | {"params": state.params}
 
 
 def _restore(like: Any):

@@ -1,6 +1,7 @@
 """What a run is: nested dataclasses, each field explained in its class docstring, which is also the text of `--help`."""
 
 import dataclasses
+from typing import Annotated, Any
 
 from tfm.config import Config, suggest
 
@@ -9,28 +10,49 @@ from tfm.config import Config, suggest
 class Mlm:
     """Masked language modelling (Devlin et al. 2018).
 
-    name: what to train for: mlm
+    name: what to train for: mlm | classify
     rate: share of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
+    whole_words: hide words, not pieces of them
+    nsp: also predict whether two sentences follow each other; every row is such a pair
     """
 
     name: str = "mlm"
     rate: float = 0.15
+    whole_words: bool = False
+    nsp: bool = False
 
     def __post_init__(self):
         if not 0 < self.rate < 1:
             raise ValueError(f"rate={self.rate} must be between 0 and 1; BERT uses 0.15")
 
 
-TASKS = {"mlm": Mlm}
+@dataclasses.dataclass(frozen=True)
+class Classify:
+    """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
+
+    name: what to train for: mlm | classify
+    kind: single | multi | regression: one class a text, any number of them, or a number
+    """
+
+    name: str = "classify"
+    kind: str = "single"
+
+    def __post_init__(self):
+        _known(self, kind=("single", "multi", "regression"))
+
+
+TASKS = {kind.name: kind for kind in (Mlm, Classify)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
     """The text.
 
-    source: training text: builtin | path or glob of .txt or .jsonl, optionally .gz
+    source: training text: builtin | path or glob of .txt .jsonl .tsv .csv, optionally .gz | tfds:NAME[:SPLIT]
     eval: validation text; without it, a tenth of the training text is held out
-    field: the field of a .jsonl line that holds the text
+    field: the column that holds the text; for pairs two of them, joined by a comma
+    label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
+    header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: what a document of a .txt file is: file | line | blank-line
     pack: several documents share a row (true), or each starts a row of its own (false)
     """
@@ -38,36 +60,41 @@ class Data:
     source: str = "builtin"
     eval: str = ""
     field: str = "text"
+    label: str = "label"
+    header: bool = True
     split: str = "file"
     pack: bool = True
 
     def __post_init__(self):
-        known = ("file", "line", "blank-line")
-        if self.split not in known:
-            raise ValueError(f"split={self.split} is unknown{suggest(self.split, known)}")
+        _known(self, split=("file", "line", "blank-line"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
     """How text becomes tokens.
 
-    kind: wordpiece | bpe | char: what to train on the training text
+    kind: wordpiece | bpe (of bytes) | unigram | word | char: what to train on the training text
     vocab: number of tokens to train
-    lower: lower-case and strip accents (wordpiece)
-    path: a tokenizer.json, a vocab.txt, or GPT-2's encoder.json beside vocab.bpe, instead of training
+    lower: lower-case and strip accents (wordpiece, word)
+    path: instead of training: tokenizer.json, vocab.txt, a SentencePiece .model, or GPT-2's encoder.json beside vocab.bpe
+    dropout: share of merges left out at random when a training text is split (bpe); 0 means none
+    draws: random splits of the training text that are made and taken in turn, one an epoch
     """
 
     kind: str = "wordpiece"
     vocab: int = 8192
     lower: bool = True
     path: str = ""
+    dropout: float = 0.0
+    draws: int = 4
 
     def __post_init__(self):
-        known = ("wordpiece", "bpe", "char")
-        if self.kind not in known:
-            raise ValueError(f"kind={self.kind} is unknown{suggest(self.kind, known)}")
+        _known(self, kind=("wordpiece", "bpe", "unigram", "word", "char"))
         if self.vocab < 300:
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1; Provilkov et al. use 0.1")
+        _at_least_one(self, "draws")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,32 +125,34 @@ class Optim:
     name: adamw
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
-    schedule: linear | cosine | noam (inverse square root) | constant: after the warm-up
+    schedule: linear | cosine | noam (inverse square root) | constant | wsd (warm-up, stable, decay): after the warm-up
+    cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
     decay: weight decay of matrices
     clip: largest global norm of the gradient; 0 means no limit
     beta1: decay of the first moment
     beta2: decay of the second moment
     eps: added to the root of the second moment
+    ema: decay of a moving average of the weights, which is what is evaluated and used later; 0 means none
     """
 
     name: str = "adamw"
     rate: float = 1e-3
     warmup: float = 0.1
     schedule: str = "linear"
+    cooldown: float = 0.2
     decay: float = 0.01
     clip: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
+    ema: float = 0.0
 
     def __post_init__(self):
-        for name, known in {"name": ("adamw",), "schedule": ("linear", "cosine", "noam", "constant")}.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)} is unknown{suggest(getattr(self, name), known)}")
-        for name in ("rate", "warmup", "decay", "clip", "eps"):
+        _known(self, name=("adamw",), schedule=("linear", "cosine", "noam", "constant", "wsd"))
+        for name in ("rate", "warmup", "cooldown", "decay", "clip", "eps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
 
@@ -164,16 +193,22 @@ class Eval:
     every: steps between evaluations
     batches: batches of each; 0 means all of the validation text
     final: evaluate on all of the validation text at the end
+    best: the metric by which the best checkpoint is chosen and patience runs out
+    patience: evaluations without a better one after which the run ends, with the best weights; 0 means never
     """
 
     every: int = 200
     batches: int = 0
     final: bool = True
+    best: str = "loss"
+    patience: int = 0
 
     def __post_init__(self):
         _at_least_one(self, "every")
         if self.batches < 0:
             raise ValueError(f"batches={self.batches} must not be negative; 0 means all")
+        if self.patience < 0:
+            raise ValueError(f"patience={self.patience} must not be negative; 0 means never to stop early")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +237,7 @@ class Run:
     resume: go on with the run in --out, or with the newest one
     """
 
-    task: Mlm = dataclasses.field(default_factory=Mlm)
+    task: Annotated[Any, Mlm, Classify] = dataclasses.field(default_factory=Mlm)
     preset: str = ""
     init: str = ""
     out: str = ""
@@ -230,6 +265,12 @@ class Run:
         if self.model.position == "learned" and self.batch.length > self.model.length:
             rows = self.batch.length
             raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")
+
+
+def _known(section, **choices: tuple[str, ...]):
+    for name, known in choices.items():
+        if getattr(section, name) not in known:
+            raise ValueError(f"{name}={getattr(section, name)} is unknown{suggest(getattr(section, name), known)}")
 
 
 def _at_least_one(section, *names: str):

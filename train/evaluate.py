@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import sys
+from typing import Any
 
 from train import UserError, config, exit_code, flags
 from train import run as folders
@@ -45,29 +46,30 @@ def evaluate(argv):
     import jax
 
     import tfm
-    from train import checkpoint, step, tasks
+    from train import handover, step, tasks
     from train.log import Log
 
     log, task = Log(), tasks.find(run.task.name)
-    corpus = task.load(run, log, folders.read_tokenizer(options.run), held_only=True)
-    specs = task.specs(run.model)
+    corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.size, len(devices))])
-    params = checkpoint.load_params(options.run, tfm.abstract(specs, mesh), log.say)
+    params = handover.load(options.run, mesh, log.say).params
     eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
     with jax.set_mesh(mesh):
-        print(json.dumps(measure(eval_step, params, task, corpus, mesh) | task.baselines(corpus)))
+        print(json.dumps(task.metrics(measure(eval_step, params, corpus, mesh)) | task.baselines(corpus)))
 
 
-def measure(eval_step, params, task, corpus, mesh, most: int = 0) -> dict[str, float]:
-    """Metrics over the held-out batches, `most` of them, or all."""
+def measure(eval_step, params, corpus, mesh, most: int = 0) -> dict[str, Any]:
+    """What a task's metrics are made of, over the held-out batches, `most` of them, or all: sums, and arrays of all rows."""
+    import numpy as np
+
     from train.data import feed
 
-    total: dict[str, float] = {}
+    found: dict[str, list] = {}
     for batch in corpus.held_batches(most):
         for name, value in eval_step(params, feed.put(batch, mesh)).items():
-            total[name] = total.get(name, 0.0) + float(value)
-    return task.metrics(total)
+            found.setdefault(name, []).append(np.asarray(value))
+    return {name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64)) for name, values in found.items()}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Command-line flags for nested dataclasses: `--section.field=value`, read, explained and corrected.
 
 A flag is a dotted field name; its help is the field's line in the class docstring. Presets and saved runs are dictionaries of the same
-dotted names, so that defaults, presets, a saved run and the command line are four layers of one thing.
+dotted names, so that defaults, presets, a saved run and the command line are four layers of one thing. A section that is
+`Annotated[Any, One, Other]` is one of several dataclasses: the one whose `name` the values give.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 from tfm.config import nearest
@@ -21,17 +22,26 @@ class Flag(NamedTuple):
     help: str
 
 
-def flags_of(cls: type, prefix: str = "") -> dict[str, Flag]:
+def flags_of(cls: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Flag]:
     """Every field of a dataclass and of the dataclasses in it, by dotted name."""
     helps = dict(line.strip().split(": ", 1) for line in (cls.__doc__ or "").splitlines() if ": " in line)
-    hints = get_type_hints(cls)
     flags: dict[str, Flag] = {}
-    for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(hints[field.name]):
-            flags |= flags_of(hints[field.name], f"{prefix}{field.name}.")
+    for field, kind in _fields(cls, values, prefix):
+        key = prefix + field.name
+        if dataclasses.is_dataclass(kind):
+            flags |= flags_of(kind, values, f"{key}.")
         else:
-            flags[prefix + field.name] = Flag(hints[field.name], field.default, helps[field.name])
+            flags[key] = Flag(kind, field.default, helps[field.name])
     return flags
+
+
+def _fields(cls: type, values: Mapping[str, Any], prefix: str) -> Iterator[tuple[dataclasses.Field, type]]:
+    """The fields of a dataclass and their types; of several dataclasses, the one that the values name, else the first."""
+    hints = get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        known = {kind.name: kind for kind in getattr(hints[field.name], "__metadata__", ())}
+        name = values.get(f"{prefix}{field.name}.name", next(iter(known), None))
+        yield field, known.get(name, hints[field.name])
 
 
 def parse(argv: Sequence[str], flags: Mapping[str, Flag], aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -78,11 +88,11 @@ def convert(name: str, text: str, kind: type) -> Any:
 
 def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     """The dataclass whose fields are the dotted values, and defaults where there is none. Raises UserError for what the class refuses."""
-    hints, fields = get_type_hints(cls), {}
-    for field in dataclasses.fields(cls):
+    fields = {}
+    for field, kind in _fields(cls, values, prefix):
         key = prefix + field.name
-        if dataclasses.is_dataclass(hints[field.name]):
-            fields[field.name] = build(hints[field.name], values, f"{key}.")
+        if dataclasses.is_dataclass(kind):
+            fields[field.name] = build(kind, values, f"{key}.")
         elif key in values:
             fields[field.name] = values[key]
     try:
@@ -93,7 +103,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
 
 def options(cls: type, usage: str, argv: Sequence[str]) -> Any:
     """The options of a command that has no presets; None after printing its `--help`."""
-    flags = flags_of(cls)
+    flags = flags_of(cls, {})
     if {"--help", "-h"} & set(argv):
         print(explain(usage, flags, {}, {}))
         return None

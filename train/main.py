@@ -32,13 +32,13 @@ def train(argv):
     loop.use_cores(run.batch.size // run.batch.accumulate, run.mesh.data, run.mesh.fsdp, run.mesh.tensor)
     log, task = Log(), tasks.find(run.task.name)
     known = folder if run.resume else run.init
-    corpus = task.load(run, log, folders.read_tokenizer(known) if known else None)
+    corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
     if run.resume:
         folders.check_text(folder, corpus.facts())
-    run = resolve.settle(run, decided, corpus.tokenizer.get_vocab_size(), jax.default_backend())
+    run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = loop.arrange(run, task.specs(run.model))
+    mesh = loop.arrange(run, task.specs(run))
     training = loop.Training(run, task, corpus, mesh, log)
     training.start_from(folder)
 
@@ -55,12 +55,11 @@ def train(argv):
         log.say(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
         return
     result = training.finish(folder, seconds=time.perf_counter() - began)
-    task.show(training.state.params, run.model, corpus, log)
     log.table("result", {name: value for name, value in result.items() if name.startswith("eval_")})
     log.say(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
-    log.say(f"  python -m train.evaluate --run={folder} --data=YOUR.txt")
+    for hint in task.NEXT:
+        log.say(f"  python -m train.{hint.format(folder=folder)}")
     log.say(f"  {resume} --steps={2 * run.steps}")
-    log.say(f"  python -m train.main --task={run.task.name} --init={folder} --data=YOUR.txt")
 
 
 if __name__ == "__main__":

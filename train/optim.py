@@ -8,17 +8,28 @@ from train.config import Optim
 
 
 def schedule(options: Optim, steps: int) -> optax.Schedule:
-    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`, except for noam and constant."""
+    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`, except for noam and constant.
+
+    wsd stays at the peak until `options.cooldown` before the end, and falls linearly from there (Haegele et al. 2024, section 3).
+    """
     rate = options.rate
-    warmup = max(1, round(options.warmup * steps if options.warmup < 1 else options.warmup))
+    warmup = max(1, _steps(options.warmup, steps))
     rest = max(1, steps - warmup + 1)
+    cooldown = min(rest, max(1, _steps(options.cooldown, steps)))
+    stable = [optax.constant_schedule(rate), optax.linear_schedule(rate, 0.0, cooldown)]
     decay = {
         "linear": optax.linear_schedule(rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(rate, rest),
         "noam": lambda n: rate * jnp.sqrt(warmup / (n + warmup)),  # Vaswani et al. 2017, eq. 3, scaled to reach `rate` at its peak
         "constant": optax.constant_schedule(rate),
+        "wsd": optax.join_schedules(stable, [rest - cooldown]),
     }[options.schedule]
     return optax.join_schedules([optax.linear_schedule(rate / warmup, rate, warmup - 1), decay], [warmup - 1])
+
+
+def _steps(number: float, steps: int) -> int:
+    """A number of steps, or a share of them all where it is less than 1."""
+    return round(number * steps if number < 1 else number)
 
 
 def optimizer(options: Optim, steps: int, specs) -> optax.GradientTransformation:

@@ -10,14 +10,21 @@ from train.presets import PRESETS
 
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
 
-SOURCE is builtin, or a path or glob of .txt or .jsonl files, each optionally .gz. Flags and what they are now:"""
+SOURCE is builtin, a path or glob of .txt, .jsonl, .tsv or .csv files, each optionally .gz, or tfds:NAME[:SPLIT]. Flags and what they
+are now:"""
 
 ALIASES = {"task": "task.name", "data": "data.source", "eval-data": "data.eval"}
 
 # What may differ between a saved run and its resumption.
 MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "checkpoint.")
 
-FLAGS = flags.flags_of(Run)
+# What of a model is a choice of the run, and not handed on with its weights.
+_OF_THE_RUN = ("model.dtype", "model.dropout", "model.scan", "model.remat", "model.classes", "model.pool")
+
+# What of a tokenizer is no part of it.
+_OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
+
+FLAGS = {task: flags.flags_of(Run, {"task.name": task}) for task in TASKS}
 
 
 def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
@@ -26,12 +33,18 @@ def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
     `resumed` maps the flags to the values of the run that `--resume` means, `read` maps a run folder to its values. Raises UserError for
     whatever does not fit.
     """
-    given = flags.parse(argv, FLAGS, ALIASES)
+    given = _parse(argv)
     if given.get("resume"):
         values = _resumed_values(given, resumed(given))
     else:
         values = _fresh_values(given, read(given["init"]) if given.get("init") else {})
     return flags.build(Run, values), values
+
+
+def _parse(argv: Sequence[str]) -> dict[str, Any]:
+    """The flags that are given, of whatever task."""
+    everything = {name: flag for known in reversed(FLAGS.values()) for name, flag in known.items()}
+    return flags.parse(argv, everything, ALIASES)
 
 
 def _resumed_values(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,27 +62,31 @@ def _fresh_values(given: Mapping[str, Any], source: Mapping[str, Any]) -> dict[s
     task = given.get("task.name", Mlm.name)
     if task not in TASKS:
         raise UserError(f"--task={task} is unknown{suggest(task, TASKS)}")
-    preset = given.get("preset") or source.get("preset") or next(iter(PRESETS[task]))
+    if foreign := [name for name in given if name not in FLAGS[task]]:
+        raise UserError(f"--{foreign[0].replace('_', '-')} belongs to another task than --task={task}; leave it out")
+    inherited = source.get("preset") if source.get("preset") in PRESETS[task] else None
+    preset = given.get("preset") or inherited or next(iter(PRESETS[task]))
     if preset not in PRESETS[task]:
         raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
-    if brought := source and [name for name in given if name.startswith("tokenizer.")]:
+    if brought := source and [name for name in given if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]:
         raise UserError(f"--init={given['init']} brings its own tokenizer; leave --{brought[0]} out")
-    model = {name: value for name, value in source.items() if name.startswith("model.") and name != "model.dtype"}
+    model = {name: value for name, value in source.items() if name.startswith("model.") and name not in _OF_THE_RUN}
     layers = (model, PRESETS[task][preset]) if "preset" in given else (PRESETS[task][preset], model)
-    return {**layers[0], **layers[1], **given, "preset": preset}
+    return {**layers[0], **layers[1], **given, "task.name": task, "preset": preset}
 
 
-def settle(run: Run, decided: Mapping[str, Any], vocab: int, platform: str) -> Run:
-    """The run with what only the tokenizer and the machine can tell: the vocabulary, and bfloat16 on accelerators."""
-    found = {"model.vocab": vocab, "model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+def settle(run: Run, decided: Mapping[str, Any], sizes: Mapping[str, int], platform: str) -> Run:
+    """The run with what only the data and the machine can tell: sizes of the model (vocab, classes), and bfloat16 on accelerators."""
+    found = {"model.dtype": "float32" if platform == "cpu" else "bfloat16", **{f"model.{name}": size for name, size in sizes.items()}}
     run = flags.build(Run, {**flags.flatten(run), **{name: value for name, value in found.items() if name not in decided}})
-    if run.model.vocab < vocab:
-        raise UserError(f"--model.vocab={run.model.vocab} is less than the {vocab} tokens of the tokenizer; leave the flag out")
+    for name, size in sizes.items():
+        if getattr(run.model, name) < size:
+            raise UserError(f"--model.{name}={getattr(run.model, name)} is less than the {size} of the data; leave the flag out")
     return run
 
 
 def usage(argv: Sequence[str]) -> str:
     """The text of `--help`, with the values that the other flags lead to."""
-    given = flags.parse([word for word in argv if word not in ("--help", "-h")], FLAGS, ALIASES)
-    later = {"model.vocab": "the tokenizer's", "model.dtype": "by device"}
-    return flags.explain(USAGE, FLAGS, ALIASES, later | _fresh_values(given, {}))
+    values = _fresh_values(_parse([word for word in argv if word not in ("--help", "-h")]), {})
+    later = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
+    return flags.explain(USAGE, FLAGS[values["task.name"]], ALIASES, later | values)

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from train import UserError, flags
 from train.config import Run
@@ -43,14 +43,18 @@ def saved_values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def read(folder: str | Path) -> dict[str, Any]:
     """The configuration in run.json, as dotted values with `out` set to the folder. Raises UserError where there is none."""
-    path = Path(folder) / CONFIG
+    return flags.flatten(_read_json(Path(folder), "config")) | {"out": str(folder)}
+
+
+def _read_json(folder: Path, section: str) -> dict[str, Any]:
+    """A section of run.json."""
+    path = folder / CONFIG
     try:
-        config = json.loads(path.read_text())["config"]
+        return json.loads(path.read_text())[section]
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{folder} is not a run folder: it has no {CONFIG}") from error
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
-    return flags.flatten(config) | {"out": str(folder)}
 
 
 def create(folder: Path, run: Run, tokenizer, facts: Mapping[str, Any]):
@@ -62,6 +66,18 @@ def create(folder: Path, run: Run, tokenizer, facts: Mapping[str, Any]):
     if not run.resume:
         write(folder / TOKENIZER, tokenizer.to_str(pretty=True))
     write_json(folder / CONFIG, describe(run, facts))
+
+
+class Saved(NamedTuple):
+    """What a run brings to one that goes on with it or starts from it: its tokenizer, and the facts that run.json has about its data."""
+
+    tokenizer: Any
+    facts: Mapping[str, Any]
+
+
+def read_saved(folder: str | Path, facts: bool = True) -> Saved:
+    """What is saved in a run folder; without `facts` the tokenizer alone, for a run on other data. Raises UserError where it is missing."""
+    return Saved(read_tokenizer(folder), _read_json(Path(folder), "data") if facts else {})
 
 
 def read_tokenizer(folder: str | Path):
@@ -81,11 +97,13 @@ def read_tokenizer(folder: str | Path):
 
 def check_text(folder: Path, facts: Mapping[str, Any]):
     """Raises UserError where the text is no longer the one that the run began with."""
-    before = json.loads((folder / CONFIG).read_text())["data"]["hash"]
-    if before != facts["hash"]:
+    before = _read_json(folder, "data")
+    if before["hash"] != facts["hash"]:
         raise UserError(
             f"the text of --data={facts['source']} has changed since {folder} began; bring the old text back, or start a new run"
         )
+    if before.get("drawn", "") != facts["drawn"]:
+        raise UserError(f"what --tokenizer.dropout drew for {folder} is no longer in the cache; bring the cache back, or start a new run")
 
 
 def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,31 +11,37 @@ from jax import Array
 
 import tfm
 
-# loss(params, batch, key) -> sums over the batch, among them "loss" and "weight"
+# loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
 
 
 @struct.dataclass
 class State:
-    """What a step changes: the number of steps done, parameters, optimizer state."""
+    """What a step changes: the number of steps done, parameters, optimizer state, and a moving average of the parameters or None."""
 
     step: Array
     params: object
     opt: object
+    ema: object = None
+
+    @property
+    def best_params(self):
+        """What is evaluated and used later: the average, where there is one."""
+        return self.params if self.ema is None else self.ema
 
 
-def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh) -> State:
+def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float = 0.0) -> State:
     """Fresh parameters and moments, made where they live on the mesh."""
 
     def make(key):
         params = tfm.init(specs, key, mesh)
-        return State(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+        return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), jax.tree.map(jnp.copy, params) if ema else None)
 
     with jax.set_mesh(mesh):
         return jax.jit(make)(jax.random.key(seed))
 
 
-def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool):
+def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool, ema: float = 0.0):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each of them has.
@@ -48,9 +54,17 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), grads)
         updates, opt = optimizer.update(grads, state.opt, state.params)
         sums["grad_norm"] = optax.tree.norm(grads)
-        return State(state.step + 1, optax.apply_updates(state.params, updates), opt), sums
+        params = optax.apply_updates(state.params, updates)
+        average = _average(state.ema, params, ema, state.step) if ema else None
+        return State(state.step + 1, params, opt, average), sums
 
     return train_step
+
+
+def _average(average, params, decay: float, step: Array):
+    """Moves the average towards the parameters: by 1 - decay, and by more at the beginning, where it has seen little."""
+    keep = jnp.minimum(decay, (1 + step) / (10 + step))
+    return jax.tree.map(lambda old, new: old + (1 - keep) * (new - old), average, params)
 
 
 def make_eval_step(loss: Loss):
@@ -68,7 +82,7 @@ def _accumulate(loss: Loss, params, batch, key):
 
     def part_gradient(part, part_key):
         def total(params):
-            sums = loss(params, part, part_key)
+            sums = {name: value for name, value in loss(params, part, part_key).items() if value.ndim == 0}
             return sums["loss"], sums
 
         grads, sums = jax.grad(total, has_aux=True)(params)

@@ -1,4 +1,4 @@
-"""One file per task, found by its name. A task module has `specs`, `load`, `loss`, `metrics` and `show`."""
+"""One file per task, found by its name. Its module has `specs`, `load`, `loss`, `metrics`, `baselines`, `show`, `GOALS` and `NEXT`."""
 
 import importlib
 

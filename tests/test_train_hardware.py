@@ -1,0 +1,70 @@
+"""What a step costs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import quick_compilation  # noqa: F401
+
+import tfm
+from train import hardware, step
+
+
+@pytest.mark.parametrize(
+    ("kind", "tera"),
+    [
+        ("Tesla T4", 65),
+        ("NVIDIA L4", 121),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H200", 989),
+        ("TPU v4", 275),
+        ("TPU v5 lite", 197),
+        ("TPU v5e", 197),
+        ("TPU v5", 459),
+        ("TPU v5p", 459),
+        ("TPU v6 lite", 918),
+        ("TPU v6e", 918),
+        ("cpu", None),
+        ("NVIDIA L40S", None),
+        ("TPU v4 lite", None),
+    ],
+)
+def test_peaks(kind, tera):
+    assert hardware.peak(kind) == (None if tera is None else tera * 1e12)
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_flops_of_an_encoder(scan):
+    """Two a multiplication: projections, feed-forward, scores and their use; embeddings multiply nothing."""
+    config = tfm.Config(layers=3, heads=4, kv_heads=2, width=32, ffn=80, vocab=100, scan=scan, dropout=0.0)
+    rows, length, size = 5, 16, 8
+    per_token = 32 * 32 + 2 * 32 * 2 * size + 32 * 32 + 2 * 32 * 80
+    scores_and_values = 2 * length * 4 * size
+    wanted = 2 * 3 * rows * length * (per_token + scores_and_values)
+    params = tfm.abstract(tfm.encoder_specs(config))
+    tokens = jax.ShapeDtypeStruct((rows, length), jnp.int32)
+    assert hardware.flops(lambda params, tokens: tfm.encoder(params, config, tokens), params, tokens) == wanted
+
+
+def test_memory_on_one_device_and_on_four():
+    """Parameters are cut over fsdp, the batch over both; moments are as large as two copies of the parameters."""
+    x = np.zeros((8, 64), np.float32)
+
+    def loss(params, batch):
+        return jnp.square(jnp.tanh(tfm.einsum("BD,DF->BF", batch, params))).sum()
+
+    for mesh in (tfm.make_mesh(devices=jax.devices()[:1]), tfm.make_mesh(data=2, fsdp=2, devices=jax.devices()[:4])):
+        put = lambda array, axes, mesh=mesh: jax.device_put(array, jax.NamedSharding(mesh, tfm.partition(axes, array.shape, mesh)))
+        weights = put(np.zeros((64, 128), np.float32), "DF")
+        state = step.State(jnp.int32(0), weights, (weights, weights))
+        with jax.set_mesh(mesh):
+            found = hardware.memory(state, loss, put(x, "BD"))
+        share, size = 64 * 128 * 4 // mesh.shape["fsdp"], mesh.size
+        assert (found["parameters"], found["gradients"], found["optimizer"]) == (share, share, 2 * share)
+        assert found["activations"] >= 8 * 128 * 4 // size, "at least the output of tanh"
+        assert found["activations"] <= (8 * 64 + 4 * 8 * 128) * 4 // size
+        assert found["all"] == sum(found.values()) - found["all"]
+        with jax.set_mesh(mesh):
+            averaged = hardware.memory(step.State(state.step, weights, (weights, weights), weights), loss, put(x, "BD"))
+        assert averaged["parameters"] == 2 * share

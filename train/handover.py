@@ -1,0 +1,54 @@
+"""Trained models out of run folders: as they are, or the parts of them that another task can start from."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+import tfm
+from train import UserError, checkpoint, flags, tasks
+from train import run as folders
+from train.config import Run
+
+
+class Trained(NamedTuple):
+    """What a run made: its configuration, tokenizer, what run.json says of its data, and the parameters."""
+
+    run: Run
+    tokenizer: Any
+    facts: Mapping[str, Any]
+    params: Any
+
+
+def load(folder: str, mesh=None, say: Callable[[str], None] = print) -> Trained:
+    """The model in a run folder, on a mesh, or on one device; the best weights where it ran with patience, else the last.
+
+    Raises UserError where something is missing. `say` is told of checkpoints that cannot be read.
+    """
+    run = flags.build(Run, folders.read(folder))
+    saved = folders.read_saved(folder)
+    like = tfm.abstract(tasks.find(run.task.name).specs(run), mesh or tfm.make_mesh(devices=jax.devices()[:1]))
+    params = checkpoint.load_params(folder, like, say, best=run.eval.patience > 0)
+    return Trained(run, saved.tokenizer, saved.facts, params)
+
+
+def parts_of(folder: str, fresh: Any, mesh, say: Callable[[str], None]) -> tuple[Any, list[str]]:
+    """The parameters `fresh` with the parts (encoder, head, pooler, ...) that the run in `folder` has too; and the names of the rest.
+
+    Raises UserError where its encoder is of another architecture.
+    """
+    theirs = load(folder, mesh, say).params
+    parts = {field.name: getattr(fresh, field.name) for field in dataclasses.fields(fresh)}
+    taken = {name: getattr(theirs, name) for name, part in parts.items() if _shapes(part) == _shapes(getattr(theirs, name, None))}
+    if "encoder" not in taken:
+        ours, others = _shapes(fresh.encoder), _shapes(theirs.encoder)
+        name = next(name for name in {**ours, **others} if ours.get(name) != others.get(name))
+        there, here = others.get(name, "absent"), ours.get(name, "absent")
+        raise UserError(f"--init={folder} is of another architecture: encoder{name} is {there} there and {here} here")
+    return dataclasses.replace(fresh, **taken), [name for name, part in parts.items() if name not in taken and part is not None]
+
+
+def _shapes(part: Any) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every array."""
+    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(part)}
