@@ -1,0 +1,80 @@
+"""The notebooks run from top to bottom, and the files hold what they showed when they last ran in full."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def parameters(notebook):
+    """The one cell that a test changes."""
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
+    return cell
+
+
+def text_of(cell):
+    """What a cell printed."""
+    return "".join(output.get("text", "") for output in cell.outputs)
+
+
+def pictures_of(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_kept(path):
+    notebook = read(path)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "executed once, from top to bottom"
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert "SHORT = False" in parameters(notebook).source
+    assert len(pictures_of(notebook)) >= 4
+    shown = json.dumps([output for output in outputs if "data" not in output])
+    assert not re.search(r"/(?:tmp|home|root|work|Users)/|\\u001b|Traceback", shown)
+    assert path.stat().st_size < 1_000_000
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """A kernel that is this very Python, in a folder with links to the sources."""
+    for name in ("tfm", "train", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    folder = tmp_path / "share" / "kernels" / "this"
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "this", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return "this"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_from_top_to_bottom(path, kernel, tmp_path):
+    client = pytest.importorskip("nbclient")
+    notebook = read(path)
+    cell = parameters(notebook)
+    assert "SHORT = False" in cell.source
+    cell.source = cell.source.replace("SHORT = False", "SHORT = True")
+    client.NotebookClient(notebook, kernel_name=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert len(pictures_of(notebook)) >= 4
+    printed = {cell.id: text_of(cell) for cell in notebook.cells if cell.cell_type == "code"}
+    if path.stem == "01_quickstart":
+        assert len(printed["fill"].splitlines()) == 2 + 5, "a sentence, a line of names, five guesses for each blank"
+        assert "True" in printed["blocks"], "block by block, the hidden states are those of the encoder"
+        assert [line.split()[0] in ("pleased", "annoyed") for line in printed["predict"].splitlines()[-2:]] == [True, True]
+    shutil.rmtree(tmp_path / "runs")
