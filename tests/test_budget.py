@@ -9,14 +9,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES = 40
+FILES = 60
 LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 50
 PARAMETERS = 7
 LINES_OF_TFM = 1300
-LINES_OF_TRAIN = 2500
-FIELDS = 65
-DEPENDENCIES = 11
+LINES_OF_TRAIN = 4700
+FIELDS = 75
+DEPENDENCIES = 13
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", ".ci", ".gitignore", "tfm", "train", "notebooks", "tests"}
 
 
@@ -52,7 +52,7 @@ def test_file(path):
 def test_flags():
     from train.resolve import FLAGS
 
-    assert len(FLAGS) <= FIELDS
+    assert max(map(len, FLAGS.values())) <= FIELDS
 
 
 def test_dependencies():
