@@ -195,6 +195,7 @@ def test_training_on_a_mesh_keeps_the_shardings():
     assert after == tfm.shardings(SPECS, mesh)
 
 
+@pytest.mark.slow
 def test_within_a_module_of_the_user():
     """As a body under a head of nnx's own; both are trained."""
 

@@ -191,7 +191,9 @@ def test_evaluate(whole):
 @pytest.mark.parametrize(
     ("data", "flags", "metrics"),
     [
-        ("tags.tsv", ("--task.kind=multi",), {"eval_accuracy", "eval_f1", "eval_f1_macro", "eval_majority"}),
+        pytest.param(
+            "tags.tsv", ("--task.kind=multi",), {"eval_accuracy", "eval_f1", "eval_f1_macro", "eval_majority"}, marks=pytest.mark.slow
+        ),
         ("values.tsv", ("--task.kind=regression",), {"eval_pearson", "eval_spearman", "eval_mean_loss"}),
         ("pairs.tsv", ("--data.field=one,two",), {"eval_accuracy", "eval_f1", "eval_matthews"}),
     ],
@@ -211,11 +213,13 @@ def test_other_kinds(data, flags, metrics, tmp_path):
     assert len(out.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_builtin_opinions(tmp_path):
     run(*SMALL, "--steps=1", f"--out={tmp_path / 'a'}", "--batch.length=32")
     assert json.loads((tmp_path / "a" / "run.json").read_text())["data"]["classes"] == ["negative", "neutral", "positive"]
 
 
+@pytest.mark.slow
 def test_average_patience_and_wsd(tmp_path):
     """The average is what is evaluated and saved; patience ends the run with the best weights, and a resumption ends at once."""
     flags = (
@@ -266,6 +270,7 @@ def test_init_from_a_language_model(tmp_path, home):
     assert (tmp_path / "a" / "tokenizer.json").read_text() == (tmp_path / "lm" / "tokenizer.json").read_text()
 
 
+@pytest.mark.slow
 def test_init_from_a_classifier_with_other_classes(whole, tmp_path):
     err = run(
         "--task=classify", "--init=whole", *SMALL[7:], "--data=pairs.tsv", "--data.field=one,two", "--steps=1", f"--out={tmp_path / 'a'}"

@@ -412,6 +412,7 @@ def test_help(capsys):
         assert "usage: python -m train." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_evaluate_where_the_batch_does_not_divide_by_the_devices(tmp_path):
     """As a run from one device, evaluated on eight."""
     mesh = ["--mesh.data=1", "--mesh.tensor=8", "--model.heads=8", "--batch.size=4"]
