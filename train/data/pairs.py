@@ -74,8 +74,8 @@ class Pairs:
         return len(self.plan.firsts)
 
     def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """int32 [B,T] tokens, segments (1 for a token, 0 for padding), positions and types; [B] follows (0: B follows A, 1: it does not)
-        and what the masker adds."""
+        """int32 [B,T] tokens, segments (1 for a token, 0 for padding), positions and types; int32 [B] next (0: B follows A, 1: it does
+        not); float32 [B] pairs (0 for a row that does not count); and what the masker adds."""
         shape, specials = (len(numbers), self.length), self.masker.specials
         fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "segments", "positions", "types")}
         fields["tokens"][:] = specials.pad
