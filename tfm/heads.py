@@ -31,8 +31,8 @@ class MaskedLM:
 
     encoder: Encoder
     head: MlmHead
-    pooler: Linear | None
-    next: Linear | None
+    pooler: Linear | None = None
+    next: Linear | None = None
 
 
 @struct.dataclass
