@@ -8,16 +8,27 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from train import UserError
 from train.config import Data
 
-if TYPE_CHECKING:
-    from train.data.sources import Columns, Row
+Row = dict[str, Any]
 
 
-def read(path: Path, data: Data, columns: "Columns") -> "list[Row]":
+class Columns(NamedTuple):
+    """The names of the columns that a task asks for: texts, and labels where it learns from them."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Data, labelled: bool) -> "Columns":
+        """The columns that `--data.field` and `--data.label` name."""
+        return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else ())
+
+
+def read(path: Path, data: Data, columns: Columns) -> list[Row]:
     """The rows of a file, by the format that its name says. Raises UserError where it is not what it should be."""
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
@@ -32,7 +43,7 @@ def read_lines(path: Path) -> list[str]:
     return _read_text(path).removesuffix("\n").split("\n")
 
 
-def checked(row: Mapping[str, Any], columns: "Columns", where: str, remedy: str = "") -> "Row":
+def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = "") -> Row:
     """The columns of a row that are asked for. Raises UserError where one is missing, a text is no text or a label is empty."""
     for flag, names in (("field", columns.texts), ("label", columns.labels)):
         for name in names:
@@ -63,7 +74,7 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); convert it, for example with iconv -t UTF-8") from error
 
 
-def _documents(path: Path, text: str, data: Data, columns: "Columns") -> "Iterator[Row]":
+def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     if columns.labels or len(columns.texts) > 1:
         raise UserError(f"{path} has text alone, no columns; give a .tsv, .csv or .jsonl file")
     for document in _SPLITS[data.split](text):
@@ -77,7 +88,7 @@ _SPLITS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-def _json_lines(path: Path, text: str, data: Data, columns: "Columns") -> "Iterator[Row]":
+def _json_lines(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -90,7 +101,7 @@ def _json_lines(path: Path, text: str, data: Data, columns: "Columns") -> "Itera
         yield checked(value, columns, f"{path}, line {number}")
 
 
-def _table(path: Path, text: str, data: Data, columns: "Columns") -> "Iterator[Row]":
+def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     """Cells of a .csv may be quoted; quotes in a .tsv are text."""
     tabs = ".tsv" in path.suffixes[-2:]
     style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
@@ -112,7 +123,7 @@ def _table(path: Path, text: str, data: Data, columns: "Columns") -> "Iterator[R
         yield checked(row if data.header else _unnamed(row, columns), columns, f"{path}", hint)
 
 
-def _unnamed(row: "Row", columns: "Columns") -> "Row":
+def _unnamed(row: Row, columns: Columns) -> Row:
     """Columns without a header have numbers from 1; where none is asked for, the first is the text and the last the label."""
     cells = list(row.values())
     ends = dict.fromkeys(columns.texts[:1], cells[0]) | dict.fromkeys(columns.labels[:1], cells[-1])

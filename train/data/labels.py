@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from train import UserError
-from train.data.sources import Row
+from train.data.files import Row
 
 
 @dataclasses.dataclass(frozen=True)

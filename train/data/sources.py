@@ -7,26 +7,13 @@ import glob
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from train import UserError
 from train.config import Data
 from train.data import files
+from train.data.files import Columns, Row
 
-Row = dict[str, Any]
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
-
-
-class Columns(NamedTuple):
-    """The names of the columns that a task asks for: texts, and labels where it learns from them."""
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, data: Data, labelled: bool) -> "Columns":
-        """The columns that `--data.field` and `--data.label` name."""
-        return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else ())
 
 
 def load(data: Data, columns: Columns, builtin: Builtin, held_only: bool = False) -> tuple[list[Row], list[Row]]:
