@@ -22,7 +22,7 @@ def test_post_norm_normalizes_the_sum(fill, norm):
     block, x, mask, bias = fill(tfm.block_specs(config)), inputs(config), tfm.causal(), tfm.alibi(2)
     y = normed(config, block.attn_norm, x + tfm.multi_head_attention(block.attn, config, x, mask, bias))
     expected = normed(config, block.ffn_norm, y + tfm.feed_forward(block.ffn, config, y))
-    np.testing.assert_allclose(tfm.transformer_block(block, config, x, mask, bias), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(tfm.transformer_block(block, config, x, tfm.Dense(mask, bias))[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_normalizes_what_a_sublayer_reads(fill):
@@ -30,21 +30,21 @@ def test_pre_norm_normalizes_what_a_sublayer_reads(fill):
     block, x, mask, bias = fill(tfm.block_specs(config)), inputs(config), tfm.causal(), tfm.alibi(2)
     y = x + tfm.multi_head_attention(block.attn, config, normed(config, block.attn_norm, x), mask, bias)
     expected = y + tfm.feed_forward(block.ffn, config, normed(config, block.ffn_norm, y))
-    np.testing.assert_allclose(tfm.transformer_block(block, config, x, mask, bias), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(tfm.transformer_block(block, config, x, tfm.Dense(mask, bias))[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_keeps_the_residual_when_everything_is_dropped(fill):
     """With nearly all dropped, a pre-norm block is the identity at nearly all places: dropout stands inside the residual branch."""
     config = tfm.Config(heads=2, width=8, order="pre", dropout=0.999)
     block, x = fill(tfm.block_specs(config)), inputs(config)
-    same = np.asarray(tfm.transformer_block(block, config, x, key=jax.random.key(0))) == x
+    same = np.asarray(tfm.transformer_block(block, config, x, key=jax.random.key(0))[0]) == x
     assert same.mean() > 0.9
 
 
 def test_dropout_is_on_with_a_key_only(fill):
     config = tfm.Config(heads=2, width=8, dropout=0.5)
     block, x = fill(tfm.block_specs(config)), inputs(config)
-    plain, one, same, other = (tfm.transformer_block(block, config, x, key=key) for key in (None, *map(jax.random.key, (0, 0, 1))))
+    plain, one, same, other = (tfm.transformer_block(block, config, x, key=key)[0] for key in (None, *map(jax.random.key, (0, 0, 1))))
     np.testing.assert_array_equal(one, same)
     assert not np.allclose(one, other)
     assert not np.allclose(one, plain)

@@ -26,7 +26,7 @@ from tfm import block, config, heads, ops, positions
         ({"norm": "lyer"}, "norm=lyer is unknown; did you mean layer?"),
         ({"activation": "swigul"}, "activation=swigul is unknown; did you mean swiglu?"),
         ({"order": "sandwich"}, "order=sandwich is unknown; known are post, pre"),
-        ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, none"),
+        ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, rotary, none"),
         ({"remat": "all"}, "remat=all is unknown; known are none, block"),
         ({"dtype": "bfloat"}, "dtype=bfloat is unknown; did you mean bfloat16?"),
     ],

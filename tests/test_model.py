@@ -75,13 +75,32 @@ def test_unstack():
 
 
 def test_stack_is_a_loop_over_blocks(fill):
-    blocks = fill(tfm.encoder_specs(CONFIG).blocks)
+    model = fill(tfm.encoder_specs(CONFIG))
     x = np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32)
-    mask, bias = tfm.causal(), tfm.alibi(4, 2)
+    way = tfm.Dense(tfm.causal(), tfm.alibi(4, 2))
     expected = x
     for layer in range(CONFIG.layers):
-        expected = tfm.transformer_block(jax.tree.map(itemgetter(layer), blocks), CONFIG, expected, mask, bias)
-    np.testing.assert_allclose(tfm.stack(blocks, CONFIG, x, mask, bias), expected, rtol=1e-5, atol=1e-5)
+        expected, _ = tfm.transformer_block(jax.tree.map(itemgetter(layer), model.blocks), CONFIG, expected, way)
+    np.testing.assert_allclose(tfm.stack(model, CONFIG, x, way)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_attention_weights_are_handed_back(fill, scan):
+    """The recorded weights are those of the input of every layer, and recording changes nothing."""
+    config = variant(scan=scan, position="rotary")
+    model, way = fill(tfm.encoder_specs(config)), tfm.causal()
+    positions = jnp.broadcast_to(jnp.arange(6)[None], TOKENS.shape)
+    turns = tfm.rotary(config, positions)
+    x = tfm.embed(model.embed, config, TOKENS)
+    y, weights = tfm.stack(model, config, x, tfm.Recorded(way, turns=turns))
+    np.testing.assert_allclose(y, tfm.encoder(model, config, TOKENS, way), rtol=1e-5, atol=1e-5)
+    assert weights.shape == (2, 2, 2, 2, 6, 6)
+    for layer in range(2):
+        block = jax.tree.map(itemgetter(layer), model.blocks)
+        q, k = (tfm.linear(each, f"BTD,D{head}->BT{head}", x) for each, head in ((block.attn.query, "KGH"), (block.attn.key, "KH")))
+        expected = tfm.attention_weights(tfm.rotate(q, turns), tfm.rotate(k, turns), way)
+        np.testing.assert_allclose(weights[layer], expected, rtol=1e-5, atol=1e-6)
+        x, _ = tfm.transformer_block(block, config, x, tfm.Dense(way, turns=turns))
 
 
 def test_scanned_unrolled_and_recomputed_are_the_same():
@@ -108,20 +127,20 @@ def test_scanned_unrolled_and_recomputed_are_the_same():
 
 def test_every_layer_gets_a_key_of_its_own():
     config = variant(dropout=0.5)
-    blocks = parameters(config).blocks
+    model = parameters(config)
     x = np.random.default_rng(1).normal(size=(1, 4, 16)).astype(np.float32)
     key = jax.random.key(0)
     expected = x
     for n, layer_key in enumerate(jax.random.split(key, 2)):
-        expected = tfm.transformer_block(jax.tree.map(itemgetter(n), blocks), config, expected, key=layer_key)
-    np.testing.assert_allclose(tfm.stack(blocks, config, x, key=key), expected, rtol=1e-4, atol=1e-5)
+        expected, _ = tfm.transformer_block(jax.tree.map(itemgetter(n), model.blocks), config, expected, key=layer_key)
+    np.testing.assert_allclose(tfm.stack(model, config, x, key=key)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_only_pre_norm_has_a_last_norm(fill):
     assert tfm.encoder_specs(CONFIG).norm is None
     config = variant(order="pre")
     model = fill(tfm.encoder_specs(config))
-    x = tfm.stack(model.blocks, config, tfm.embed(model.embed, config, TOKENS))
+    x, _ = tfm.stack(model.replace(norm=None), config, tfm.embed(model.embed, config, TOKENS))
     np.testing.assert_allclose(hidden(config, model, TOKENS), tfm.layer_norm(model.norm, x, config.norm_eps), rtol=1e-4, atol=1e-5)
 
 
@@ -151,7 +170,7 @@ def test_packed_documents_are_as_separate_ones():
 def influence(model, mask, length):
     """How much output position i depends on input position j, [i,j], by the largest gradient."""
     x = jnp.asarray(np.random.default_rng(1).normal(size=(1, length, CONFIG.width)), jnp.float32)
-    jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(model.blocks, CONFIG, x, mask)))(x)
+    jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(model, CONFIG, x, tfm.Dense(mask))[0]))(x)
     return np.abs(jacobian).max(axis=(0, 2, 3, 5))
 
 

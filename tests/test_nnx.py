@@ -44,7 +44,7 @@ class Case(NamedTuple):
 CASES = {
     "encoder": Case(tfm.encoder, CONFIG, SPECS.encoder, (TOKENS, tfm.causal()), {}),
     "masked_lm": Case(tfm.masked_lm, CONFIG, SPECS, (TOKENS,), {"where": WHERE}),
-    "transformer_block": Case(tfm.transformer_block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"mask": tfm.causal()}),
+    "transformer_block": Case(tfm.transformer_block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"way": tfm.Dense(tfm.causal())}),
     "own": Case(own, 3.0, Own(tfm.weight(CONFIG, "D"), None), (np.arange(16, dtype=np.float32),), {}),
 }
 

@@ -59,9 +59,11 @@ CASES = {
         lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key), ATTENTION, ("BTD", "BT:2", "key")
     ),
     "feed_forward": Case(lambda p, x: tfm.feed_forward(p, CONFIG, x), FFN, ("BTD",)),
-    "transformer_block": Case(lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.causal(), key=key), BLOCK, ("BTD", "key")),
+    "transformer_block": Case(
+        lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.Dense(tfm.causal()), key=key)[0], BLOCK, ("BTD", "key")
+    ),
     "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
-    "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.prefix(n)), MODEL.encoder.blocks, ("BTD", "B:6")),
+    "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.Dense(tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")),
     "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
     "masked_lm": Case(
         lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")

@@ -1,16 +1,15 @@
 """One block: attention and feed-forward, each with a norm, a residual connection and dropout."""
 
 from collections.abc import Callable
+from typing import Any
 
 from flax import struct
 from jax import Array
 
-from tfm.attention import Attention, attention_specs, multi_head_attention
+from tfm.attention import Attention, Dense, attention_specs, attention_sublayer
 from tfm.config import Config
-from tfm.masks import Mask
 from tfm.mlp import FeedForward, feed_forward, feed_forward_specs
 from tfm.ops import Norm, dropout, norm, norm_specs, split
-from tfm.positions import Bias
 
 
 @struct.dataclass
@@ -29,23 +28,29 @@ def block_specs(config: Config) -> Block:
 
 
 def transformer_block(
-    layer: Block, config: Config, x: Array, mask: Mask | None = None, bias: Bias | None = None, key: Array | None = None
-) -> Array:
-    """x [B,T,D] -> [B,T,D]; a key turns dropout on."""
+    layer: Block, config: Config, x: Array, way: Dense | None = None, given: Any = None, key: Array | None = None
+) -> tuple[Array, Any]:
+    """x [B,T,D] -> [B,T,D], and what the way of attending (default: dense, unmasked) hands back; a key turns dropout on."""
     attn_key, attn_drop, ffn_drop = split(key, 3)
     residual = ORDERS[config.order]
-    x = residual(config, layer.attn_norm, lambda y: multi_head_attention(layer.attn, config, y, mask, bias, attn_key), x, attn_drop)
-    return residual(config, layer.ffn_norm, lambda y: feed_forward(layer.ffn, config, y), x, ffn_drop)
+    attend = lambda y: attention_sublayer(layer.attn, config, (y, y), way or Dense(), given, attn_key)
+    x, found = residual(config, layer.attn_norm, attend, x, attn_drop)
+    return residual(config, layer.ffn_norm, lambda y: (feed_forward(layer.ffn, config, y), None), x, ffn_drop)[0], found
 
 
-def post_norm(config: Config, layer: Norm, sublayer: Callable[[Array], Array], x: Array, key: Array | None) -> Array:
+Sublayer = Callable[[Array], tuple[Array, Any]]
+
+
+def post_norm(config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None) -> tuple[Array, Any]:
     """norm(x + dropout(f(x))), as in the first Transformer and BERT (Vaswani et al. 2017, section 3.1)."""
-    return norm(config, layer, x + dropout(sublayer(x), config.dropout, key))
+    y, found = sublayer(x)
+    return norm(config, layer, x + dropout(y, config.dropout, key)), found
 
 
-def pre_norm(config: Config, layer: Norm, sublayer: Callable[[Array], Array], x: Array, key: Array | None) -> Array:
+def pre_norm(config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None) -> tuple[Array, Any]:
     """x + dropout(f(norm(x))), as in GPT-2 and most since (Xiong et al. 2020)."""
-    return x + dropout(sublayer(norm(config, layer, x)), config.dropout, key)
+    y, found = sublayer(norm(config, layer, x))
+    return x + dropout(y, config.dropout, key), found
 
 
 ORDERS = {"post": post_norm, "pre": pre_norm}

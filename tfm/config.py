@@ -9,7 +9,7 @@ CHOICES = {
     "norm": ("layer", "rms"),
     "order": ("post", "pre"),
     "activation": ("gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu"),
-    "position": ("learned", "sinusoidal", "none"),
+    "position": ("learned", "sinusoidal", "rotary", "none"),
     "pool": ("first", "mean"),
     "remat": ("none", "block"),
     "dtype": ("float32", "bfloat16"),
@@ -36,7 +36,8 @@ class Config:
     order: post | pre: where a block normalizes
     embed_norm: normalize the embeddings
     activation: gelu | gelu_tanh | relu | silu | swiglu | geglu
-    position: learned | sinusoidal | none
+    position: learned | sinusoidal | rotary | none
+    rotary_base: of the wavelengths of rotary positions; more than 10,000 for longer texts
     bias: add biases in attention and feed-forward layers
     tied: the output layer reuses the token table
     init_std: standard deviation of the truncated normal that weights start from
@@ -63,6 +64,7 @@ class Config:
     embed_norm: bool = True
     activation: str = "gelu"
     position: str = "learned"
+    rotary_base: float = 10_000.0
     bias: bool = True
     tied: bool = True
     init_std: float = 0.02
@@ -85,6 +87,10 @@ class Config:
         if self.kv_heads and self.heads % self.kv_heads:
             nearest = nearest_divisor(self.kv_heads, self.heads)
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}; try kv_heads={nearest}")
+        if self.position == "rotary" and self.width // self.heads % 2:
+            raise ValueError(f"position=rotary needs an even head size, and width / heads is {self.width // self.heads}; try other heads")
+        if self.rotary_base <= 1:
+            raise ValueError(f"rotary_base={self.rotary_base} must be more than 1; 10,000 is usual")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
 

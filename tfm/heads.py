@@ -11,7 +11,7 @@ from tfm import params
 from tfm.attention import FORBIDDEN
 from tfm.config import Config
 from tfm.masks import Mask, padding
-from tfm.model import Encoder, encoder, encoder_specs
+from tfm.model import Encoder, decoder, encoder, encoder_specs
 from tfm.ops import Linear, Norm, activation, dropout, einsum, gather, linear, linear_specs, norm, norm_specs, spec_of, split
 
 
@@ -44,6 +44,14 @@ class Classifier:
     output: Linear
 
 
+@struct.dataclass
+class CausalLM:
+    """A decoder, and the output table [V,D], None where it is tied to the token table."""
+
+    decoder: Encoder
+    table: Array | None
+
+
 def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
     """The spec tree of BERT's masked language model; `next_sentence` adds the head of its second task."""
     pair = dataclasses.replace(config, classes=2)
@@ -67,6 +75,26 @@ def classifier_specs(config: Config) -> Classifier:
         pooler=linear_specs(config, "D", "E", bias=True),
         output=linear_specs(config, "D", "C", bias=True),
     )
+
+
+def causal_lm_specs(config: Config) -> CausalLM:
+    """The spec tree of a GPT: a language model that reads from left to right."""
+    return CausalLM(decoder=encoder_specs(config), table=None if config.tied else params.weight(config, "VD"))
+
+
+def causal_lm(
+    model: CausalLM, config: Config, tokens: Array, mask: Mask | None = None, positions: Array | None = None, key: Array | None = None
+) -> Array:
+    """tokens [B,T] -> float32 logits [B,T,V] of the token after each (Radford et al. 2018, eq. 2). A key turns dropout on.
+
+    Every token sees itself and those before it, where the mask allows it too. Raises ValueError as `encoder` does.
+    """
+    return next_logits(model, config, decoder(model.decoder, config, tokens, mask, positions, key))
+
+
+def next_logits(model: CausalLM, config: Config, hidden: Array) -> Array:
+    """hidden [B,T,D] of a decoder -> float32 logits [B,T,V] of the token after each."""
+    return unembed(config, model.decoder.embed.tokens if model.table is None else model.table, hidden)
 
 
 def masked_lm(

@@ -99,6 +99,16 @@ class Prefix(Mask):
         return (j < self.lengths[:, None])[:, None, :]
 
 
+@struct.dataclass
+class Since(Mask):
+    """See `since`."""
+
+    starts: Array
+
+    def __call__(self, i, j):  # noqa: D102
+        return (j >= self.starts[:, None])[:, None, :]
+
+
 def causal() -> Mask:
     """No position sees a later one."""
     return Window(None, 0)
@@ -122,6 +132,11 @@ def segments(queries: Array, keys: Array | None = None) -> Mask:
 def prefix(lengths: Array) -> Mask:
     """Every position sees the first `lengths` [B] keys; `causal() | prefix(n)` is the prefix language model (Raffel et al. 2020)."""
     return Prefix(lengths)
+
+
+def since(starts: Array) -> Mask:
+    """Every position sees the keys from `starts` [B] on: what is left of them is padding."""
+    return Since(starts)
 
 
 def _at(values: Array, positions: Array) -> Array:

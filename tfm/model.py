@@ -1,16 +1,19 @@
 """Embeddings, a stack of blocks, and the encoder made of them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
 from tfm import params
+from tfm.attention import Dense
 from tfm.block import Block, block_specs, transformer_block
 from tfm.config import Config
-from tfm.masks import Mask
+from tfm.masks import Mask, causal
 from tfm.ops import Norm, dropout, lookup, norm, norm_specs, split
-from tfm.positions import POSITIONS, Bias, position_specs
+from tfm.positions import POSITIONS, position_specs, rotary
 
 
 @struct.dataclass
@@ -25,7 +28,7 @@ class Embed:
 
 @struct.dataclass
 class Encoder:
-    """Embeddings, blocks stacked along L, and the last norm, which pre-norm models need."""
+    """Embeddings, blocks stacked along L, and the last norm, which pre-norm models need. With a causal mask it is a decoder."""
 
     embed: Embed
     blocks: Block
@@ -33,7 +36,7 @@ class Encoder:
 
 
 def encoder_specs(config: Config) -> Encoder:
-    """The spec tree of an encoder."""
+    """The spec tree of an encoder, or of a decoder that reads nothing but its own text."""
     return Encoder(
         embed=Embed(
             tokens=params.weight(config, "VD"),
@@ -62,8 +65,18 @@ def encoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, types, embed_key)
-    x = stack(model.blocks, config, x, mask, key=stack_key)
-    return x if model.norm is None else norm(config, model.norm, x)
+    turns = rotary(config, _places(tokens) if positions is None else positions)
+    return stack(model, config, x, Dense(mask, turns=turns), key=stack_key)[0]
+
+
+def decoder(
+    model: Encoder, config: Config, tokens: Array, mask: Mask | None = None, positions: Array | None = None, key: Array | None = None
+) -> Array:
+    """tokens [B,T] -> hidden states [B,T,D]: an encoder whose tokens see themselves and what is before them, where `mask` allows it.
+
+    Radford et al. 2018, section 3.1. Raises ValueError as `encoder` does.
+    """
+    return encoder(model, config, tokens, causal() if mask is None else causal() & mask, positions, key=key)
 
 
 def embed(
@@ -78,7 +91,7 @@ def embed(
     if positions is None:
         if config.position == "learned" and tokens.shape[1] > config.length:
             raise ValueError(f"{tokens.shape[1]} tokens are more than the {config.length} positions of the model; shorten the input")
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1])[None], tokens.shape)
+        positions = _places(tokens)
     x = lookup(tables.tokens, tokens) + POSITIONS[config.position](tables.positions, positions, config.width)
     if tables.types is not None:
         x = x + lookup(tables.types, jnp.zeros_like(tokens) if types is None else types)
@@ -87,28 +100,36 @@ def embed(
     return dropout(x, config.dropout, key).astype(config.dtype)
 
 
+def _places(tokens: Array) -> Array:
+    """tokens [B,T] -> 0..T-1 in every row."""
+    return jnp.broadcast_to(jnp.arange(tokens.shape[1])[None], tokens.shape)
+
+
 def stack(
-    blocks: Block,
-    config: Config,
-    x: Array,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    key: Array | None = None,
-) -> Array:
-    """x [B,T,D] through blocks stacked along L -> [B,T,D]: scanned, or unrolled over the same leaves."""
+    model: Encoder, config: Config, x: Array, way: Dense | None = None, given: Any = None, key: Array | None = None
+) -> tuple[Array, Any]:
+    """x [B,T,D] through the blocks, scanned or unrolled over the same leaves, and the last norm -> [B,T,D].
+
+    Every layer attends in the same way, by default densely and without a mask. What it is given, and what it hands back, is stacked
+    along L: `tfm.Recorded()` hands back the attention weights [L,B,K,G,T,S].
+    """
 
     def layer(x, inputs):
-        parameters, layer_key = inputs
-        return transformer_block(parameters, config, x, mask, bias, layer_key), None
+        block, layer_given, layer_key = inputs
+        return transformer_block(block, config, x, way, layer_given, layer_key)
 
     if config.remat == "block":
         layer = jax.checkpoint(layer)
-    keys = None if key is None else jax.random.split(key, config.layers)
+    inputs = (model.blocks, given, None if key is None else jax.random.split(key, config.layers))
     if config.scan:
-        return jax.lax.scan(layer, x, (blocks, keys))[0]
-    for inputs in unstack((blocks, keys), config.layers):
-        x, _ = layer(x, inputs)
-    return x
+        x, found = jax.lax.scan(layer, x, inputs)
+    else:
+        each = []
+        for layer_inputs in unstack(inputs, config.layers):
+            x, handed = layer(x, layer_inputs)
+            each.append(handed)
+        found = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    return (x if model.norm is None else norm(config, model.norm, x)), found
 
 
 def unstack(tree, layers: int) -> list:

@@ -1,4 +1,4 @@
-"""Where a token stands: position embeddings that are added to the token's, and biases that are added to attention scores."""
+"""Where a token stands: embeddings added to the token's, rotations of queries and keys, and biases added to attention scores."""
 
 import dataclasses
 
@@ -48,7 +48,33 @@ def no_positions(table: Array | None, positions: Array, width: int) -> Array:
     return jnp.zeros((*positions.shape, width), jnp.float32)
 
 
-POSITIONS = {"learned": learned, "sinusoidal": sinusoidal, "none": no_positions}
+# Rotary positions are no part of the embedding.
+POSITIONS = {"learned": learned, "sinusoidal": sinusoidal, "none": no_positions, "rotary": no_positions}
+
+
+def rotary(config: Config, positions: Array) -> Array | None:
+    """positions [B,T] -> float32 angles [B,T,H/2], H the head size, that `rotate` turns queries and keys by; None for other variants.
+
+    Pair n of a head turns by `config.rotary_base` ** (-2 n / H) a position (Su et al. 2021, eq. 15).
+    """
+    if config.position != "rotary":
+        return None
+    size = config.sizes["H"]
+    speeds = config.rotary_base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    return positions[..., None].astype(jnp.float32) * speeds[None, None]
+
+
+def rotate(x: Array, angles: Array | None) -> Array:
+    """x [B,T,...,H], angles [B,T,H/2] -> x with the pairs (n, n + H/2) of its last axis turned; computed in float32.
+
+    The score of two tokens then depends on the distance between them alone (Su et al. 2021, eq. 16; pairs as in GPT-NeoX and Llama).
+    """
+    if angles is None:
+        return x
+    angles = jnp.expand_dims(angles, range(2, x.ndim - 1))
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    one, two = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([one * cos - two * sin, two * cos + one * sin], axis=-1).astype(x.dtype)
 
 
 class Bias:

@@ -1,0 +1,104 @@
+"""Choosing the next token: the most probable one, or one drawn from a distribution that may be sharpened and cut."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from tfm.attention import FORBIDDEN
+
+Knob = Array | float | None
+
+
+@struct.dataclass
+class Greedy:
+    """The most probable token. `repetition` above 1 makes tokens that the text has already less probable (Keskar et al. 2019, section 4.1)."""
+
+    repetition: Knob = None
+
+    def check(self):
+        """Raises ValueError for a knob that makes no sense."""
+        _at_least("repetition", self.repetition, 1)
+
+
+@struct.dataclass
+class Sample:
+    """A token drawn from the model's distribution; every knob is a number, or an array [B] with one for each row, None where not used.
+
+    repetition: as of `Greedy`
+    temperature: the logits are divided by it; below 1 the probable becomes more probable
+    top_k: only the so many most probable tokens
+    top_p: only the smallest set of most probable tokens that has this probability together (Holtzman et al. 2020, section 3.1)
+    min_p: only tokens with this share of the probability of the most probable one (Nguyen et al. 2024, section 3)
+    seed: integer, of a row's draws: they depend on it and on the row's own text alone
+
+    They apply in this order, each to what the one before has left.
+    """
+
+    repetition: Knob = None
+    temperature: Knob = None
+    top_k: Array | int | None = None
+    top_p: Knob = None
+    min_p: Knob = None
+    seed: Array | int = 0
+
+    def check(self):
+        """Raises ValueError for a knob that makes no sense."""
+        _at_least("repetition", self.repetition, 1)
+        _at_least("top_k", self.top_k, 1)
+        if self.temperature is not None and np.any(np.asarray(self.temperature) <= 0):
+            raise ValueError(f"temperature={self.temperature} must be above 0; for the most probable token choose greedily")
+        for name in ("top_p", "min_p"):
+            knob = getattr(self, name)
+            if knob is not None and not np.all((np.asarray(knob) > 0) & (np.asarray(knob) <= 1)):
+                raise ValueError(f"{name}={knob} must be above 0 and at most 1")
+
+
+def _at_least(name: str, knob: Knob, least: int):
+    if knob is not None and np.any(np.asarray(knob) < least):
+        raise ValueError(f"{name}={knob} must be at least {least}")
+
+
+def choose(how: Greedy | Sample, logits: Array, seen: Array | None, number: Array) -> Array:
+    """float32 logits [B,V], seen [B,V]: tokens the text has, number: how many were chosen before -> the next token [B] int32."""
+    if how.repetition is not None and seen is not None:
+        logits = repeated(logits, seen, how.repetition)
+    if isinstance(how, Greedy):
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    rows = len(logits)
+    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), number))(jnp.broadcast_to(jnp.asarray(how.seed), rows))
+    if how.temperature is not None:
+        logits = logits / _column(how.temperature, rows)
+    if how.top_k is None and how.top_p is None and how.min_p is None:
+        return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
+    order = jnp.argsort(logits, axis=-1, descending=True)
+    ranked = cut(how, jnp.take_along_axis(logits, order, axis=-1))
+    rank = jax.vmap(jax.random.categorical)(keys, ranked)
+    return jnp.take_along_axis(order, rank[:, None], axis=-1)[:, 0].astype(jnp.int32)
+
+
+def cut(how: Sample, ranked: Array) -> Array:
+    """Logits [B,V] in falling order -> the same, with -inf for what top-k, top-p and min-p leave out; the first always stays."""
+    rows, vocab = ranked.shape
+    if how.top_k is not None:
+        ranked = jnp.where(jnp.arange(vocab)[None] < jnp.maximum(_column(how.top_k, rows), 1), ranked, -jnp.inf)
+    if how.top_p is not None:
+        probabilities = jax.nn.softmax(ranked, axis=-1)
+        before = jnp.cumsum(probabilities, axis=-1) - probabilities
+        first = jnp.arange(vocab)[None] == 0
+        ranked = jnp.where(first | (before < _column(how.top_p, rows)), ranked, -jnp.inf)
+    if how.min_p is not None:
+        ranked = jnp.where(ranked >= ranked[:, :1] + jnp.log(_column(how.min_p, rows)), ranked, -jnp.inf)
+    return ranked
+
+
+def repeated(logits: Array, seen: Array, penalty: Knob) -> Array:
+    """Logits [B,V], those of tokens that are seen [B,V] divided by the penalty, or multiplied where they are negative."""
+    penalty = _column(penalty, len(logits))
+    return jnp.where(seen & (logits > FORBIDDEN), jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def _column(knob, rows: int) -> Array:
+    """A number, or one for each row -> [B,1]."""
+    return jnp.broadcast_to(jnp.asarray(knob), rows)[:, None]
