@@ -1,6 +1,7 @@
 """Beam search: the continuations with the highest probability that can be found when only the best few are followed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -129,7 +130,7 @@ def _search(config: Config, room: int, model: CausalLM, given: tuple[Array, Arra
         last = jax.lax.dynamic_index_in_dim(search.tokens, search.number - 1, axis=3, keepdims=False).reshape(-1, 1)
         hidden, cache = extend(model.decoder, config, beside(last, search.cache.starts), search.cache)
         logits = whole(next_logits(model, config, hidden)).reshape(rows, how.width, -1)
-        return _select(how, search.replace(cache=cache), logits, stop, new)
+        return _select(how, replace(search, cache=cache), logits, stop, new)
 
     search = jax.lax.while_loop(lambda search: (search.number < new) & ~search.over.all(), step, search)
     still = jnp.where(search.over[:, None, None], -jnp.inf, search.logprobs)
@@ -155,16 +156,16 @@ def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -
         logprob = _take(total.reshape(rows, -1), places)
         ending = ends[token]
         counted = ending & (jnp.arange(2 * width) < width)[None] & ~search.over[:, None]
-        finished = jnp.where(counted, logprob, -jnp.inf)
-        finished = Ended(texts, finished, finished / _penalty(how, number), jnp.full(token.shape, number))
+        value = jnp.where(counted, logprob, -jnp.inf)
+        finished = Ended(texts, value, value / _penalty(how, number), jnp.full(token.shape, number))
         ended = _merge(Ended(*(each[:, group] for each in search.ended)), finished)
         ranks, order = jax.lax.top_k(jnp.where(ending, -jnp.inf, ranks), width)
         followed = (_take(texts, order), jnp.where(ranks > -jnp.inf, _take(logprob, order), -jnp.inf), _take(parent, order) + group * width)
         chosen += jax.nn.one_hot(_take(token, order), vocab).sum(1)
         parts.append((*followed, ended))
     texts, logprob, parents, ended = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *parts)
-    search = search.replace(tokens=texts, logprobs=logprob, ended=ended, cache=_reorder(search.cache, parents.reshape(rows, -1)))
-    return search.replace(over=_over(how, search, number, new), number=number)
+    search = replace(search, tokens=texts, logprobs=logprob, ended=ended, cache=_reorder(search.cache, parents.reshape(rows, -1)))
+    return replace(search, over=_over(how, search, number, new), number=number)
 
 
 def _one_end(logprobs: Array, ends: Array) -> Array:
@@ -206,7 +207,7 @@ def _repeat(cache: Cache, width: int) -> Cache:
         x = jnp.broadcast_to(jnp.expand_dims(x, axis + 1), (*shape[: axis + 1], width, *shape[axis + 1 :]))
         return x.reshape(*shape[:axis], -1, *shape[axis + 1 :])
 
-    return cache.replace(keys=repeat(cache.keys, 1), values=repeat(cache.values, 1), starts=repeat(cache.starts, 0))
+    return replace(cache, keys=repeat(cache.keys, 1), values=repeat(cache.values, 1), starts=repeat(cache.starts, 0))
 
 
 def _reorder(cache: Cache, parents: Array) -> Cache:
@@ -218,4 +219,4 @@ def _reorder(cache: Cache, parents: Array) -> Cache:
         parts = x.reshape(x.shape[0], rows, width, *x.shape[2:])
         return jnp.take_along_axis(parts, jnp.expand_dims(parents, (0, 3, 4, 5)), axis=2).reshape(x.shape)
 
-    return cache.replace(keys=order(cache.keys), values=order(cache.values))
+    return replace(cache, keys=order(cache.keys), values=order(cache.values))

@@ -9,6 +9,7 @@ A layer reads the cache and hands back the keys and values of the new tokens; th
 then never copies the cache, and under `jit` with donation it stays where it is.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -54,7 +55,7 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
     x, made = stack(model, config, x, way, (cache.keys, cache.values))
     write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
     keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return x, cache.replace(keys=keys, values=values, length=cache.length + tokens.shape[1])
+    return x, replace(cache, keys=keys, values=values, length=cache.length + tokens.shape[1])
 
 
 @struct.dataclass

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec, reshard
+from jax.sharding import Mesh, PartitionSpec, reshard
 
 from tfm.axes import AXES
 from tfm.cache import Cache, extend, prefill
@@ -92,13 +93,12 @@ class Generation:
         with mesh_of(self.model):
             while self.made < until and not self.done:
                 if self._taken == self._room:
-                    self._begin()
+                    self._take(self._begin())
                 else:
-                    last = min(self._taken + until - self.made, self._room)
-                    self._progress = _advance(self.config, self.model, self._progress, self.how, self.stop, np.int32(last))
-                self._take()
+                    last = np.int32(min(self._taken + until - self.made, self._room))
+                    self._take(_advance(self.config, self.model, self._progress, self.how, self.stop, last))
 
-    def _begin(self):
+    def _begin(self) -> "Progress":
         """Reads the texts so far and chooses a token after each."""
         texts = [_context(self.config, [*prompt, *added]) for prompt, added in zip(self.prompts, self.tokens, strict=True)]
         longest = max(len(text) for text, stopped in zip(texts, self.stopped, strict=True) if not stopped)
@@ -106,19 +106,19 @@ class Generation:
         if self.config.position == "learned":
             self._room = min(self._room, self.config.length - longest)
         given = *left_padded(texts), self.stopped, np.int32(self.made)
-        self._progress = _start(self.config, bucket(self._room), self.model, given, self.how, self.stop)
+        return _start(self.config, bucket(self._room), self.model, given, self.how, self.stop)
 
-    def _take(self):
+    def _take(self, progress: "Progress"):
         """Gives the rows what was chosen since the last time."""
-        number = int(self._progress.number)
-        tokens, logprobs = (np.asarray(each)[:, self._taken : number] for each in (self._progress.tokens, self._progress.logprobs))
+        number = int(progress.number)
+        tokens, logprobs = (np.asarray(each)[:, self._taken : number] for each in (progress.tokens, progress.logprobs))
         for row in np.flatnonzero(~self.stopped):
             ends = np.flatnonzero(np.isin(tokens[row], self.stop))
             count = ends[0] + 1 if len(ends) else number - self._taken
             self.tokens[row] += tokens[row, :count].tolist()
             self.logprobs[row] += logprobs[row, :count].tolist()
             self.stopped[row] = len(ends) > 0
-        self.made, self._taken = self.made + number - self._taken, number
+        self.made, self._taken, self._progress = self.made + number - self._taken, number, progress
 
 
 @struct.dataclass
@@ -162,7 +162,7 @@ def _advance(config: Config, model: CausalLM, progress: Progress, how: Greedy | 
     def step(progress: Progress) -> Progress:
         token = jax.lax.dynamic_slice_in_dim(progress.tokens, progress.number - 1, 1, axis=1)
         hidden, cache = extend(model.decoder, config, beside(token, progress.cache.starts), progress.cache)
-        return _choose(config, model, progress.replace(cache=cache), hidden, how, stop)
+        return _choose(config, model, replace(progress, cache=cache), hidden, how, stop)
 
     return jax.lax.while_loop(lambda progress: (progress.number < last) & ~progress.stopped.all(), step, progress)
 
@@ -174,7 +174,8 @@ def _choose(config: Config, model: CausalLM, progress: Progress, hidden: Array, 
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token, axis=1)
     write = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, progress.number, axis=1)
     seen = None if progress.seen is None else progress.seen | (jnp.arange(logits.shape[-1])[None] == token)
-    return progress.replace(
+    return replace(
+        progress,
         tokens=write(progress.tokens, token),
         logprobs=write(progress.logprobs, logprob),
         seen=seen,
@@ -228,8 +229,8 @@ def _context(config: Config, text: list[int]) -> list[int]:
 
 def mesh_of(model) -> contextlib.AbstractContextManager:
     """The context in which a model that lives on a mesh is used; nothing for one that does not."""
-    sharding = jax.tree.leaves(model)[0].sharding
-    return jax.set_mesh(sharding.mesh) if isinstance(sharding, NamedSharding) else contextlib.nullcontext()
+    mesh = getattr(jax.tree.leaves(model)[0].sharding, "mesh", None)
+    return jax.set_mesh(mesh) if isinstance(mesh, Mesh) else contextlib.nullcontext()
 
 
 def whole(x: Array) -> Array:

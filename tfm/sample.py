@@ -13,7 +13,10 @@ Knob = Array | float | None
 
 @struct.dataclass
 class Greedy:
-    """The most probable token. `repetition` above 1 makes tokens that the text has already less probable (Keskar et al. 2019, section 4.1)."""
+    """The most probable token.
+
+    repetition: above 1, it makes tokens that the text has already less probable (Keskar et al. 2019, section 4.1)
+    """
 
     repetition: Knob = None
 

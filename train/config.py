@@ -10,7 +10,7 @@ from tfm.config import Config, suggest
 class Mlm:
     """Masked language modelling (Devlin et al. 2018).
 
-    name: what to train for: mlm | classify
+    name: what to train for: mlm | lm | classify
     rate: share of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
     whole_words: hide words, not pieces of them
     nsp: also predict whether two sentences follow each other; every row is such a pair
@@ -27,10 +27,28 @@ class Mlm:
 
 
 @dataclasses.dataclass(frozen=True)
+class Lm:
+    """Language modelling from left to right (Radford et al. 2018).
+
+    name: what to train for: mlm | lm | classify
+    windows: rows are windows that begin anywhere in the text, all documents in a line; else a token sees its own document alone
+    stride: validation rows begin so many tokens apart and judge only what the one before has not; 0 means they do not overlap
+    """
+
+    name: str = "lm"
+    windows: bool = False
+    stride: int = 0
+
+    def __post_init__(self):
+        if self.stride < 0:
+            raise ValueError(f"stride={self.stride} must not be negative; 0 means rows that do not overlap")
+
+
+@dataclasses.dataclass(frozen=True)
 class Classify:
     """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
 
-    name: what to train for: mlm | classify
+    name: what to train for: mlm | lm | classify
     kind: single | multi | regression: one class a text, any number of them, or a number
     """
 
@@ -41,7 +59,7 @@ class Classify:
         _known(self, kind=("single", "multi", "regression"))
 
 
-TASKS = {kind.name: kind for kind in (Mlm, Classify)}
+TASKS = {kind.name: kind for kind in (Mlm, Lm, Classify)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +255,7 @@ class Run:
     resume: go on with the run in --out, or with the newest one
     """
 
-    task: Annotated[Any, Mlm, Classify] = dataclasses.field(default_factory=Mlm)
+    task: Annotated[Any, Mlm, Lm, Classify] = dataclasses.field(default_factory=Mlm)
     preset: str = ""
     init: str = ""
     out: str = ""
@@ -262,6 +280,8 @@ class Run:
             raise ValueError(f"stop-at={self.stop_at} must not be negative")
         if self.seed < 0:
             raise ValueError(f"seed={self.seed} must not be negative")
+        if getattr(self.task, "stride", 0) > self.batch.length:
+            raise ValueError(f"task.stride={self.task.stride} must be at most batch.length={self.batch.length}, or tokens are left out")
         if self.model.position == "learned" and self.batch.length > self.model.length:
             rows = self.batch.length
             raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")

@@ -9,7 +9,7 @@ from typing import Any
 from train import UserError, config, exit_code, flags
 from train import run as folders
 
-USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE]
+USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--stride=N]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
 
@@ -20,10 +20,12 @@ class Options:
 
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
+    stride: of a language model: rows begin so many tokens apart, so that long documents are judged with more context; 0 as in training
     """
 
     run: str = ""
     data: str = ""
+    stride: int = 0
 
 
 def main(argv=None) -> int:
@@ -41,6 +43,10 @@ def evaluate(argv):
     saved = folders.read(options.run)
     if options.data:
         saved["data.eval"] = options.data
+    if options.stride:
+        if saved["task.name"] != "lm":
+            raise UserError(f"--stride belongs to language models, and --run={options.run} was trained for {saved['task.name']}")
+        saved["task.stride"] = options.stride
     run = flags.build(config.Run, saved)
 
     import jax

@@ -36,16 +36,19 @@ def load(folder: str, mesh=None, say: Callable[[str], None] = print) -> Trained:
 def parts_of(folder: str, fresh: Any, mesh, say: Callable[[str], None]) -> tuple[Any, list[str]]:
     """The parameters `fresh` with the parts (encoder, head, pooler, ...) that the run in `folder` has too; and the names of the rest.
 
-    Raises UserError where its encoder is of another architecture.
+    Raises UserError where it has no such encoder or decoder, the first part of every model.
     """
     theirs = load(folder, mesh, say).params
     parts = {field.name: getattr(fresh, field.name) for field in dataclasses.fields(fresh)}
     taken = {name: getattr(theirs, name) for name, part in parts.items() if _shapes(part) == _shapes(getattr(theirs, name, None))}
-    if "encoder" not in taken:
-        ours, others = _shapes(fresh.encoder), _shapes(theirs.encoder)
+    main = next(iter(parts))
+    if main not in taken:
+        if not hasattr(theirs, main):
+            raise UserError(f"--init={folder} holds no {main}; start from a run of another task")
+        ours, others = _shapes(parts[main]), _shapes(getattr(theirs, main))
         name = next(name for name in {**ours, **others} if ours.get(name) != others.get(name))
         there, here = others.get(name, "absent"), ours.get(name, "absent")
-        raise UserError(f"--init={folder} is of another architecture: encoder{name} is {there} there and {here} here")
+        raise UserError(f"--init={folder} is of another architecture: {main}{name} is {there} there and {here} here")
     return dataclasses.replace(fresh, **taken), [name for name, part in parts.items() if name not in taken and part is not None]
 
 

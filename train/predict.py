@@ -1,14 +1,12 @@
 """What a trained classifier makes of new texts: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
-import contextlib
 import dataclasses
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from train import UserError, config, exit_code, flags
+from train import UserError, config, exit_code, flags, output
 from train import run as folders
 
 USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT] | --file=IN [--to=OUT]
@@ -70,7 +68,7 @@ def predict(argv):
 
     log = Log()
     trained = handover.load(options.run, say=log.say)
-    with _output(options) as write:
+    with output.lines(options.to) as write:
         for number, guess in enumerate(classify.predict(trained, texts, log, options.batch)):
             if options.to.endswith(".jsonl"):
                 row = dict(zip(columns, texts[number], strict=True))
@@ -98,24 +96,6 @@ def _texts(options: Options, data: config.Data, columns: Sequence[str]) -> list[
             wanted = "two texts with a tab between, or --text and --pair" if len(columns) == 2 else "one text, without a tab"
             raise UserError(f"text {number} has {len(text)} parts; this run classifies {wanted}")
     return texts
-
-
-@contextlib.contextmanager
-def _output(options: Options) -> Iterator:
-    """A function that writes a line to stdout or to `--to`, which appears when it is complete."""
-    if not options.to:
-        yield print
-        return
-    path = Path(options.to)
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            yield lambda line: file.write(line + "\n")
-        os.replace(part, path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UserError(f"--to={options.to} cannot be written: {error.strerror}; choose another file") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

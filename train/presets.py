@@ -45,7 +45,49 @@ _QUICK_OPINIONS = {
     "checkpoint.every": 300,
 }
 
-# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small).
+_GPT = {
+    "model.norm": "layer",
+    "model.norm_eps": 1e-5,
+    "model.order": "pre",
+    "model.activation": "gelu_tanh",
+    "model.position": "learned",
+    "model.token_types": 0,
+    "model.embed_norm": False,
+    "tokenizer.kind": "bpe",
+    "optim.decay": 0.1,
+    "optim.beta2": 0.99,
+    "optim.schedule": "cosine",
+}
+
+
+def _gpt(layers: int, width: int, heads: int, length: int, rate: float, **others) -> dict:
+    """A GPT-2 of some shape (Radford et al. 2019, section 2.3) that reads rows of `length` tokens."""
+    shape = {"layers": layers, "width": width, "heads": heads, "length": length} | others
+    return _GPT | {f"model.{name}": value for name, value in shape.items()} | {"batch.length": length, "optim.rate": rate}
+
+
+# The vocabulary of GPT-2; its own tokenizer comes with --tokenizer.path.
+_WEB = {"tokenizer.vocab": 50257, "batch.size": 8, "steps": 100_000, "optim.warmup": 2000, "eval.every": 2000, "checkpoint.every": 2000}
+
+_CHARACTERS = {"tokenizer.kind": "char", "task.windows": True, "tokenizer.vocab": 1000}
+
+# What teaches the smallest GPT something in two minutes on two cores.
+_QUICK_GPT = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "tokenizer.vocab": 4096,
+    "batch.size": 16,
+    "steps": 1500,
+    "eval.every": 500,
+    "checkpoint.every": 500,
+}
+
+# What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
+_LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tied": False}
+
+# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small); Radford et al. 2019, table 2, and Brown et al. 2020,
+# table 2.1; gpt-char and gpt-char-gpu are those of nanoGPT.
 PRESETS = {
     "mlm": {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
@@ -53,6 +95,17 @@ PRESETS = {
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
         "bert-large": _bert(24, 1024, 16, rate=1e-4),
+    },
+    "lm": {
+        "gpt-tiny": _gpt(4, 128, 4, 64, rate=2e-3) | _QUICK_GPT,
+        "llama-tiny": _gpt(4, 128, 4, 64, rate=2e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
+        "gpt-char": _gpt(4, 128, 4, 64, rate=2e-3, dropout=0.0, scan=False) | _CHARACTERS | {"batch.size": 12, "steps": 2000},
+        "gpt-char-gpu": _gpt(6, 384, 6, 256, rate=1e-3, dropout=0.2) | _CHARACTERS | {"batch.size": 64, "steps": 5000},
+        "gpt2": _gpt(12, 768, 12, 1024, rate=6e-4) | _WEB,
+        "gpt2-medium": _gpt(24, 1024, 16, 1024, rate=3e-4) | _WEB,
+        "gpt2-large": _gpt(36, 1280, 20, 1024, rate=2.5e-4) | _WEB,
+        "gpt2-xl": _gpt(48, 1600, 25, 1024, rate=2e-4) | _WEB,
+        "gpt3-175b": _gpt(96, 12288, 96, 2048, rate=6e-5) | _WEB,
     },
     "classify": {
         "bert-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS,

@@ -1,5 +1,6 @@
 """Which piece of which document stands in which row: planned once, so that any row can be built on its own."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +11,14 @@ from train.data.tokens import Tokens
 class Plan(NamedTuple):
     """Rows of at most `length` tokens. Row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens each.
 
-    A piece takes two places more than its tokens, for the special tokens around it.
+    A piece takes `around` places more than its tokens, for the special tokens around it.
     """
 
     starts: np.ndarray
     sizes: np.ndarray
     bounds: np.ndarray
     length: int
+    around: int = 2
 
     @property
     def rows(self) -> int:
@@ -26,21 +28,21 @@ class Plan(NamedTuple):
     @property
     def padding(self) -> float:
         """Share of places that hold no token."""
-        return 1 - (self.sizes.sum() + 2 * len(self.sizes)) / (self.rows * self.length) if self.rows else 0.0
+        return 1 - (self.sizes.sum() + self.around * len(self.sizes)) / (self.rows * self.length) if self.rows else 0.0
 
 
-def plan(tokens: Tokens, length: int, pack: bool) -> Plan:
-    """Cuts documents into pieces of at most length - 2 tokens and lays them into rows.
+def plan(tokens: Tokens, length: int, pack: bool, around: int = 2) -> Plan:
+    """Cuts documents into pieces of at most length - around tokens and lays them into rows.
 
     Packed, each piece goes, longest first, into the fullest row that still has room (best-fit decreasing); else each has a row.
     """
-    starts, sizes = _pieces(tokens, length - 2)
+    starts, sizes = _pieces(tokens, length - around)
     if not pack:
-        return Plan(starts, sizes, np.arange(len(sizes) + 1), length)
-    row_of = _best_fit(sizes + 2, length)
+        return Plan(starts, sizes, np.arange(len(sizes) + 1), length, around)
+    row_of = _best_fit(sizes + around, length)
     order = np.argsort(row_of, kind="stable")
     counts = np.bincount(row_of) if len(row_of) else np.zeros(0, int)
-    return Plan(starts[order], sizes[order], np.concatenate([[0], np.cumsum(counts)]), length)
+    return Plan(starts[order], sizes[order], np.concatenate([[0], np.cumsum(counts)]), length, around)
 
 
 def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
@@ -51,18 +53,27 @@ def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np
     shape = (len(rows), plan.length)
     batch = {name: np.zeros(shape, np.int32) for name in ("tokens", "segments", "positions")}
     batch["tokens"][:] = specials.pad
+    for b, number, place, start, size in spans(plan, rows):
+        end = place + size + 2
+        batch["tokens"][b, place] = specials.cls
+        batch["tokens"][b, place + 1 : end - 1] = tokens.ids[start : start + size]
+        batch["tokens"][b, end - 1] = specials.sep
+        batch["segments"][b, place:end] = number
+        batch["positions"][b, place:end] = np.arange(size + 2)
+    return batch
+
+
+def spans(plan: Plan, rows: np.ndarray) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of every piece in these rows: which of the rows, its number there from 1 on, its place there, its start in the text, its size.
+
+    Row -1 is empty.
+    """
     for b, row in enumerate(rows):
         place = 0
-        for number, piece in enumerate(range(plan.bounds[row], plan.bounds[row + 1]), start=1):
-            start, size = plan.starts[piece], plan.sizes[piece]
-            end = place + size + 2
-            batch["tokens"][b, place] = specials.cls
-            batch["tokens"][b, place + 1 : end - 1] = tokens.ids[start : start + size]
-            batch["tokens"][b, end - 1] = specials.sep
-            batch["segments"][b, place:end] = number
-            batch["positions"][b, place:end] = np.arange(size + 2)
-            place = end
-    return batch
+        for number, piece in enumerate(range(plan.bounds[row], plan.bounds[row + 1]) if row >= 0 else (), start=1):
+            start, size = int(plan.starts[piece]), int(plan.sizes[piece])
+            yield b, number, place, start, size
+            place += size + plan.around
 
 
 def _pieces(tokens: Tokens, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,10 @@ _PIECE, _BATCH = 50_000, 800_000
 
 
 class Tokens(NamedTuple):
-    """All texts in one row of ids, without special tokens; text d is ids[starts[d] : starts[d + 1]]."""
+    """All texts in one row of ids; text d is ids[starts[d] : starts[d + 1]].
+
+    They have no special tokens, or one mark before each and one more after the last, which then belongs to no text.
+    """
 
     ids: np.ndarray
     starts: np.ndarray
@@ -30,19 +33,20 @@ class Tokens(NamedTuple):
         return self.ids[self.starts[number] : self.starts[number + 1]]
 
 
-def encode(tokenizer, texts: Sequence[str], log, what: str, dropout: float = 0.0, draw: int = 0) -> Tokens:
-    """The texts' tokens, from the cache where the same text met the same tokenizer before.
+def encode(tokenizer, texts: Sequence[str], log, what: str, dropout: float = 0.0, draw: int = 0, mark: int | None = None) -> Tokens:
+    """The texts' tokens, with a mark before each if one is given; from the cache where the same text met the same tokenizer before.
 
     With `dropout`, BPE merges are left out at random (Provilkov et al. 2020). The tokenizer's chance has no seed: what it drew stays in
     the cache under the number of the draw.
     """
     drawn = [str(dropout), str(draw)] if dropout else []
-    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn], texts)
+    marked = [] if mark is None else [f"mark {mark}"]
+    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *marked], texts)
     ids_path, starts_path = (cache.folder() / "tokens" / f"{key}.{kind}" for kind in ("ids", "starts"))
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     if not starts_path.exists():
         with tokenize.dropping(tokenizer, dropout), log.progress(f"tokenizing {what}", sum(map(len, texts))) as advance:
-            starts = _write(tokenizer, texts, advance, ids_path, dtype)
+            starts = _write(tokenizer, texts, advance, ids_path, np.array([] if mark is None else [mark], dtype))
         cache.write(starts_path, starts.tobytes())
     starts = np.frombuffer(starts_path.read_bytes(), np.int64)
     ids = np.memmap(ids_path, dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
@@ -69,17 +73,20 @@ def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
     return Tokens(np.concatenate(ids), np.cumsum([0, *map(len, ids)]))
 
 
-def _write(tokenizer, texts: Iterable[str], advance, path, dtype) -> np.ndarray:
-    """Encodes to `path`, whole or not at all, and returns where each text starts."""
-    starts, total = [0], 0
+def _write(tokenizer, texts: Iterable[str], advance, path, mark: np.ndarray) -> np.ndarray:
+    """Encodes to `path`, whole or not at all, and returns where each text starts; the mark is one id or none."""
+    starts, total = [0], len(mark)
     with cache.writing(path) as file:
+        file.write(mark.tobytes())
         for batch in _batches(texts):
             encodings = tokenizer.encode_batch([piece for piece, _ in batch], add_special_tokens=False)
             for (_, last), encoding in zip(batch, encodings, strict=True):
-                file.write(np.asarray(encoding.ids, dtype).tobytes())
+                file.write(np.asarray(encoding.ids, mark.dtype).tobytes())
                 total += len(encoding.ids)
                 if last:
                     starts.append(total)
+                    file.write(mark.tobytes())
+                    total += len(mark)
             advance(sum(len(piece) for piece, _ in batch))
     return np.array(starts, np.int64)
 

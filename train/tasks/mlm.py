@@ -25,9 +25,9 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train import UserError, cache, tokenize
+from train import cache, tokenize
 from train.config import Run
-from train.data import builtin, packing, pairs, sources
+from train.data import documents, packing, pairs
 from train.data.corpus import Corpus
 from train.data.masking import Masker
 from train.data.tokens import Tokens, drawn, draws, encode
@@ -123,12 +123,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
 
     `held_only` leaves out the training text where there is a validation text of its own.
     """
-    columns = sources.Columns.of(run.data, labelled=False)
-    column = columns.texts[0]
-    if len(columns.texts) > 1:
-        raise UserError(f"--data.field={run.data.field} names {len(columns.texts)} columns, and --task=mlm reads one")
-    of_python = lambda: sources.hold_out([{column: document} for document in builtin.documents()], columns)
-    train, held = ([row[column] for row in rows] for rows in sources.load(run.data, columns, of_python, held_only))
+    train, held = documents.load(run.data, run.task.name, held_only)
     tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, train, log)
     return corpus(run, tokenizer, train, held, log)
 

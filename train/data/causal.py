@@ -1,0 +1,90 @@
+"""Rows of a language model: what it reads, and at each place the token that comes next.
+
+Both layouts read a text in which a mark stands before every document and after the last (`train.data.tokens`), so that every token of a
+document is a target once, its first one and its end among them:
+
+    text       | the cat sat | on mats |
+    tokens     | the cat sat   | on mats
+    targets    the cat sat |   on mats |
+"""
+
+import itertools
+
+import numpy as np
+
+from train.data import packing
+from train.data.tokens import Tokens
+
+
+class Packed:
+    """Rows of whole documents, or pieces of long ones, each a segment whose positions start at 0; `bytes` is the share of a target."""
+
+    def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_each: float):
+        self.text, self.pad, self.bytes_each, self.plan = text, pad, bytes_each, packing.plan(text, length, pack, around=0)
+        self.tokens, self.padding = int(text.starts[-1]), self.plan.padding
+
+    def __len__(self):
+        return self.plan.rows
+
+    def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields that stand at the top of `train.tasks.lm`."""
+        shape = (len(numbers), self.plan.length)
+        batch = {name: np.zeros(shape, np.int32) for name in ("tokens", "targets", "segments", "positions")}
+        batch["tokens"][:] = batch["targets"][:] = self.pad
+        for b, number, place, start, size in packing.spans(self.plan, numbers):
+            here = (b, slice(place, place + size))
+            batch["tokens"][here] = self.text.ids[start : start + size]
+            batch["targets"][here] = self.text.ids[start + 1 : start + size + 1]
+            batch["segments"][here] = number
+            batch["positions"][here] = np.arange(size)
+        return _weighed(batch, batch["segments"] > 0, self.bytes_each)
+
+
+class Windows:
+    """Rows that are stretches of the text, `stride` tokens apart, each with targets that no row before it has.
+
+    Training rows lie side by side, and begin a random number of tokens later each time (`jitter`). With `across`, a window knows no
+    documents; else each begins and ends within one.
+    """
+
+    def __init__(self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False):
+        self.text, self.length, self.pad, self.bytes_each, self.jitter = text, length, pad, bytes_each, jitter
+        bounds = text.starts[[0, -1]] if across else text.starts
+        self.starts, self.sizes, self.fresh = _windows(bounds, length, stride)
+        self.tokens, self.padding = int(text.starts[-1]), 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
+
+    def __len__(self):
+        return len(self.starts)
+
+    def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The same fields without segments and positions: a row is one stretch."""
+        shape = (len(numbers), self.length)
+        batch = {name: np.full(shape, self.pad, np.int32) for name in ("tokens", "targets")}
+        judged = np.zeros(shape, bool)
+        late = rng.integers(0, self.length, len(numbers)) if self.jitter else np.zeros(len(numbers), int)
+        for b in np.flatnonzero(numbers >= 0):
+            size, fresh = int(self.sizes[numbers[b]]), int(self.fresh[numbers[b]])
+            start = min(int(self.starts[numbers[b]] + late[b]), self.tokens - size)
+            batch["tokens"][b, :size] = self.text.ids[start : start + size]
+            batch["targets"][b, :size] = self.text.ids[start + 1 : start + size + 1]
+            judged[b, size - fresh : size] = True
+        return _weighed(batch, judged, self.bytes_each)
+
+
+def _weighed(batch: dict[str, np.ndarray], judged: np.ndarray, bytes_each: float) -> dict[str, np.ndarray]:
+    """The batch with weights [B,T], 1 for a target that counts, and bytes [B] of the text behind these targets."""
+    weights = judged.astype(np.float32)
+    return {**batch, "weights": weights, "bytes": weights.sum(1) * np.float32(bytes_each)}
+
+
+def _windows(bounds: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start, size and number of fresh targets of the windows on each stretch of the text between two bounds."""
+    starts, sizes, fresh = [], [], []
+    for begin, end in itertools.pairwise(bounds):
+        first = np.arange(begin, max(begin + 1, end - length + stride), stride)
+        size = np.minimum(length, end - first)
+        ends = first + size
+        starts.append(first)
+        sizes.append(size)
+        fresh.append(np.diff(ends, prepend=begin))
+    return np.concatenate(starts), np.concatenate(sizes), np.concatenate(fresh)

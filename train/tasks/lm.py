@@ -1,0 +1,113 @@
+"""Language modelling from left to right: predict every token from those before it (Radford et al. 2018, section 3.1).
+
+Two short documents in a row of 8 places, each with a mark (|) where it begins and where it ends, travel as
+
+    tokens       |  the cat sat   |  on mats [PAD]
+    targets     the cat sat  |   on mats  |  [PAD]     the token that comes next
+    weights      1   1   1   1    1   1   1    0       0 where nothing is to be predicted, or another row does it
+    segments     1   1   1   1    2   2   2    0       document in this row: attention stays inside of it
+    positions    0   1   2   3    0   1   2    0       restarted at every document
+    bytes                                              one number for the row: the length of the text behind its targets, in UTF-8
+
+With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from train import cache, tokenize
+from train.config import Run
+from train.data import documents
+from train.data.causal import Packed, Windows
+from train.data.corpus import Corpus
+from train.data.tokens import drawn, draws, encode
+
+# Metrics by which a best checkpoint may be chosen, and whether less of them is better.
+GOALS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
+
+# Commands that make sense after a run.
+NEXT = (
+    'generate --run={folder} --prompt="..."',
+    "evaluate --run={folder} --data=YOUR.txt",
+    "main --task=lm --init={folder} --data=YOUR.txt",
+)
+
+# Tokens of the sample that a run ends with.
+_SAMPLE = 160
+
+
+def specs(run: Run) -> tfm.CausalLM:
+    """The parameters of the run's model."""
+    return tfm.causal_lm_specs(run.model)
+
+
+def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and what the other metrics are made of."""
+    mask = tfm.segments(batch["segments"]) if "segments" in batch else None
+    logits = tfm.causal_lm(params, model, batch["tokens"], mask, batch.get("positions"), key)
+    right = (logits.argmax(-1) == batch["targets"]).astype(jnp.float32)
+    weight = batch["weights"].sum()
+    return {
+        "loss": (tfm.cross_entropy(logits, batch["targets"]) * batch["weights"]).sum(),
+        "weight": weight,
+        "right": (right * batch["weights"]).sum(),
+        "bytes": batch["bytes"].sum(),
+        "used": (batch["weights"] > 0).astype(jnp.float32).mean() * weight,
+    }
+
+
+def metrics(sums: Mapping[str, float]) -> dict[str, float]:
+    """Means from sums: loss in nats a token, perplexity of a token, bits a byte of text, accuracy, share of places without a target."""
+    weight = max(sums["weight"], 1)
+    return {
+        "loss": sums["loss"] / weight,
+        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "bits_per_byte": sums["loss"] / math.log(2) / max(sums["bytes"], 1),
+        "accuracy": sums["right"] / weight,
+        "padding": 1 - sums["used"] / weight,
+    }
+
+
+Text = Packed | Windows
+
+
+def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
+    """Text, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings (`train.run.Saved`).
+
+    `held_only` leaves out the training text where there is a validation text of its own.
+    """
+    train, held = documents.load(run.data, run.task.name, held_only)
+    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, train, log)
+    specials, length, task = tokenize.specials(tokenizer), run.batch.length, run.task
+
+    def rows(texts: Sequence[str], what: str, dropout: float = 0.0, draw: int = 0, judging: bool = False) -> Text:
+        text = encode(tokenizer, texts, log, what, dropout, draw, mark=specials.sep)
+        each = sum(len(document.encode("utf-8", "surrogatepass")) for document in texts) / max(1, text.starts[-1])
+        if task.windows or (judging and task.stride):
+            stride = task.stride if judging and task.stride else length
+            return Windows(text, length, stride, specials.pad, each, across=task.windows, jitter=not judging)
+        return Packed(text, length, run.data.pack, specials.pad, each)
+
+    training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
+    facts = {"hash": cache.digest(train, held), "drawn": drawn(run, (layout.text for layout in training))}
+    return Corpus(run, tokenizer, training, rows(held, "validation text", judging=True), {}, facts)
+
+
+def baselines(corpus: Corpus[Text]) -> dict[str, float]:
+    """`n`: the number of targets in the validation text."""
+    return {"n": int(corpus.held.tokens)}
+
+
+def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+    """Prints how the model goes on from the beginning of the validation text."""
+    text = np.asarray(corpus.held.text.ids[: 1 + min(16, run.batch.length // 2)])
+    how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
+    found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
+    spell = lambda tokens: corpus.tokenizer.decode([int(token) for token in tokens])
+    log.say(f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n")
