@@ -40,15 +40,19 @@ def parts_of(folder: str, fresh: Any, mesh, say: Callable[[str], None]) -> tuple
     """
     theirs = load(folder, mesh, say).params
     parts = {field.name: getattr(fresh, field.name) for field in dataclasses.fields(fresh)}
-    taken = {name: getattr(theirs, name) for name, part in parts.items() if _shapes(part) == _shapes(getattr(theirs, name, None))}
     main = next(iter(parts))
-    if main not in taken:
-        if not hasattr(theirs, main):
-            raise UserError(f"--init={folder} holds no {main}; start from a run of another task")
-        ours, others = _shapes(parts[main]), _shapes(getattr(theirs, main))
+    if not hasattr(theirs, main):
+        raise UserError(f"--init={folder} holds no {main}; start from a run of another task")
+    ours, others = _shapes(parts[main]), _shapes(getattr(theirs, main))
+    if ours != others:
         name = next(name for name in {**ours, **others} if ours.get(name) != others.get(name))
         there, here = others.get(name, "absent"), ours.get(name, "absent")
         raise UserError(f"--init={folder} is of another architecture: {main}{name} is {there} there and {here} here")
+    taken = {
+        name: getattr(theirs, name)
+        for name, part in parts.items()
+        if part is not None and _shapes(part) == _shapes(getattr(theirs, name, None))
+    }
     return dataclasses.replace(fresh, **taken), [name for name, part in parts.items() if name not in taken and part is not None]
 
 

@@ -99,7 +99,9 @@ PRESETS = {
     "lm": {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
-        "gpt-char": _gpt(4, 128, 4, 64, rate=4e-3, init_std=0.05, dropout=0.0, scan=False) | _CHARACTERS | {"batch.size": 12, "steps": 2000},
+        "gpt-char": _gpt(4, 128, 4, 64, rate=4e-3, init_std=0.05, dropout=0.0, scan=False)
+        | _CHARACTERS
+        | {"batch.size": 12, "steps": 2000},
         "gpt-char-gpu": _gpt(6, 384, 6, 256, rate=1e-3, dropout=0.2) | _CHARACTERS | {"batch.size": 64, "steps": 5000},
         "gpt2": _gpt(12, 768, 12, 1024, rate=6e-4) | _WEB,
         "gpt2-medium": _gpt(24, 1024, 16, 1024, rate=3e-4) | _WEB,
