@@ -14,7 +14,12 @@ from train import UserError, config, exit_code, flags
 
 USAGE = """usage: python -m train.bench --model=bert|gpt [--layers=N ...]
 
-Prints one JSON object: milliseconds of a training step (median and least), tokens per second, parameters, the loss reached."""
+Prints one JSON object: milliseconds of a training step (median and least), tokens per second, parameters, the loss reached. With
+--decode=N, milliseconds of a new token (of the first and the last tenth of N), with a KV cache and when the whole context is read again."""
+
+
+# Tokens of the prompts that --decode goes on from.
+_PROMPT = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Options:
     warmup: steps before them
     scan: one compiled block for all layers
     predict: share of positions that meet the vocabulary; 1 is the same work as a plain cross entropy, 0.15 is masked language modelling
+    decode: instead of training steps, tokens to add greedily to `batch` prompts of 8 tokens; at most `length` in all
     """
 
     model: str = "bert"
@@ -49,8 +55,11 @@ class Options:
     warmup: int = 10
     scan: bool = False
     predict: float = 1.0
+    decode: int = 0
 
     def __post_init__(self):
+        if self.decode and not (self.model == "gpt" and 10 <= self.decode <= self.length - _PROMPT):
+            raise ValueError(f"decode={self.decode} needs --model=gpt, and must be at least 10 and at most --length less {_PROMPT}")
         if self.model not in ("bert", "gpt"):
             raise ValueError(f"model={self.model} must be bert or gpt")
         if min(self.batch, self.length, self.steps) < 1 or self.warmup < 1:
@@ -76,15 +85,15 @@ def bench(argv):
     import tfm
     from train import loop
 
+    facts = {"peer": "tfm", "jax": jax.__version__, "model": options.model, "dtype": options.dtype}
+    if options.decode:
+        print(json.dumps(facts | {"device": jax.default_backend()} | _decode(options, model)))
+        return
     loop.use_cores(options.batch, -1)
     times, loss = _time(options, model)
     device, milliseconds = jax.devices()[0], statistics.median(times) * 1e3
     result = {
-        "peer": "tfm",
-        "jax": jax.__version__,
-        "model": options.model,
         "device": device.platform,
-        "dtype": options.dtype,
         "params": tfm.count(tfm.encoder_specs(model)),
         "ms_median": round(milliseconds, 3),
         "ms_min": round(min(times) * 1e3, 3),
@@ -92,7 +101,7 @@ def bench(argv):
         "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
         "loss": round(loss, 4),
     }
-    print(json.dumps(result))
+    print(json.dumps(facts | result))
 
 
 def _time(options: Options, model) -> tuple[list[float], float]:
@@ -120,6 +129,45 @@ def _time(options: Options, model) -> tuple[list[float], float]:
             loss = float(sums["loss"] / sums["weight"])
             times.append(time.perf_counter() - began)
     return times[options.warmup :], loss
+
+
+def _decode(options: Options, model) -> dict[str, float]:
+    """Milliseconds that a token takes, with the cache and without, and how many tokens a second that is."""
+    import jax
+    import numpy as np
+
+    import tfm
+
+    params = tfm.init(tfm.causal_lm_specs(model), jax.random.key(0))
+    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, _PROMPT), dtype=np.int32)
+    read = jax.jit(lambda params, tokens, last: tfm.causal_lm(params, model, tokens)[:, last].argmax(-1))
+    tenth = options.decode // 10
+
+    def cached() -> list[float]:
+        text, times = tfm.Generation(params, model, prompts, options.decode), []
+        text.advance(1)
+        while not text.done:
+            began, before = time.perf_counter(), text.made
+            text.advance(tenth)
+            times += [(time.perf_counter() - began) / (text.made - before)] * (text.made - before)
+        return times
+
+    def read_again() -> list[float]:
+        tokens, times = np.zeros((options.batch, options.length), np.int32), []
+        tokens[:, :_PROMPT] = prompts
+        for last in range(_PROMPT - 1, _PROMPT + options.decode - 1):
+            began = time.perf_counter()
+            tokens[:, last + 1] = read(params, tokens, last)
+            times.append(time.perf_counter() - began)
+        return times
+
+    found = {}
+    for name, run in {"cached": cached, "read_again": read_again}.items():
+        runs = [run() for _ in range(options.warmup // 3 + 2)][1:]  # the first one compiles
+        times = np.median(runs, axis=0) * 1e3
+        found[f"ms_{name}"], found[f"tokens_per_s_{name}"] = round(times.mean(), 4), round(options.batch * 1e3 / times.mean())
+        found |= {f"ms_{name}_first": round(times[:tenth].mean(), 4), f"ms_{name}_last": round(times[-tenth:].mean(), 4)}
+    return found
 
 
 def _model(options: Options):
