@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from train import presets
+from train import hardware, presets
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -120,6 +120,34 @@ def test_parameter_counts_of_the_presets(preset, published):
     assert tfm.count(tfm.masked_lm_specs(config)) == expected
     assert config.heads * 64 == width
     assert abs(expected - published) < (0.05e6 if published < 1e8 else 1)
+
+
+@pytest.mark.parametrize(
+    ("preset", "layers", "width", "heads", "length", "published"),
+    [
+        ("gpt2", 12, 768, 12, 1024, 124_439_808),
+        ("gpt2-medium", 24, 1024, 16, 1024, 354_823_168),
+        ("gpt2-large", 36, 1280, 20, 1024, 774_030_080),
+        ("gpt2-xl", 48, 1600, 25, 1024, 1_557_611_200),
+        ("gpt3-175b", 96, 12288, 96, 2048, 175e9),
+    ],
+)
+def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, published):
+    """Counts of the released GPT-2 checkpoints, and GPT-3's published size (Brown et al. 2020, table 2.1); nothing is allocated."""
+    config = presets.model(preset, vocab=50257)
+    assert (config.layers, config.width, config.heads, config.length) == (layers, width, heads, length)
+    expected = (50257 + length) * width + layers * (12 * width**2 + 13 * width) + 2 * width
+    assert tfm.count(tfm.causal_lm_specs(config)) == expected
+    assert abs(expected - published) < (0.5e9 if preset == "gpt3-175b" else 1)
+
+
+def test_work_of_gpt3():
+    """Training on 300 billion tokens is published as 3.14e23 floating-point operations (Brown et al. 2020, appendix D), without those of
+    attention scores; here they count, 4 * T * D a layer and token forward."""
+    config = presets.model("gpt3-175b", vocab=50257)
+    params, tokens = tfm.abstract(tfm.causal_lm_specs(config)), jax.ShapeDtypeStruct((1, 2048), jnp.int32)
+    forward = hardware.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
+    assert (forward - 96 * 4 * 2048 * 12288) * 3 * 300e9 == pytest.approx(3.14e23, rel=0.01)
 
 
 def test_padding_of_the_vocabulary_is_stored_but_not_counted():

@@ -22,9 +22,19 @@ def test_one_line_with_the_keys_of_the_peer(model, capsys):
     assert result["loss"] == pytest.approx(4.16, abs=0.2), "random tokens: about log(64)"
 
 
+def test_decoding_with_and_without_a_cache(capsys):
+    assert bench.main(["--model=gpt", *TINY, "--length=24", "--decode=16"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    for how in ("cached", "read_again"):
+        assert min(result[f"ms_{how}"], result[f"ms_{how}_first"], result[f"ms_{how}_last"]) > 0
+        assert result[f"tokens_per_s_{how}"] == pytest.approx(8e3 / result[f"ms_{how}"], rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--decode=20"], "--decode=20 needs --model=gpt, and must be at least 10 and at most --length less 8"),
+        (["--model=gpt", "--decode=57"], "--decode=57 needs --model=gpt, and must be at least 10 and at most --length less 8"),
         (["--model=gtp"], "--model=gtp must be bert or gpt"),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),
