@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES = 60
+FILES = 70
 LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 50
 PARAMETERS = 7
-LINES_OF_TFM = 1300
-LINES_OF_TRAIN = 4700
+LINES_OF_TFM = 2150
+LINES_OF_TRAIN = 5500
 FIELDS = 75
 DEPENDENCIES = 13
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", ".ci", ".gitignore", "tfm", "train", "notebooks", "tests"}

@@ -75,6 +75,6 @@ def test_runs_from_top_to_bottom(path, kernel, tmp_path):
     printed = {cell.id: text_of(cell) for cell in notebook.cells if cell.cell_type == "code"}
     if path.stem == "01_quickstart":
         assert len(printed["fill"].splitlines()) == 2 + 5, "a sentence, a line of names, five guesses for each blank"
-        assert "True" in printed["blocks"], "block by block, the hidden states are those of the encoder"
+        assert "True" in printed["blocks"], "recording changes nothing"
         assert [line.split()[0] in ("pleased", "annoyed") for line in printed["predict"].splitlines()[-2:]] == [True, True]
     shutil.rmtree(tmp_path / "runs")
