@@ -153,6 +153,7 @@ BAD = {
     "--prompt=a --beams=2 --top-k=5": "--top-k belongs to --strategy=sample, not to beam; leave it out",
     "--prompt=a --strategy=beam --temperature=2": "--temperature belongs to --strategy=sample, not to beam; leave it out",
     "--prompt=a --strategy=greedy --seed=2": "--seed belongs to --strategy=sample, not to greedy; leave it out",
+    "--prompt=a --beams=2 --logprobs=true": "--logprobs belongs to --strategy=greedy or sample, not to beam; leave it out",
     "--prompt=a --strategy=bean": "--strategy=bean is unknown; did you mean beam?",
     "--prompt=a --beams=4 --beam-groups=3": "--beam-groups=3 must divide beams=4",
     "--prompt=a --beams=2 --n=3": "--n=3 is more than --beams=2; follow more beams or ask for fewer texts",

@@ -23,8 +23,8 @@ completion is an object."""
 
 # The flags of each strategy, beside those of all.
 _OWN = {
-    "greedy": ("repetition_penalty",),
-    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
+    "greedy": ("repetition_penalty", "logprobs"),
+    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "logprobs"),
     "beam": ("beams", "beam_groups", "diversity", "length_penalty", "early_stopping"),
 }
 
@@ -42,7 +42,7 @@ class Options:
     n: completions of each prompt: so many samples, or the best so many of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
     slide: go on when the model's positions are full, from the second half of the text; so by default where rows were --task.windows
-    logprobs: also show every token and its log-probability
+    logprobs: also show every token and its log-probability (sample, greedy)
     batch: texts at a time
     strategy: greedy | sample | beam; by default what the other flags belong to, else sample
     temperature: below 1 the probable becomes more probable, above 1 less (sample)
@@ -143,12 +143,12 @@ def _strategy(given: Mapping[str, Any]) -> str:
         from tfm.config import suggest
 
         raise UserError(f"--strategy={named} is unknown{suggest(named, _OWN)}")
-    fitting = [name for name, own in _OWN.items() if all(flag in own for flag in given if any(flag in each for each in _OWN.values()))]
-    chosen = named or next((name for name in ("sample", *fitting) if name in fitting), "beam")
-    for flag in given:
-        homes = [name for name, own in _OWN.items() if flag in own]
-        if homes and chosen not in homes:
-            raise UserError(f"--{flag.replace('_', '-')} belongs to --strategy={' or '.join(homes)}, not to {chosen}; leave it out")
+    homes = {flag: [name for name, own in _OWN.items() if flag in own] for flag in given}
+    homes = {flag: names for flag, names in homes.items() if names}
+    chosen = named or next((name for name in ("sample", "beam") if all(name in names for names in homes.values())), "beam")
+    for flag, names in homes.items():
+        if chosen not in names:
+            raise UserError(f"--{flag.replace('_', '-')} belongs to --strategy={' or '.join(names)}, not to {chosen}; leave it out")
     return chosen
 
 
