@@ -67,7 +67,7 @@ def beam_search(
     """
     how = how or Beam()
     prompts = [[int(token) for token in prompt] for prompt in prompts]
-    check(config, prompts, new, how)
+    check(config, prompts, new, how, (Beam,))
     if not 1 <= best <= how.width:
         raise ValueError(f"best={best} must be at least 1 and at most the width of the beam, {how.width}")
     with mesh_of(model):

@@ -73,7 +73,7 @@ class Generation:
     ):
         self.model, self.config, self.new, self.how = model, config, new, how or Greedy()
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
-        check(config, self.prompts, new, self.how, slide)
+        check(config, self.prompts, new, self.how, (Greedy, Sample), slide)
         self.stop = stop_tokens(stop)
         self.tokens: list[list[int]] = [[] for _ in self.prompts]
         self.logprobs: list[list[float]] = [[] for _ in self.prompts]
@@ -184,7 +184,7 @@ def _choose(config: Config, model: CausalLM, progress: Progress, hidden: Array, 
     )
 
 
-def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how, slide: bool = False):
+def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how, kinds: tuple[type, ...], slide: bool = False):
     """Raises ValueError for what cannot be generated."""
     if not prompts or not all(len(prompt) for prompt in prompts):
         raise ValueError("prompts must hold at least one prompt, and each at least one token")
@@ -193,6 +193,8 @@ def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how, slide
         raise ValueError(f"prompts have token {outside[0]}, which is not in the vocabulary of {config.vocab}")
     if new < 1:
         raise ValueError(f"new={new} must be at least 1")
+    if not isinstance(how, kinds):
+        raise ValueError(f"how={how} must be {' or '.join(kind.__name__ for kind in kinds)}")
     how.check()
     longest = max(map(len, prompts))
     if config.position == "learned" and longest + new > config.length and not slide:
