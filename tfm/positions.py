@@ -49,7 +49,7 @@ def no_positions(table: Array | None, positions: Array, width: int) -> Array:
 
 
 # Rotary positions are no part of the embedding.
-POSITIONS = {"learned": learned, "sinusoidal": sinusoidal, "none": no_positions, "rotary": no_positions}
+POSITIONS = {"learned": learned, "sinusoidal": sinusoidal, "rotary": no_positions, "none": no_positions}
 
 
 def rotary(config: Config, positions: Array) -> Array | None:
