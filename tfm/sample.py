@@ -90,7 +90,8 @@ def cut(how: Sample, ranked: Array) -> Array:
         probabilities = jax.nn.softmax(ranked, axis=-1)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
         first = jnp.arange(vocab)[None] == 0
-        ranked = jnp.where(first | (before < _column(how.top_p, rows)), ranked, -jnp.inf)
+        top_p = _column(how.top_p, rows)
+        ranked = jnp.where(first | (before < top_p) | (top_p >= 1), ranked, -jnp.inf)  # a float32 sum can reach 1 before the last token
     if how.min_p is not None:
         ranked = jnp.where(ranked >= ranked[:, :1] + jnp.log(_column(how.min_p, rows)), ranked, -jnp.inf)
     return ranked
