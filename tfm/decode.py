@@ -80,6 +80,7 @@ class Generation:
         self.stopped = np.zeros(len(self.prompts), bool)
         self.made = 0  # tokens that every row has which has not stopped
         self._progress: Progress | None = None
+        self._from = [0] * len(self.prompts)  # where what is read of each text begins
         self._taken = self._room = 0  # of the tokens of this progress: how many are in the rows, and how many there can be
 
     @property
@@ -100,13 +101,20 @@ class Generation:
 
     def _begin(self) -> "Progress":
         """Reads the texts so far and chooses a token after each."""
-        texts = [_context(self.config, [*prompt, *added]) for prompt, added in zip(self.prompts, self.tokens, strict=True)]
+        texts = [self._context(row) for row in range(len(self.prompts))]
         longest = max(len(text) for text, stopped in zip(texts, self.stopped, strict=True) if not stopped)
         self._taken, self._room = 0, self.new - self.made
         if self.config.position == "learned":
-            self._room = min(self._room, self.config.length - longest)
+            self._room = min(self._room, max(1, self.config.length - longest))
         given = *left_padded(texts), self.stopped, np.int32(self.made)
         return _start(self.config, bucket(self._room), self.model, given, self.how, self.stop)
+
+    def _context(self, row: int) -> list[int]:
+        """What is read of a text: where that fills all positions, from now on its second half."""
+        text = self.prompts[row] + self.tokens[row]
+        if self.config.position == "learned" and len(text) - self._from[row] >= self.config.length:
+            self._from[row] = len(text) - max(1, self.config.length // 2)
+        return text[self._from[row] :]
 
     def _take(self, progress: "Progress"):
         """Gives the rows what was chosen since the last time."""
@@ -221,12 +229,6 @@ def left_padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     length = bucket(max(map(len, rows)))
     starts = np.array([length - len(row) for row in rows], np.int32)
     return np.array([[0] * start + list(row) for start, row in zip(starts, rows, strict=True)], np.int32), starts
-
-
-def _context(config: Config, text: list[int]) -> list[int]:
-    """What is read of a text: the second half of the positions' worth where it fills them all, else everything."""
-    full = config.position == "learned" and len(text) >= config.length
-    return text[-max(1, config.length // 2) :] if full else text
 
 
 def mesh_of(model) -> contextlib.AbstractContextManager:
