@@ -27,6 +27,11 @@ from tfm import block, config, heads, ops, positions
         ({"activation": "swigul"}, "activation=swigul is unknown; did you mean swiglu?"),
         ({"order": "sandwich"}, "order=sandwich is unknown; known are post, pre"),
         ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, rotary, none"),
+        (
+            {"position": "rotary", "width": 15, "heads": 3},
+            "position=rotary needs an even head size, and width / heads is 5; try other heads",
+        ),
+        ({"rotary_base": 1.0}, "rotary_base=1.0 must be more than 1; 10,000 is usual"),
         ({"remat": "all"}, "remat=all is unknown; known are none, block"),
         ({"dtype": "bfloat"}, "dtype=bfloat is unknown; did you mean bfloat16?"),
     ],

@@ -24,6 +24,7 @@ MASKS = {
     "padding": (tfm.padding(jnp.asarray(VALID)), lambda b, i, j: VALID[b, j]),
     "segments": (tfm.segments(jnp.asarray(QUERIES), jnp.asarray(KEYS)), lambda b, i, j: QUERIES[b, i] == KEYS[b, j]),
     "prefix": (tfm.prefix(jnp.asarray(LENGTHS)), lambda b, i, j: j < LENGTHS[b]),
+    "since": (tfm.since(jnp.asarray(LENGTHS)), lambda b, i, j: j >= LENGTHS[b]),
 }
 
 

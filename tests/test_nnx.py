@@ -33,6 +33,10 @@ def own(model, factor, x, key=None):
     return factor * x * model.weight + (0 if key is None else jax.random.normal(key, x.shape))
 
 
+def block(*args, **others):
+    return tfm.transformer_block(*args, **others)[0]
+
+
 class Case(NamedTuple):
     function: Callable
     config: object
@@ -44,7 +48,8 @@ class Case(NamedTuple):
 CASES = {
     "encoder": Case(tfm.encoder, CONFIG, SPECS.encoder, (TOKENS, tfm.causal()), {}),
     "masked_lm": Case(tfm.masked_lm, CONFIG, SPECS, (TOKENS,), {"where": WHERE}),
-    "transformer_block": Case(tfm.transformer_block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"way": tfm.Dense(tfm.causal())}),
+    "causal_lm": Case(tfm.causal_lm, CONFIG, tfm.causal_lm_specs(CONFIG), (TOKENS,), {}),
+    "transformer_block": Case(block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"way": tfm.Dense(tfm.causal())}),
     "own": Case(own, 3.0, Own(tfm.weight(CONFIG, "D"), None), (np.arange(16, dtype=np.float32),), {}),
 }
 

@@ -40,6 +40,55 @@ def test_only_learned_positions_have_a_table():
     assert tfm.position_specs(tfm.Config(length=9, width=6)).shape == (9, 6)
     assert tfm.position_specs(tfm.Config(position="sinusoidal")) is None
     assert tfm.position_specs(tfm.Config(position="none")) is None
+    assert tfm.position_specs(tfm.Config(position="rotary")) is None
+
+
+def rotary_config(**fields):
+    return tfm.Config(layers=2, heads=2, kv_heads=1, width=12, ffn=16, vocab=60, vocab_multiple=1, position="rotary", dropout=0.0, **fields)
+
+
+@pytest.mark.parametrize("base", [10_000.0, 100.0])
+def test_rotation_is_the_formula_of_the_paper(base):
+    """The pair (n, n + H/2) turns by position / base^(2n/H): queries [B,T,K,G,H] and keys [B,T,K,H] alike."""
+    config = rotary_config(rotary_base=base)
+    turns = tfm.rotary(config, POSITIONS)
+    assert (turns.shape, turns.dtype) == ((2, 5, 3), jnp.float32)
+    for shape in ((2, 5, 1, 2, 6), (2, 5, 1, 6)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        expected = np.zeros(shape)
+        for place in np.ndindex(shape[:-1]):
+            for n in range(3):
+                angle = int(POSITIONS[place[:2]]) / base ** (2 * n / 6)
+                one, two = x[place][n], x[place][n + 3]
+                expected[place][n] = one * math.cos(angle) - two * math.sin(angle)
+                expected[place][n + 3] = one * math.sin(angle) + two * math.cos(angle)
+        np.testing.assert_allclose(tfm.rotate(x, turns), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_only_rotary_positions_turn():
+    assert all(tfm.rotary(tfm.Config(position=name), POSITIONS) is None for name in ("learned", "sinusoidal", "none"))
+    x = np.ones((2, 5, 1, 6), np.float32)
+    assert tfm.rotate(x, None) is x
+
+
+def test_rotation_is_computed_in_float32():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 1, 6)), jnp.bfloat16)
+    turns = tfm.rotary(rotary_config(), POSITIONS)
+    y = tfm.rotate(x, turns)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(y, tfm.rotate(x.astype(jnp.float32), turns).astype(jnp.bfloat16))
+
+
+def test_rotary_scores_depend_on_distances_alone():
+    """A text that stands elsewhere has the same hidden states; one whose tokens stand further apart has not."""
+    config = rotary_config()
+    model = tfm.init(tfm.encoder_specs(rotary_config(init_std=0.5)), jax.random.key(0))
+    tokens, positions = jnp.array([[5, 59, 0, 7, 7, 31]]), jnp.arange(6)[None]
+    states = jax.jit(lambda positions: tfm.encoder(model, config, tokens, positions=positions))
+    here = states(positions)
+    np.testing.assert_allclose(states(positions + 100), here, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(tfm.encoder(model, config, tokens), here, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(states(2 * positions), here, atol=1e-2)
 
 
 def test_alibi_slopes_of_eight_heads_halve():

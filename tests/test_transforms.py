@@ -31,10 +31,18 @@ def of(axes):
     return tfm.weight(CONFIG, axes)
 
 
-MODEL, CLASSIFIER = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG)
+MODEL, CLASSIFIER, LM = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG), tfm.causal_lm_specs(CONFIG)
+ROTARY = dataclasses.replace(CONFIG, position="rotary")
+ROTARY_LM = tfm.causal_lm_specs(ROTARY)
 BY_MEAN = dataclasses.replace(CONFIG, pool="mean")
 ATTENTION, FFN, BLOCK = tfm.attention_specs(CONFIG), tfm.feed_forward_specs(CONFIG), tfm.block_specs(CONFIG)
 QKV = ("BTKGH", "BSKH", "BSKH")
+
+
+def extended(model, tokens, more, starts):
+    _, cache = tfm.prefill(model.decoder, ROTARY, tokens, starts, 8)
+    return tfm.extend(model.decoder, ROTARY, more, cache)[0]
+
 
 CASES = {
     "lookup": Case(tfm.lookup, of("VD"), ("BT:64",)),
@@ -45,16 +53,21 @@ CASES = {
     "dropout": Case(lambda p, x, key: tfm.dropout(x, 0.5, key), None, ("BTF", "key")),
     "sinusoidal": Case(lambda p, positions: tfm.sinusoidal(None, positions, 16), None, ("BT:100",)),
     "learned": Case(lambda p, positions: tfm.learned(p, positions, 16), of("PD"), ("BT:8",)),
+    "rotary": Case(lambda p, positions: tfm.rotary(ROTARY, positions), None, ("BT:100",)),
+    "rotate": Case(lambda p, x, positions: tfm.rotate(x, tfm.rotary(ROTARY, positions)), None, ("BTKGH", "BT:100")),
     "alibi": Case(lambda p: tfm.alibi(4, 2).dense(6), None, ()),
     "causal": Case(lambda p: tfm.causal().dense(6), None, ()),
     "window": Case(lambda p: tfm.window(2, 1).dense(6), None, ()),
     "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
     "segments": Case(lambda p, one, two: tfm.segments(one, two).dense(6), None, ("BT:3", "BS:3")),
     "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),
+    "since": Case(lambda p, n: tfm.since(n).dense(6), None, ("B:6",)),
     "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
     "attend": Case(lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key), None, (*QKV, "BT:2", "key")),
     "attend_plain_heads": Case(lambda p, q, k, v: tfm.attend(q, k, v, tfm.causal()), None, ("BTNH", "BSNH", "BSNH")),
     "attention_weights": Case(lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")),
+    "compare": Case(lambda p, q, k: tfm.compare(q, k), None, ("BTKGH", "BSKH")),
+    "mix": Case(lambda p, weights, v: tfm.mix(weights, v), None, ("BKGTS", "BSKH")),
     "multi_head_attention": Case(
         lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key), ATTENTION, ("BTD", "BT:2", "key")
     ),
@@ -65,6 +78,12 @@ CASES = {
     "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
     "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.Dense(tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")),
     "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
+    "decoder": Case(lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.since(n)), ROTARY_LM, ("BT:60", "B:3")),
+    "recorded": Case(lambda p, x: tfm.stack(p.decoder, CONFIG, x, tfm.Recorded(tfm.causal()))[1], LM, ("BTD",)),
+    "prefill": Case(lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].keys, LM, ("BT:60", "B:6")),
+    "extend": Case(extended, ROTARY_LM, ("BT:60", "BM:60", "B:6")),
+    "causal_lm": Case(lambda p, t, key: tfm.causal_lm(p, CONFIG, t, key=key), LM, ("BT:60", "key")),
+    "next_logits": Case(lambda p, x: tfm.next_logits(p, CONFIG, x), LM, ("BTD",)),
     "masked_lm": Case(
         lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")
     ),
@@ -153,10 +172,14 @@ def gradient(case):
 
 
 GRADED = [name for name, case in CASES.items() if floats(case)]
+DECODERS = ["decoder", "recorded", "prefill", "extend", "causal_lm"]
 
 
 @pytest.mark.parametrize(
-    "name", some(GRADED, slow=["stack", "encoder", "masked_lm", "classify", "classify_by_mean", "transformer_block", "attend_plain_heads"])
+    "name",
+    some(
+        GRADED, slow=["stack", "encoder", "masked_lm", "classify", "classify_by_mean", "transformer_block", "attend_plain_heads", *DECODERS]
+    ),
 )
 def test_gradients(name):
     case, mesh = CASES[name], tfm.make_mesh(2, 2, 2)
