@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -192,7 +192,7 @@ def _choose(config: Config, model: CausalLM, progress: Progress, hidden: Array, 
     )
 
 
-def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how, kinds: tuple[type, ...], slide: bool = False):
+def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how: Any, kinds: tuple[type, ...], slide: bool = False):
     """Raises ValueError for what cannot be generated."""
     if not prompts or not all(len(prompt) for prompt in prompts):
         raise ValueError("prompts must hold at least one prompt, and each at least one token")
