@@ -201,7 +201,7 @@ def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how: Any, 
         raise ValueError(f"prompts have token {outside[0]}, which is not in the vocabulary of {config.vocab}")
     if new < 1:
         raise ValueError(f"new={new} must be at least 1")
-    if not isinstance(how, kinds):
+    if type(how) not in kinds:
         raise ValueError(f"how={how} must be {' or '.join(kind.__name__ for kind in kinds)}")
     how.check()
     longest = max(map(len, prompts))
