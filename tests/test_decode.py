@@ -246,3 +246,10 @@ def test_prompts_stand_at_the_end_of_their_rows():
     tokens, starts = decode.left_padded([[4, 5, 6], [7]])
     assert (tokens.shape, starts.tolist()) == ((2, 16), [13, 15])
     assert tokens.tolist() == [[0] * 13 + [4, 5, 6], [0] * 15 + [7]]
+
+
+def test_a_beam_is_for_beam_search():
+    with pytest.raises(ValueError, match=r"^how=Beam\(.*\) must be Greedy or Sample"):
+        tfm.Generation(model_of(LEARNED), LEARNED, [[1, 2]], 4, tfm.Beam())
+    with pytest.raises(ValueError, match=r"^how=Greedy\(.*\) must be Beam"):
+        tfm.beam_search(model_of(LEARNED), LEARNED, [[1, 2]], 4, tfm.Greedy())
