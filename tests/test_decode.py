@@ -191,6 +191,16 @@ def test_nothing_is_compiled_again():
     assert decode._start._cache_size() == sizes[0] + 1
 
 
+def test_sliding_compiles_once():
+    model, how = model_of(SHORT), tfm.Sample(min_p=0.1, seed=3)
+    tfm.generate(model, SHORT, [[1, 2], [3]], 7, how, slide=True)
+    before = decode._start._cache_size(), decode._advance._cache_size()
+    tfm.generate(model, SHORT, [[1, 2], [3]], 30, how, slide=True)
+    tfm.generate(model, SHORT, [[1] * 7, [3] * 20], 13, how, slide=True)
+    assert decode._start._cache_size() <= before[0] + 1
+    assert decode._advance._cache_size() <= before[1] + 1
+
+
 MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
 
 

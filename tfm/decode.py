@@ -81,6 +81,8 @@ class Generation:
         self.made = 0  # tokens that every row has which has not stopped
         self._progress: Progress | None = None
         self._from = [0] * len(self.prompts)  # where what is read of each text begins
+        slides = config.position == "learned" and max(map(len, self.prompts)) + new > config.length
+        self._least = config.length if slides else 0  # room for every text and for all that follows it: one program serves all of them
         self._taken = self._room = 0  # of the tokens of this progress: how many are in the rows, and how many there can be
 
     @property
@@ -106,8 +108,8 @@ class Generation:
         self._taken, self._room = 0, self.new - self.made
         if self.config.position == "learned":
             self._room = min(self._room, max(1, self.config.length - longest))
-        given = *left_padded(texts), self.stopped, np.int32(self.made)
-        return _start(self.config, bucket(self._room), self.model, given, self.how, self.stop)
+        given = *left_padded(texts, self._least), self.stopped, np.int32(self.made)
+        return _start(self.config, bucket(max(self._room, self._least)), self.model, given, self.how, self.stop)
 
     def _context(self, row: int) -> list[int]:
         """What is read of a text: where that fills all positions, from now on its second half."""
@@ -224,9 +226,10 @@ def bucket(length: int) -> int:
     return max(16, 1 << (length - 1).bit_length())
 
 
-def left_padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of tokens -> int32 [B,T], T a bucket, with each list at the end of its row, and where it starts [B]."""
-    length = bucket(max(map(len, rows)))
+def left_padded(rows: Sequence[Sequence[int]], least: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of tokens -> int32 [B,T], T the bucket of the longest or of `least`, with each list at the end of its row, and where it
+    starts [B]."""
+    length = bucket(max(least, *map(len, rows)))
     starts = np.array([length - len(row) for row in rows], np.int32)
     return np.array([[0] * start + list(row) for start, row in zip(starts, rows, strict=True)], np.int32), starts
 
