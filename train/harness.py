@@ -1,0 +1,121 @@
+"""A language model in EleutherAI's lm-evaluation-harness: `python -m train.harness --run=DIR --tasks=NAME[,NAME]`."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+from tfm.config import nearest
+from train import UserError, config, exit_code, flags
+from train import run as folders
+
+USAGE = """usage: python -m train.harness --run=DIR --tasks=NAME[,NAME] [--include=FOLDER] [--shots=N] [--limit=N]
+
+Prints one JSON object: the metrics of each task. Needs pip install -e ".[lm-eval]", and the network where a task fetches its data."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to measure.
+
+    run: the run folder of a language model
+    tasks: names of tasks, groups or tags, joined by commas; * stands for anything
+    include: a folder with tasks of your own, as .yaml files
+    shots: solved examples before each question; -1 means as many as the task says
+    limit: questions of each task; 0 means all
+    batch: texts at a time
+    """
+
+    run: str = ""
+    tasks: str = ""
+    include: str = ""
+    shots: int = -1
+    limit: int = 0
+    batch: int = 16
+
+    def __post_init__(self):
+        if not self.run:
+            raise ValueError("run=DIR must name the run folder of a language model")
+        if not self.tasks.strip(", "):
+            raise ValueError("tasks=NAME must name a task, such as lambada_openai")
+        for name, least in {"shots": -1, "limit": 0, "batch": 1}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+        if self.include and not Path(self.include).is_dir():
+            raise ValueError(f"include={self.include} is not a folder; name one that holds .yaml files")
+
+
+def main(argv=None) -> int:
+    """The command; returns its exit code."""
+    return exit_code(measure, argv)
+
+
+def measure(argv):
+    """Asks a model the questions of some tasks."""
+    options = flags.options(Options, USAGE, argv)
+    if options is None:
+        return
+    run = flags.build(config.Run, folders.read(options.run))
+    if run.task.name != "lm":
+        raise UserError(f"--run={options.run} was trained for --task={run.task.name}, which is no language model; train one with --task=lm")
+    try:
+        import lm_eval  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError('lm-evaluation-harness is not installed; pip install -e ".[lm-eval]"') from error
+    with contextlib.redirect_stdout(sys.stderr):  # where it prints, too
+        found = _measure(options)
+    print(json.dumps(found, default=float))
+
+
+def _measure(options: Options) -> dict[str, dict]:
+    """The metrics of each task. Raises UserError where it, or its data, cannot be found."""
+    from train.log import Log
+
+    log = Log()
+    with log.waiting("looking for the tasks"):
+        from lm_eval import simple_evaluate
+
+        manager, names = _find(options)
+
+    from train.answers import Answerer
+
+    os.environ["DISABLE_MULTIPROC"] = "1"  # its draws for standard errors: a process with jax in it does not fork
+    try:
+        found = simple_evaluate(
+            Answerer(options.run, options.batch, log),
+            tasks=names,
+            num_fewshot=None if options.shots < 0 else options.shots,
+            limit=options.limit or None,
+            bootstrap_iters=1000,
+            log_samples=False,
+            task_manager=manager,
+        )
+    except (ConnectionError, FileNotFoundError, ModuleNotFoundError) as error:
+        raise UserError(f"--tasks={options.tasks} cannot be loaded: {str(error).splitlines()[0]}") from error
+    return {task: {name: value for name, value in each.items() if name not in ("name", "alias")} for task, each in found["results"].items()}
+
+
+def _find(options: Options):
+    """A TaskManager that knows the tasks, and their names. Raises UserError where there is no such task.
+
+    One's own folder is looked through first: it takes a minute to read the tens of thousands of tasks that come with the harness.
+    """
+    from lm_eval.tasks import TaskManager
+
+    wanted = options.tasks.replace(",", " ").split()
+    if options.include:
+        manager = TaskManager(include_path=options.include, include_defaults=False)
+        if set(wanted) <= set(manager.all_subtasks):
+            return manager, wanted
+    manager = TaskManager(include_path=options.include or None)
+    for name in wanted:
+        if not manager.match_tasks([name]):
+            near = nearest(name, manager.all_tasks)
+            raise UserError(f"--tasks={name} is unknown; " + (f"did you mean {near}?" if near else "lm-eval ls tasks lists them"))
+    return manager, manager.match_tasks(wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
