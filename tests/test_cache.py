@@ -36,6 +36,12 @@ def read(config, model, parts, starts, slots=12):
     return jax.jit(run)(model, parts, starts)
 
 
+def whole(config, model, tokens=TOKENS):
+    """Hidden states and logits without a cache."""
+    hidden = lambda model, tokens: tfm.decoder(model.decoder, config, tokens)
+    return jax.jit(lambda model, tokens: (hidden(model, tokens), tfm.causal_lm(model, config, tokens)))(model, tokens)
+
+
 def apart(tokens, *lengths):
     return jnp.split(tokens, np.cumsum(lengths)[:-1], axis=1)
 
@@ -55,12 +61,11 @@ VARIANTS = {
 def test_with_a_cache_as_without(fields):
     """The prompt alone, one more token, several more, and one after these."""
     config, model = variant(**fields)
-    full = jax.jit(lambda model: tfm.decoder(model.decoder, config, TOKENS))(model)
+    full, logits = whole(config, model)
     states, cache = read(config, model, apart(TOKENS, 3, 1, 3, 1), jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(states, full, **NEAR)
     assert int(cache.length) == 8
     assert cache.keys.shape == cache.values.shape == (2, 2, 12, config.sizes["K"], 4)
-    logits = tfm.causal_lm(model, config, TOKENS)
     np.testing.assert_allclose(tfm.next_logits(model, config, states), logits, rtol=1e-4, atol=1e-4)
     assert not np.allclose(logits[:, 1:], logits[:, :-1], atol=1e-2)
 
@@ -68,7 +73,7 @@ def test_with_a_cache_as_without(fields):
 def test_a_token_at_a_time_from_the_first_on():
     config, model = variant(position="rotary")
     states, cache = read(config, model, apart(TOKENS, 1, 1, 1, 1, 4), jnp.zeros(2, jnp.int32), slots=8)
-    np.testing.assert_allclose(states, tfm.decoder(model.decoder, config, TOKENS), **NEAR)
+    np.testing.assert_allclose(states, whole(config, model)[0], **NEAR)
     assert int(cache.length) == cache.keys.shape[2] == 8
 
 
@@ -79,10 +84,9 @@ def test_padding_on_the_left_changes_nothing(position):
     starts = jnp.array([3, 0])
     parts = [jnp.array([[58, 57, 56, 5, 59], [1, 2, 3, 4, 5]]), jnp.array([[0], [6]]), jnp.array([[7, 7], [7, 8]])]
     states, _ = read(config, model, parts, starts)
-    alone = jax.jit(lambda model, tokens: tfm.decoder(model.decoder, config, tokens))
     for row, start in enumerate([3, 0]):
         tokens = jnp.concatenate([part[row : row + 1] for part in parts], axis=1)[:, start:]
-        np.testing.assert_allclose(states[row : row + 1, start:], alone(model, tokens), **NEAR)
+        np.testing.assert_allclose(states[row : row + 1, start:], whole(config, model, tokens)[0], **NEAR)
 
 
 def test_what_the_free_slots_and_the_padding_hold_does_not_matter():
@@ -130,5 +134,5 @@ def test_bfloat16_is_kept_as_such():
     config, model = variant(dtype="bfloat16", position="rotary")
     states, cache = read(config, model, apart(TOKENS, 6, 1, 1), jnp.zeros(2, jnp.int32))
     assert {states.dtype, cache.keys.dtype, cache.values.dtype} == {jnp.dtype(jnp.bfloat16)}
-    wide = tfm.decoder(model.decoder, dataclasses.replace(config, dtype="float32"), TOKENS)
+    wide = np.asarray(whole(dataclasses.replace(config, dtype="float32"), model)[0])
     assert np.abs(np.asarray(states, np.float32) - wide).max() < 0.1 * np.abs(wide).max()
