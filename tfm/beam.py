@@ -47,8 +47,8 @@ class Beam:
         """Raises ValueError for what makes no sense."""
         if self.width < 1 or self.groups < 1 or self.width % self.groups:
             raise ValueError(f"groups={self.groups} must divide width={self.width}, and both must be at least 1")
-        if self.diversity < 0:
-            raise ValueError(f"diversity={self.diversity} must not be negative")
+        if not 0 <= self.diversity < np.inf:
+            raise ValueError(f"diversity={self.diversity} must not be negative, and finite")
 
 
 def beam_search(
@@ -62,7 +62,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """For each prompt of token ids, its `best` continuations of at most `new` tokens, the best one first.
 
-    A continuation ends with the first token of `stop`, or at `new` tokens. Programs are compiled as for `generate`, and for a width. Raises
+    A continuation ends with the first token of `stop`, or at `new` tokens; where several tokens stop, the most probable one ends it. There
+    may be fewer than `best`: what groups find twice counts once. Programs are compiled as for `generate`, and for a width. Raises
     ValueError where learned positions do not suffice.
     """
     how = how or Beam()
@@ -161,7 +162,7 @@ def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -
         ended = _merge(Ended(*(each[:, group] for each in search.ended)), finished)
         ranks, order = jax.lax.top_k(jnp.where(ending, -jnp.inf, ranks), width)
         followed = (_take(texts, order), jnp.where(ranks > -jnp.inf, _take(logprob, order), -jnp.inf), _take(parent, order) + group * width)
-        chosen += jax.nn.one_hot(_take(token, order), vocab).sum(1)
+        chosen += jnp.where((ranks > -jnp.inf)[..., None], jax.nn.one_hot(_take(token, order), vocab), 0).sum(1)
         parts.append((*followed, ended))
     texts, logprob, parents, ended = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *parts)
     search = replace(search, tokens=texts, logprobs=logprob, ended=ended, cache=_reorder(search.cache, parents.reshape(rows, -1)))

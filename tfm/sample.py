@@ -50,7 +50,7 @@ class Sample:
         """Raises ValueError for a knob that makes no sense."""
         _at_least("repetition", self.repetition, 1)
         _at_least("top_k", self.top_k, 1)
-        if self.temperature is not None and np.any(np.asarray(self.temperature) <= 0):
+        if self.temperature is not None and not np.all(np.asarray(self.temperature) > 0):
             raise ValueError(f"temperature={self.temperature} must be above 0; for the most probable token choose greedily")
         for name in ("top_p", "min_p"):
             knob = getattr(self, name)
@@ -59,7 +59,7 @@ class Sample:
 
 
 def _at_least(name: str, knob: Knob, least: int):
-    if knob is not None and np.any(np.asarray(knob) < least):
+    if knob is not None and not np.all(np.asarray(knob) >= least):
         raise ValueError(f"{name}={knob} must be at least {least}")
 
 
