@@ -168,8 +168,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("run", ["bpe", "char"])
-@pytest.mark.parametrize("batch", [3, 8])
+@pytest.mark.parametrize(("run", "batch"), [("bpe", 8), ("char", 3)])
 def test_likelihood_of_continuations(in_home, run, batch):
     found = asked(run, "loglikelihood", PAIRS, batch)
     for pair, (logprob, is_greedy) in zip(PAIRS, found, strict=True):
@@ -282,19 +281,29 @@ def test_limit_and_shots(in_home):
     assert few["my_cloze"]["perplexity,none"] != measured("--tasks=my_cloze")["my_cloze"]["perplexity,none"]
 
 
-def test_tasks_that_are_not_there(in_home, monkeypatch):
+def test_our_own_bugs_keep_their_traceback(in_home, monkeypatch):
+    def put(*args):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("train.data.feed.put", put)
+    with pytest.raises(ValueError, match="a bug"):
+        call(harness, "--run=char", "--include=tasks", "--tasks=my_cloze")
+
+
+def test_tasks_that_cannot_be_asked(in_home, monkeypatch):
     import lm_eval.tasks
 
     own = lm_eval.tasks.TaskManager
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", lambda include_path, **kwargs: own(include_path=include_path, include_defaults=False))
     write_task("gone", [], {"gone": TASKS["cloze"]})
     Path("gone.jsonl").unlink()
-    for tasks, sentence in {
-        "my_choose": "--tasks=my_choose is unknown; did you mean my_choice?",
-        "my_text,xq": "--tasks=xq is unknown; lm-eval ls tasks lists them",
-        "my_gone": f"--tasks=my_gone cannot be loaded: Unable to find '{Path('gone.jsonl').absolute()}'",
+    for flags, sentence in {
+        "--tasks=my_choose": "--tasks=my_choose is unknown; did you mean my_choice?",
+        "--tasks=my_text,xq": "--tasks=xq is unknown; lm-eval ls tasks lists them",
+        "--tasks=my_gone": f"--tasks=my_gone cannot be asked: Unable to find '{Path('gone.jsonl').absolute()}'",
+        "--tasks=my_cloze --shots=9": "--tasks=my_cloze cannot be asked: Sample larger than population or is negative",
     }.items():
-        code, out, err = call(harness, "--run=char", "--include=tasks", f"--tasks={tasks}")
+        code, out, err = call(harness, "--run=char", "--include=tasks", *flags.split())
         assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {sentence}")
     assert set(measured("--tasks=my_c*", "--limit=1")) == {"my_choice", "my_cloze"}
 

@@ -87,8 +87,8 @@ class Answerer(TemplateLM):
         unheard = set(wishes) - {*_MOST, *_DRAWING, "until", "do_sample", "temperature"}
         if unheard:
             self.log.say(f"left out of what a task wishes: {', '.join(sorted(unheard))}")
-        until, temperature = wishes.get("until") or [], wishes.get("temperature")
-        drawn = temperature != 0 and wishes.get("do_sample", bool(temperature))
+        until, temperature, drawn = wishes.get("until") or [], wishes.get("temperature"), wishes.get("do_sample")
+        drawn = temperature != 0 and (temperature is not None if drawn is None else drawn)
         values = {name: wishes[name] for name in _DRAWING if wishes.get(name) is not None}
         values["max_new_tokens"] = next((int(wishes[name]) for name in _MOST if wishes.get(name)), _USUAL)
         values |= {"run": self.run.out, "batch": self.batch, "temperature": float(temperature or 1) if drawn else 1.0}

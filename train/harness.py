@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from tfm.config import nearest
@@ -70,7 +71,7 @@ def measure(argv):
 
 
 def _measure(options: Options) -> dict[str, dict]:
-    """The metrics of each task. Raises UserError where it, or its data, cannot be found."""
+    """The metrics of each task. Raises UserError where lm-evaluation-harness cannot ask it: it has no data, or not as many examples."""
     from train.log import Log
 
     log = Log()
@@ -79,12 +80,12 @@ def _measure(options: Options) -> dict[str, dict]:
 
         manager, names = _find(options)
 
-    from train.answers import Answerer
+    from train import answers
 
     os.environ["DISABLE_MULTIPROC"] = "1"  # its draws for standard errors: a process with jax in it does not fork
     try:
         found = simple_evaluate(
-            Answerer(options.run, options.batch, log),
+            answers.Answerer(options.run, options.batch, log),
             tasks=names,
             num_fewshot=None if options.shots < 0 else options.shots,
             limit=options.limit or None,
@@ -92,15 +93,18 @@ def _measure(options: Options) -> dict[str, dict]:
             log_samples=False,
             task_manager=manager,
         )
-    except (ConnectionError, FileNotFoundError, ModuleNotFoundError) as error:
-        raise UserError(f"--tasks={options.tasks} cannot be loaded: {str(error).splitlines()[0]}") from error
+    except (OSError, ImportError, ValueError) as error:
+        if any(frame.f_code.co_filename == answers.__file__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise  # our own bug
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"--tasks={options.tasks} cannot be asked: {reason}") from error
     return {task: {name: value for name, value in each.items() if name not in ("name", "alias")} for task, each in found["results"].items()}
 
 
 def _find(options: Options):
     """A TaskManager that knows the tasks, and their names. Raises UserError where there is no such task.
 
-    One's own folder is looked through first: it takes a minute to read the tens of thousands of tasks that come with the harness.
+    One's own folder is looked through first: it takes a minute to read the 14,000 tasks that come with the harness.
     """
     from lm_eval.tasks import TaskManager
 
