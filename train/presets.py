@@ -78,9 +78,9 @@ _QUICK_GPT = {
     "model.scan": False,
     "tokenizer.vocab": 4096,
     "batch.size": 16,
-    "steps": 1500,
-    "eval.every": 500,
-    "checkpoint.every": 500,
+    "steps": 1300,
+    "eval.every": 650,
+    "checkpoint.every": 650,
 }
 
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
