@@ -179,7 +179,8 @@ def test_nothing_is_compiled_again():
 MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "all")) for name in MESHES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
 def test_eight_devices_as_one(name):
     config = dataclasses.replace(CONFIG, heads=4)
     how = tfm.Beam(4, groups=2, diversity=0.5, length_penalty=1.0)

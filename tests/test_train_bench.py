@@ -10,7 +10,8 @@ from train.loop import devices_for
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
 
 
-@pytest.mark.parametrize("model", ["bert", pytest.param("gpt", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bert", "gpt"])
 def test_one_line_with_the_keys_of_the_peer(model, capsys):
     assert bench.main([f"--model={model}", *TINY]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -249,6 +249,7 @@ def test_average_patience_and_wsd(tmp_path):
 # From one task to another
 
 
+@pytest.mark.slow
 def test_init_from_a_language_model(tmp_path, home):
     shape = [flag for flag in SMALL if not flag.startswith(("--task", "--steps"))]
     run("--task=mlm", "--data=text.txt", *shape, "--steps=4", f"--out={tmp_path / 'lm'}", "--task.nsp=true", "--optim.ema=0.9")

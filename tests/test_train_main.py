@@ -329,6 +329,7 @@ def test_keeps_the_last_and_the_best(tmp_path, monkeypatch):
     assert steps_in(tmp_path / "a") == [2, 5, 6]
 
 
+@pytest.mark.slow
 def test_memory_and_mfu(monkeypatch, tmp_path):
     """The share of the device's peak that the matrix products of a step reach, where the peak is known."""
     monkeypatch.setattr(hardware, "PEAKS", {"cpu": 0.5})

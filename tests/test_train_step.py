@@ -57,6 +57,7 @@ def single():
     return train(one_device(), 20)
 
 
+@pytest.mark.slow
 def test_accumulation_equals_the_big_batch():
     weights = batch(0)["weights"].reshape(4, -1).sum(1)
     assert len(set(weights)) > 1, "or a mean of means would do"
