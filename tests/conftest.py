@@ -1,5 +1,6 @@
-"""Eight fake CPU devices, strict flags, and a cache of this run's own."""
+"""Eight fake CPU devices, strict flags, a cache of this run's own, and one of compiled programs for all runs."""
 
+import gc
 import os
 import tempfile
 
@@ -16,6 +17,26 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
     os.environ["TFM_CACHE"] = cache.name
+
+
+def pytest_configure(config):
+    """What one run, one worker or one module has compiled, no other compiles again: that takes most of the time of the tests.
+
+    `--cache-clear` forgets it.
+    """
+    if not config.pluginmanager.has_plugin("cacheprovider"):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("xla")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgetting():
+    """The programs of a module are of no use to the next one; thousands of them slow everything down."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 import re
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import tfm
+from tfm.axes import arranged
 
 
 def test_letters_name_mesh_axes_that_exist():
@@ -17,17 +19,19 @@ def test_letters_name_mesh_axes_that_exist():
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ({}, (8, 1, 1)),
-        ({"fsdp": 4}, (2, 4, 1)),
-        ({"data": 2, "fsdp": -1, "tensor": 2}, (2, 2, 2)),
-        ({"data": 1, "tensor": -1}, (1, 1, 8)),
-        ({"data": 1, "fsdp": 8}, (1, 8, 1)),
+        ({}, (8, 1, 1, 1)),
+        ({"fsdp": 4}, (2, 4, 1, 1)),
+        ({"data": 2, "fsdp": -1, "tensor": 2}, (2, 2, 1, 2)),
+        ({"data": 1, "tensor": -1}, (1, 1, 1, 8)),
+        ({"data": 1, "fsdp": 8}, (1, 8, 1, 1)),
+        ({"tensor": 2, "context": 4}, (1, 1, 4, 2)),
+        ({"data": 2, "context": -1}, (2, 1, 4, 1)),
     ],
 )
 def test_make_mesh_fills_in_the_size_that_is_left_open(sizes, expected):
     mesh = tfm.make_mesh(**sizes)
     assert tuple(mesh.shape.items()) == tuple(zip(tfm.MESH_AXES, expected, strict=True))
-    assert mesh.axis_types == (AxisType.Explicit,) * 3
+    assert mesh.axis_types == (AxisType.Explicit,) * 4
     assert sorted(device.id for device in mesh.devices.flat) == sorted(device.id for device in jax.devices())
 
 
@@ -39,9 +43,9 @@ def test_make_mesh_of_some_devices():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"data": 3}, "mesh.data=3 mesh.fsdp=1 mesh.tensor=1 must multiply to the 8 devices"),
-        ({"fsdp": 3}, "mesh.fsdp=3 mesh.tensor=1 must divide the 8 devices"),
-        ({"fsdp": 16}, "mesh.fsdp=16 mesh.tensor=1 must divide the 8 devices"),
+        ({"data": 3}, "mesh.data=3 mesh.fsdp=1 mesh.tensor=1 mesh.context=1 must multiply to the 8 devices"),
+        ({"fsdp": 3}, "mesh.fsdp=3 mesh.tensor=1 mesh.context=1 must divide the 8 devices"),
+        ({"fsdp": 16}, "mesh.fsdp=16 mesh.tensor=1 mesh.context=1 must divide the 8 devices"),
         ({"tensor": 0}, "mesh.tensor=0: mesh sizes are 1 or more"),
         ({"data": -2}, "mesh.data=-2: mesh sizes are 1 or more"),
         ({"fsdp": -1}, "more than one -1"),
@@ -70,6 +74,56 @@ def test_make_mesh_refuses(sizes, message):
 )
 def test_partition(axes, shape, expected):
     assert tfm.partition(axes, shape, tfm.make_mesh(2, 2, 2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "expected"),
+    [
+        ("BTD", (4, 8, 6), P("data", "context", None)),
+        ("BM", (4, 6), P("data", None)),  # too few predicted positions to spread
+        ("PD", (8, 6), P(None, None)),
+    ],
+)
+def test_partition_over_context(axes, shape, expected):
+    assert tfm.partition(axes, shape, tfm.make_mesh(2, context=4)) == expected
+
+
+def test_neighbouring_devices_share_a_layer():
+    mesh = tfm.make_mesh(2, tensor=2, context=2)
+    ids = [[device.id for device in devices] for devices in mesh.devices.reshape(4, 2)]
+    assert ids == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+class Chip:
+    """As much of a device as its place in a mesh depends on."""
+
+    platform, device_kind = "gpu", "chip"
+
+    def __init__(self, number, slices):
+        self.id, self.slice_index, self.process_index = number, number // (16 // slices), number // 4
+
+
+@pytest.mark.parametrize(
+    ("slices", "shape", "across"),
+    [
+        (1, (2, 2, 2, 2), (1, 1, 1, 1)),
+        (2, (4, 1, 1, 4), (2, 1, 1, 1)),
+        (4, (2, 2, 1, 4), (2, 2, 1, 1)),  # more slices than data: the rest along fsdp
+    ],
+)
+def test_slices_meet_along_the_outer_axes(slices, shape, across):
+    """And inside a slice devices stand in order."""
+    found = arranged(np.array([Chip(number, slices) for number in range(16)]), shape)
+    assert found.shape == shape
+    for axis, ways in enumerate(across):
+        rows = np.moveaxis(found, axis, -1).reshape(-1, shape[axis])
+        assert all(len({chip.slice_index for chip in row}) == ways for row in rows)
+    assert [[chip.id for chip in row] for row in found.reshape(4, 4)] == np.arange(16).reshape(4, 4).tolist()
+
+
+def test_slices_that_the_mesh_would_cut():
+    with pytest.raises(ValueError, match="mesh.data=1 mesh.fsdp=1 mesh.context=16 mesh.tensor=1 must leave the 3 slices of devices whole"):
+        arranged(np.array([Chip(number, 4) for number in range(12)] + [Chip(number, 4) for number in range(4)]), (1, 1, 16, 1))
 
 
 def test_partition_ignores_mesh_axes_of_one_device():

@@ -80,6 +80,7 @@ def assert_found(found, expected):
     np.testing.assert_allclose([hypothesis.score for hypothesis in found], [score for _, score in expected], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.7, -1.0])
 def test_a_beam_that_holds_everything_is_exhaustive_search(alpha):
     """All 40 texts of at most three of four tokens, one of which ends a text, in order."""
@@ -109,7 +110,7 @@ HOWS = {
 }
 
 
-@pytest.mark.parametrize("name", HOWS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("group" in name)) for name in HOWS])
 def test_a_beam_is_a_loop_with_lists(name):
     """For prompts of different lengths in one batch, with two stop tokens."""
     how = HOWS[name]
@@ -127,6 +128,7 @@ def test_early_stopping_is_content_with_less():
     assert sum(len(one[0].tokens) for one in longer) > sum(len(two[0].tokens) for two in early)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["early", "groups"])
 def test_rows_do_not_disturb_each_other(name):
     """Also where one is over before the others."""
@@ -146,6 +148,7 @@ def test_a_beam_of_one_is_greedy():
         np.testing.assert_allclose([row[0].logprob for row in found], [sum(row) for row in logprobs], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_groups_avoid_each_others_tokens():
     """With one continuation each and a price that nobody pays, they differ at every place."""
     found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, groups=3, diversity=1000.0), best=3)
@@ -154,6 +157,7 @@ def test_groups_avoid_each_others_tokens():
         assert all(len(set(column)) == 3 for column in zip(*(hypothesis.tokens for hypothesis in row), strict=True))
 
 
+@pytest.mark.slow
 def test_what_two_groups_find_is_given_once():
     twice = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(6, groups=2), STOP, best=6)
     once = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3), STOP, best=3)
@@ -171,9 +175,9 @@ def test_padding_of_the_vocabulary_is_never_chosen():
 
 def test_nothing_is_compiled_again():
     tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, length_penalty=0.5), STOP)
-    size = beam._search._cache_size()
+    size = beam.explore._cache_size()
     tfm.beam_search(model_of(CONFIG), CONFIG, [[4], [5], [0] * 16], 16, tfm.Beam(3, length_penalty=0.6), [1], best=2)
-    assert beam._search._cache_size() == size
+    assert beam.explore._cache_size() == size
 
 
 MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}

@@ -48,3 +48,12 @@ def test_dropout_is_on_with_a_key_only(fill):
     np.testing.assert_array_equal(one, same)
     assert not np.allclose(one, other)
     assert not np.allclose(one, plain)
+
+
+def test_parallel_sublayers_read_the_same(fill):
+    """x + attention(norm(x)) + feed-forward(other norm(x))."""
+    config = tfm.Config(layers=1, heads=2, width=8, order="parallel", dropout=0.0)
+    layer, x = fill(tfm.block_specs(config)), inputs(config)
+    attended = tfm.multi_head_attention(layer.attn, config, tfm.layer_norm(layer.attn_norm, x, config.norm_eps))
+    fed = tfm.feed_forward(layer.ffn, config, tfm.layer_norm(layer.ffn_norm, x, config.norm_eps))
+    np.testing.assert_allclose(tfm.transformer_block(layer, config, x)[0], x + attended + fed, rtol=1e-5, atol=1e-5)

@@ -9,14 +9,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES = 70
+FILES = 116
 LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 50
 PARAMETERS = 7
-LINES_OF_TFM = 2150
-LINES_OF_TRAIN = 5700
-FIELDS = 75
-DEPENDENCIES = 13
+LINES_OF_TFM = 6650
+LINES_OF_TRAIN = 9300
+FIELDS = 117
+DEPENDENCIES = 14
+FOREIGN = {"__call__", "encode", "decode", "generate"}  # signatures of others that tfm.compat repeats
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", ".ci", ".gitignore", "tfm", "train", "notebooks", "tests"}
 
 
@@ -44,8 +45,9 @@ def test_lines_of_packages(package):
 def test_file(path):
     assert lines([path]) <= LINES_OF_A_FILE
     for function in functions(path):
+        foreign = path.parent.name == "compat" and function.name in FOREIGN
         arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-        assert len([name for name in arguments if name != "self"]) <= PARAMETERS, f"{function.name} has too many parameters"
+        assert len([name for name in arguments if name != "self"]) <= PARAMETERS or foreign, f"{function.name} has too many parameters"
         assert function.end_lineno - function.lineno + 1 <= LINES_OF_A_FUNCTION, f"{function.name} is too long"
 
 

@@ -54,10 +54,27 @@ VARIANTS = {
     "llama": {"position": "rotary", "order": "pre", "norm": "rms", "activation": "swiglu", "scan": False, "bias": False, "tied": False},
     "plain_heads": {"kv_heads": 0, "order": "pre"},
     "one_kv_head": {"kv_heads": 1},
+    "window": {"position": "rotary", "window": 3},
+    "uneven": {
+        "layers": 3,
+        "position": "rotary",
+        "rotary_base_near": 50.0,
+        "window": 2,
+        "global_every": 2,
+        "order": "pre",
+        "first_norm": False,
+    },
+    "neox": {"position": "rotary", "order": "parallel", "rotary_share": 0.5, "scan": False},
+    "qwen": {"position": "rotary", "order": "pre", "norm": "rms", "qk_norm": True, "head_size": 6, "activation": "swiglu", "bias": False},
+    "buckets": {"position": "buckets", "order": "pre", "norm": "rms", "buckets": 8, "bucket_distance": 6, "bias": False},
+    "shared": {"shared": True, "output_bias": True, "embed_width": 6, "tied": False},
 }
+SLOW = ("sinusoidal", "none", "plain_heads", "learned", "llama", "window", "one_kv_head", "shared", "qwen", "neox")
 
 
-@pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize(
+    "fields", [pytest.param(fields, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, fields in VARIANTS.items()]
+)
 def test_with_a_cache_as_without(fields):
     """The prompt alone, one more token, several more, and one after these."""
     config, model = variant(**fields)
@@ -65,7 +82,7 @@ def test_with_a_cache_as_without(fields):
     states, cache = read(config, model, apart(TOKENS, 3, 1, 3, 1), jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(states, full, **NEAR)
     assert int(cache.length) == 8
-    assert cache.keys.shape == cache.values.shape == (2, 2, 12, config.sizes["K"], 4)
+    assert cache.keys.shape == cache.values.shape == (config.layers, 2, 12, config.sizes["K"], config.sizes["H"])
     np.testing.assert_allclose(tfm.next_logits(model, config, states), logits, rtol=1e-4, atol=1e-4)
     assert not np.allclose(logits[:, 1:], logits[:, :-1], atol=1e-2)
 
@@ -77,7 +94,7 @@ def test_a_token_at_a_time_from_the_first_on():
     assert int(cache.length) == cache.keys.shape[2] == 8
 
 
-@pytest.mark.parametrize("position", ["learned", "rotary", "none"])
+@pytest.mark.parametrize("position", ["rotary", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "none"))])
 def test_padding_on_the_left_changes_nothing(position):
     """Each row is as when it stands alone, whatever its padding holds."""
     config, model = variant(position=position)
@@ -113,6 +130,7 @@ def test_extending_writes_behind_and_touches_nothing_else():
         assert (np.asarray(two[:, :, 5:7]) != 0).any(axis=(3, 4)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [tfm.causal(), tfm.window(2, 0), None], ids=["causal", "window", "unmasked"])
 def test_the_cached_way_adds_a_bias_and_asks_the_mask(mask):
     """As the last rows of plain attention over everything; without a mask the new tokens see each other both ways."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfm
-from tfm import block, config, heads, ops, positions
+from tfm import attention, block, config, heads, ops, positions
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,23 @@ from tfm import block, config, heads, ops, positions
         ({"norm": "lyer"}, "norm=lyer is unknown; did you mean layer?"),
         ({"activation": "swigul"}, "activation=swigul is unknown; did you mean swiglu?"),
         ({"order": "sandwich"}, "order=sandwich is unknown; known are post, pre"),
-        ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, rotary, none"),
+        ({"position": "fourier"}, "position=fourier is unknown; known are learned, sinusoidal, sinusoidal_halves, rotary, buckets, none"),
         (
             {"position": "rotary", "width": 15, "heads": 3},
-            "position=rotary needs an even head size, and width / heads is 5; try other heads",
+            "position=rotary turns pairs, and 5 of each head of size 5 are turned; try other heads",
         ),
         ({"rotary_base": 1.0}, "rotary_base=1.0 must be more than 1; 10,000 is usual"),
-        ({"remat": "all"}, "remat=all is unknown; known are none, block"),
+        ({"rotary_stretch": 0.5}, "rotary_stretch=0.5 must be at least 1, which stretches nothing"),
+        ({"rotary_short": 9.0, "rotary_long": 3.0}, "rotary_short=9.0 must be above 0 and less than rotary_long=3.0, or both 0"),
+        ({"rotary_base_near": 0.5}, "rotary_base_near=0.5 must be more than 1; 10,000 is usual"),
+        ({"global_every": 3}, "global_every=3 needs a window for the other layers; 128 is usual"),
+        ({"first_norm": False}, "first_norm=False needs order=pre and shared=False; they are order=post and shared=False"),
+        ({"position": "buckets", "bucket_distance": 0}, "bucket_distance=0 must be at least 1 where position=buckets"),
+        ({"relative": "p2c", "position": "buckets"}, "relative=p2c and position=buckets both place tokens by distances; leave one of them"),
+        ({"relative": "c2p", "buckets": 9}, "buckets=9 must be even and at least 4 where relative=c2p"),
+        ({"relative": "c2p", "bucket_distance": 9}, "bucket_distance=9 must be at least 10 with 32 buckets; or 0"),
+        ({"relative": "c2p+p2c"}, "relative=c2p+p2c is unknown; did you mean c2p_p2c?"),
+        ({"remat": "all"}, "remat=all is unknown; known are none, dots, block, offload"),
         ({"dtype": "bfloat"}, "dtype=bfloat is unknown; did you mean bfloat16?"),
     ],
 )
@@ -57,7 +67,7 @@ def test_sizes_of_the_letters():
     sizes = tfm.Config(
         layers=3, heads=6, kv_heads=2, width=24, ffn=40, vocab=60, vocab_multiple=64, length=9, token_types=2, classes=5
     ).sizes
-    assert sizes == dict(D=24, E=24, K=2, G=3, H=4, F=40, V=64, P=9, Y=2, C=5, L=3)
+    assert sizes == dict(D=24, E=24, K=2, G=3, H=4, F=40, V=64, P=9, R=32, Y=2, C=5, L=3, U=24)
     assert set(sizes) <= set(tfm.AXES)
 
 
@@ -66,7 +76,9 @@ def test_tables_hold_the_names_that_the_config_knows():
     assert config.CHOICES["order"] == tuple(block.ORDERS)
     assert config.CHOICES["activation"] == (*ops.ACTIVATIONS, *ops.GATES)
     assert config.CHOICES["position"] == tuple(positions.POSITIONS)
+    assert config.CHOICES["kernel"] == ("auto", *attention.KERNELS)
     assert config.CHOICES["pool"] == tuple(heads.POOLS)
+    assert config.CHOICES["pool_activation"] == tuple(heads.POOLERS)
 
 
 def test_the_docstring_lists_every_field_and_choice():

@@ -143,6 +143,7 @@ def test_in_pieces_as_at_once(pieces):
 SLIDERS = [[3], [1, 2, 3, 4, 5, 6, 7], [9, 8, 7, 6], [5, 22, 0, 7, 7, 1, 2, 3, 9, 9, 4]]
 
 
+@pytest.mark.slow
 def test_a_full_text_goes_on_from_its_second_half():
     """Rows that fill up at different times, one at once; each as alone."""
     text = tfm.Generation(model_of(SHORT), SHORT, SLIDERS, 20, slide=True)
@@ -164,6 +165,7 @@ def test_a_stopped_row_slides_no_more():
     assert tfm.generate(model_of(SHORT), SHORT, SLIDERS, 20, stop=stop, slide=True).tokens == expected
 
 
+@pytest.mark.slow
 def test_sliding_draws_go_on_with_the_next_number():
     """A row's draws do not start again when it slides, and do not depend on when others do."""
     how = tfm.Sample(seed=jnp.array([1, 2, 3, 4]), temperature=2.0)
@@ -180,30 +182,31 @@ def test_nothing_is_compiled_again():
     """For other prompts, knobs, stop tokens and numbers within the same buckets."""
     model = model_of(ROTARY)
     tfm.generate(model, ROTARY, PROMPTS[:2], 12, tfm.Sample(temperature=0.5, top_k=3, seed=1))
-    sizes = decode._start._cache_size(), decode._advance._cache_size()
+    sizes = decode.start._cache_size(), decode.advance._cache_size()
     tfm.generate(model, ROTARY, [[1] * 16, [2, 3]], 9, tfm.Sample(temperature=2.0, top_k=7, seed=2), stop=[3, 4, 5])
     tfm.generate(model, ROTARY, [[7], [8]], 16, tfm.Sample(temperature=1.0, top_k=1, seed=3), stop=range(8))
     text = tfm.Generation(model, ROTARY, PROMPTS[:2], 7, tfm.Sample(temperature=1.1, top_k=2, seed=4))
     while not text.done:
         text.advance(2)
-    assert (decode._start._cache_size(), decode._advance._cache_size()) == sizes
+    assert (decode.start._cache_size(), decode.advance._cache_size()) == sizes
     tfm.generate(model, ROTARY, [[1] * 17, [2, 3]], 9, tfm.Sample(temperature=2.0, top_k=7, seed=2))
-    assert decode._start._cache_size() == sizes[0] + 1
+    assert decode.start._cache_size() == sizes[0] + 1
 
 
 def test_sliding_compiles_once():
     model, how = model_of(SHORT), tfm.Sample(min_p=0.1, seed=3)
     tfm.generate(model, SHORT, [[1, 2], [3]], 7, how, slide=True)
-    before = decode._start._cache_size(), decode._advance._cache_size()
+    before = decode.start._cache_size(), decode.advance._cache_size()
     tfm.generate(model, SHORT, [[1, 2], [3]], 30, how, slide=True)
     tfm.generate(model, SHORT, [[1] * 7, [3] * 20], 13, how, slide=True)
-    assert decode._start._cache_size() <= before[0] + 1
-    assert decode._advance._cache_size() <= before[1] + 1
+    assert decode.start._cache_size() <= before[0] + 1
+    assert decode.advance._cache_size() <= before[1] + 1
 
 
 MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "all")) for name in MESHES])
 @pytest.mark.parametrize("rows", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_eight_devices_as_one(name, rows):

@@ -43,6 +43,28 @@ def test_the_head_has_a_bias_also_where_the_layers_have_none():
     assert head.bias.shape == (64,)
 
 
+def test_norm_and_no_bias_before_the_classes(fill):
+    """output . norm(gelu(x W)) + bias, of each token and of the mean of the tokens (ModernBERT: Warner et al. 2024)."""
+    config = dataclasses.replace(CONFIG, pool_norm=True, head_bias=False, pool="mean", pool_activation="gelu", classes=3)
+    assert tfm.masked_lm_specs(config).head.dense.bias is None
+    classifier, tagger = fill(tfm.classifier_specs(config)), fill(tfm.tagger_specs(config, dense=True))
+    assert classifier.pooler.bias is tagger.dense.bias is None
+    hidden = np.asarray(tfm.encoder(classifier.encoder, config, TOKENS, tfm.padding(TOKENS > 0)), np.float64)
+    text = np.stack([hidden[0][[0, 1, 3, 4]].mean(0), hidden[1].mean(0)])
+
+    def expected(dense, norm, output, x):
+        inner = x @ np.asarray(dense.kernel)
+        inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
+        normed = (inner - inner.mean(-1, keepdims=True)) / inner.std(-1, keepdims=True) * np.asarray(norm.scale) + np.asarray(norm.bias)
+        return normed @ np.asarray(output.kernel) + np.asarray(output.bias)
+
+    found = tfm.classify(classifier, config, TOKENS, TOKENS > 0)
+    np.testing.assert_allclose(found, expected(classifier.pooler, classifier.norm, classifier.output, text), rtol=1e-4, atol=1e-4)
+    tagger = dataclasses.replace(tagger, encoder=classifier.encoder)
+    found = tfm.tag(tagger, config, TOKENS, TOKENS > 0)
+    np.testing.assert_allclose(found, expected(tagger.dense, tagger.norm, tagger.output, hidden), rtol=1e-4, atol=1e-4)
+
+
 def test_masked_lm_predicts_the_places_asked_for(fill):
     """Logits at `where` are those of all positions, gathered."""
     model = fill(tfm.masked_lm_specs(CONFIG))
@@ -113,3 +135,43 @@ def test_a_head_that_knows_nothing_costs_the_logarithm_of_the_vocabulary():
     zeros = jax.tree.map(lambda spec: jnp.zeros(spec.shape), tfm.masked_lm_specs(config))
     loss = tfm.cross_entropy(tfm.masked_lm(zeros, config, TOKENS, WHERE), WHERE)
     np.testing.assert_allclose(loss, math.log(60), rtol=1e-6)
+
+
+def test_tags_are_an_output_for_each_token(fill):
+    """Against the encoder and a product by hand; padding changes nothing."""
+    config = dataclasses.replace(CONFIG, classes=3, dropout=0.0)
+    for dense in (False, True):
+        model = fill(tfm.tagger_specs(config, dense))
+        tokens, valid = jnp.array([[5, 7, 9, 0]]), jnp.array([[True, True, True, False]])
+        hidden = np.asarray(tfm.encoder(model.encoder, config, tokens, tfm.padding(valid)))
+        if dense:
+            hidden = np.asarray(jax.nn.gelu(hidden @ model.dense.kernel + model.dense.bias[None, None], approximate=False))
+        expected = hidden @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
+        found = tfm.tag(model, config, tokens, valid)
+        assert (found.shape, found.dtype) == ((1, 4, 3), jnp.float32)
+        np.testing.assert_allclose(found[:, :3], expected[:, :3], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[:, :3], tfm.tag(model, config, tokens[:, :3]), rtol=1e-4, atol=1e-4)
+
+
+def test_one_layer_may_be_all_layers(fill):
+    """A shared layer is a stack of equal ones."""
+    config = dataclasses.replace(CONFIG, layers=3, shared=True)
+    model = fill(tfm.encoder_specs(config))
+    equal = dataclasses.replace(model, blocks=jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), model.blocks))
+    tokens = jnp.array([[5, 7, 9, 2]])
+    expected = tfm.encoder(equal, dataclasses.replace(config, shared=False), tokens)
+    for scan in (True, False):
+        np.testing.assert_allclose(tfm.encoder(model, dataclasses.replace(config, scan=scan), tokens), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_embeddings_may_be_narrower_than_layers(fill):
+    config = dataclasses.replace(CONFIG, embed_width=6)
+    model = fill(tfm.masked_lm_specs(config))
+    assert model.encoder.embed.tokens.shape == (config.padded_vocab, 6)
+    tokens = jnp.array([[5, 7]])
+    tables = model.encoder.embed
+    x = tables.tokens[tokens] + tables.positions[:2][None] + tables.types[0][None, None]
+    x = tfm.layer_norm(tables.norm, x, config.norm_eps) @ tables.up.kernel + tables.up.bias[None, None]
+    np.testing.assert_allclose(tfm.embed(tables, config, tokens), x, rtol=1e-4, atol=1e-4)
+    hidden = tfm.encoder(model.encoder, config, tokens)
+    assert tfm.mlm_logits(model.head, config, hidden, tables.tokens).shape == (1, 2, config.padded_vocab)

@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.masks import parts
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -88,6 +90,27 @@ def test_masks_are_pytrees():
     np.testing.assert_array_equal(jax.jit(lambda mask: mask.dense(T, S))(masks[1]), expected[1])
     np.testing.assert_array_equal(jax.vmap(lambda mask: mask.dense(T, S))(stacked), expected)
     np.testing.assert_array_equal(jax.lax.scan(lambda _, mask: (None, mask.dense(T, S)), None, stacked)[1], expected)
+
+
+def test_parts_of_a_mask():
+    """All parts together are the mask again; what is not a plain `&` of known kinds is left whole."""
+    either = MASKS["causal"][0] | MASKS["prefix"][0]
+    mask = (
+        MASKS["window"][0]
+        & MASKS["padding"][0]
+        & MASKS["segments"][0]
+        & either
+        & MASKS["since"][0]
+        & MASKS["left"][0]
+        & MASKS["segments"][0]
+    )
+    found = parts(mask)
+    assert (found.window.left, found.window.right) == (1, 1)
+    assert (found.segments, found.keys) == (MASKS["segments"][0], (MASKS["padding"][0], MASKS["since"][0]))
+    assert found.rest == (either, MASKS["segments"][0])
+    again = functools.reduce(tfm.Mask.__and__, [*found.keys, *found.rest, found.window & found.segments])
+    np.testing.assert_array_equal(whole(again), whole(mask))
+    assert parts(None) == parts(tfm.window(None, None))
 
 
 def test_a_mask_of_ones_own():

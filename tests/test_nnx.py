@@ -70,6 +70,7 @@ def masked_lm(seed=0):
     return initial(seed), tfm.Module(tfm.masked_lm, CONFIG, initial(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_call_is_the_function(fill, case):
@@ -85,7 +86,7 @@ def test_a_call_is_the_function(fill, case):
 
 
 @pytest.mark.usefixtures("strict")
-@pytest.mark.parametrize("jit", [nnx.jit, jax.jit], ids=["nnx", "jax"])
+@pytest.mark.parametrize("jit", [pytest.param(nnx.jit, id="nnx", marks=pytest.mark.slow), pytest.param(jax.jit, id="jax")])
 def test_a_call_under_jit(jit):
     """jax's own takes a module for the tree that it is."""
     params, module = masked_lm()
@@ -111,6 +112,7 @@ def test_params_may_change_dtype():
     assert {array.dtype for array in jax.tree.leaves(module.params)} == {jnp.dtype(jnp.bfloat16)}
 
 
+@pytest.mark.slow
 def test_split_state_and_merge():
     params, module = masked_lm()
     graph, state = nnx.split(module)
@@ -134,6 +136,7 @@ def module_loss(module, key=None):
     return tfm.cross_entropy(module(TOKENS, where=WHERE, key=key), TARGETS).mean()
 
 
+@pytest.mark.slow
 def test_gradients_have_the_structure_of_the_state():
     params, module = masked_lm()
     gradients = nnx.jit(nnx.grad(module_loss))(module)
@@ -169,6 +172,7 @@ def nnx_step(module, optimizer, key):
     return value
 
 
+@pytest.mark.slow
 def test_training_is_the_functional_training():
     """Dropout included, after which the module holds the functional parameters."""
     params, module = masked_lm()

@@ -52,6 +52,19 @@ def test_gradients_of_einsum(equation):
     np.testing.assert_allclose(dkernel, np.einsum(f"{left},{output}->{right}", x, dy), rtol=1e-5, atol=1e-5)
 
 
+def test_derivatives_of_layer_norm():
+    """Forward, backward and twice, against those of the plain formula."""
+    layer, x = tfm.Norm(normal(0, 6), normal(1, 6)), normal(2, 3, 6)
+
+    def plain(x):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3) * layer.scale[None] + layer.bias[None]
+
+    for derive in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(lambda x: (f(x) ** 2).sum(-1)))):
+        expected = derive(plain)(x)
+        np.testing.assert_allclose(derive(lambda x: tfm.layer_norm(layer, x, 1e-3))(x), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_einsum_computes_in_the_dtype_of_x():
     x, kernel = operands("BTD,DF->BTF")
     half = x.astype(jnp.bfloat16)
@@ -109,6 +122,15 @@ def test_layer_norm():
             np.testing.assert_allclose(y[b, t], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_layer_norm_without_a_bias():
+    """As with a bias of zeros."""
+    config = tfm.Config(heads=1, width=7, norm="layer_no_bias", norm_eps=1e-3)
+    assert tfm.norm_specs(config).bias is None
+    x, scale = normal(0, 2, 5, 7) * 3 + 2, normal(1, 7)
+    expected = tfm.layer_norm(tfm.Norm(scale, jnp.zeros(7)), x, 1e-3)
+    np.testing.assert_array_equal(ops.norm(config, tfm.Norm(scale, None), x), expected)
+
+
 def test_rms_norm():
     x, scale = normal(0, 2, 5, 7) * 3 + 2, normal(1, 7)
     y = tfm.rms_norm(tfm.Norm(scale, None), x, 1e-3)
@@ -119,13 +141,13 @@ def test_rms_norm():
             np.testing.assert_allclose(y[b, t], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["layer", "rms"])
+@pytest.mark.parametrize("name", ["layer", "rms", "layer_no_bias"])
 def test_norms_compute_in_float32(name):
     """Numbers around 300 that differ by less than bfloat16 can hold after squaring: computed in bfloat16 the result is off by far more."""
     config = tfm.Config(width=64, norm=name)
     x = (normal(0, 1, 1, 64) * 4 + 300).astype(jnp.bfloat16)
     layer = tfm.init(tfm.norm_specs(config), jax.random.key(0))
-    assert (layer.bias is None) == (name == "rms")
+    assert (layer.bias is None) == (name != "layer")
     y = ops.norm(config, layer, x)
     wide = ops.norm(config, layer, x.astype(jnp.float32))
     assert (y.dtype, wide.dtype) == (jnp.bfloat16, jnp.float32)

@@ -87,12 +87,39 @@ def test_abstract_and_shardings_describe_what_init_makes():
 
 
 def test_shardings_refuse_a_mesh_that_does_not_divide_the_width():
-    with pytest.raises(ValueError, match=r"mesh\.fsdp = 8 must divide the width axis of size 12; try"):
+    with pytest.raises(ValueError, match=r"mesh\.fsdp = 8 must divide the width axis of size 12 of encoder\..*; try 6"):
         tfm.shardings(tfm.masked_lm_specs(tfm.Config(width=12)), tfm.make_mesh(1, 8, 1))
 
 
-def test_every_leaf_is_float32():
-    assert {leaf.dtype for leaf in jax.tree.leaves(tfm.abstract(tfm.masked_lm_specs(CONFIG)))} == {jnp.dtype("float32")}
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_leaf_has_the_dtype_of_parameters(dtype):
+    specs = tfm.masked_lm_specs(dataclasses.replace(CONFIG, param_dtype=dtype))
+    assert {leaf.dtype for leaf in jax.tree.leaves(tfm.abstract(specs))} == {jnp.dtype(dtype)}
+    assert jax.eval_shape(lambda key: tfm.init(specs, key), jax.random.key(0)) == tfm.abstract(specs)
+
+
+SMALL = dict(layers=2, heads=2, width=8, ffn=16, vocab=60, vocab_multiple=64, length=8, embed_width=4, dropout=0.1)
+T5 = dict(position="buckets", norm="rms", tied=False, output_bias=True)
+
+
+@pytest.mark.parametrize(
+    ("specs", "apply", "fields"),
+    [
+        (tfm.masked_lm_specs, lambda *given: tfm.masked_lm(*given, given[2]), {}),
+        (tfm.masked_lm_specs, lambda *given: tfm.masked_lm(*given, given[2]), dict(relative="c2p_p2c", buckets=4, bucket_distance=3)),
+        (tfm.classifier_specs, tfm.classify, dict(position="sinusoidal", pool_norm=True)),
+        (tfm.causal_lm_specs, tfm.causal_lm, dict(position="rotary", tied=False, activation="swiglu", qk_norm=True, output_bias=True)),
+        pytest.param(tfm.seq2seq_specs, lambda *given: tfm.seq2seq(*given, given[2]), T5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_model_in_bfloat16_computes_as_it_would_in_float32(specs, apply, fields):
+    """By its types: nothing is promoted, whatever is computed in float32 stays so, and gradients are as the parameters."""
+    tokens = jax.ShapeDtypeStruct((2, 6), jnp.int32)
+    config = tfm.Config(**SMALL | fields)
+    run = lambda params, tokens: apply(params, config, tokens)
+    params = tfm.abstract(specs(dataclasses.replace(config, param_dtype="bfloat16")))
+    assert jax.eval_shape(run, params, tokens) == jax.eval_shape(run, tfm.abstract(specs(config)), tokens)
+    assert jax.eval_shape(jax.grad(lambda *given: run(*given).sum()), params, tokens) == params
 
 
 @pytest.mark.parametrize(
@@ -144,7 +171,7 @@ def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, publish
 def test_work_of_gpt3():
     """Training on 300 billion tokens is published as 3.14e23 floating-point operations (Brown et al. 2020, appendix D), without those of
     attention scores; here they count, 4 * T * D a layer and token forward."""
-    config = presets.model("gpt3-175b", vocab=50257)
+    config = presets.model("gpt3-175b", vocab=50257, kernel="einsum")
     params, tokens = tfm.abstract(tfm.causal_lm_specs(config)), jax.ShapeDtypeStruct((1, 2048), jnp.int32)
     forward = hardware.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
     assert (forward - 96 * 4 * 2048 * 12288) * 3 * 300e9 == pytest.approx(3.14e23, rel=0.01)

@@ -119,3 +119,36 @@ def test_a_bias_is_a_pytree():
     bias = tfm.alibi(4)
     np.testing.assert_array_equal(jax.jit(lambda bias: bias.dense(3))(bias), bias.dense(3))
     assert isinstance(bias, tfm.Bias)
+
+
+@pytest.mark.parametrize("width", [6, 5])
+def test_sines_before_cosines(width):
+    alternating = np.asarray(tfm.sinusoidal(None, POSITIONS, width))
+    halves = tfm.sinusoidal_halves(None, POSITIONS, width)
+    np.testing.assert_array_equal(halves, np.concatenate([alternating[..., 0::2], alternating[..., 1::2]], axis=-1))
+
+
+def test_a_share_of_a_head_is_turned_as_a_head_of_that_size():
+    x = jax.random.normal(jax.random.key(0), (2, 5, 3, 8))
+    part, whole = tfm.Config(position="rotary", width=24, heads=3, rotary_share=0.5), tfm.Config(position="rotary", width=12, heads=3)
+    y = tfm.rotate(x, tfm.rotary(part, POSITIONS))
+    np.testing.assert_allclose(y[..., :4], tfm.rotate(x[..., :4], tfm.rotary(whole, POSITIONS)), atol=1e-6)
+    np.testing.assert_array_equal(y[..., 4:], x[..., 4:])
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_buckets_are_a_loop_over_pairs(both):
+    """Short distances have a bucket each; those up to `bucket_distance` share ever wider ones; the rest is in the last."""
+    config = tfm.Config(position="buckets", heads=6, kv_heads=3, width=12, buckets=12, bucket_distance=20)
+    table = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3, 2)), jnp.float32)
+    found = np.asarray(tfm.bucketed(config, table, both).dense(40, 50))
+    number = 6 if both else 12
+    for i in range(40):
+        for j in range(50):
+            later, distance = (j > i, abs(j - i)) if both else (False, max(i - j, 0))
+            bucket = distance
+            if distance >= number // 2:
+                share = math.log(distance / (number // 2)) / math.log(20 / (number // 2))
+                bucket = min(number // 2 + int(share * (number - number // 2)), number - 1)
+            np.testing.assert_array_equal(found[0, :, :, i, j], table[bucket + number * later])
+    assert tfm.bucketed(tfm.Config(), table, both) is None

@@ -13,21 +13,35 @@ from tfm.ops import spec_of
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 CONFIG = tfm.Config(layers=2, heads=8, width=16, vocab=60, vocab_multiple=64, length=8, dropout=0.0)
-MESHES = {"fsdp": (1, 8, 1), "tensor": (1, 1, 8), "all": (2, 2, 2)}
+MESHES = {"fsdp": (1, 8, 1), "tensor": (1, 1, 8), "all": (2, 2, 2), "context": (1, 2, 2, 2)}
 
 
 def put(mesh, axes, x):
     return jax.device_put(x, NamedSharding(mesh, tfm.partition(axes, x.shape, mesh)))
 
 
-@pytest.mark.parametrize("sizes", MESHES.values(), ids=MESHES)
-def test_gradients_are_sharded_as_their_parameters(fill, sizes):
-    mesh, specs = tfm.make_mesh(*sizes), tfm.masked_lm_specs(CONFIG)
+UNEVEN = dict(position="rotary", rotary_base_near=50.0, window=2, global_every=2, order="pre", first_norm=False, norm="layer_no_bias")
+DISTANCES = dict(position="none", relative="c2p_p2c", relative_norm=True, embed_width=8, embed_map="first", buckets=8, bucket_distance=5)
+
+
+SLOW = [pytest.param(MESHES[name], fields, marks=pytest.mark.slow) for name in ("all", "context") for fields in (UNEVEN, DISTANCES)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fields"),
+    [
+        *(pytest.param(sizes, {}, marks=[pytest.mark.slow] * (name != "all")) for name, sizes in MESHES.items()),
+        *SLOW,
+    ],
+)
+def test_gradients_are_sharded_as_their_parameters(fill, sizes, fields):
+    config = dataclasses.replace(CONFIG, **fields)
+    mesh, specs = tfm.make_mesh(*sizes), tfm.masked_lm_specs(config)
     shardings = tfm.shardings(specs, mesh)
 
     def loss(model, tokens, where):
         mask = tfm.segments(tokens // 30)
-        return tfm.cross_entropy(tfm.masked_lm(model, CONFIG, tokens, where, mask), where).mean()
+        return tfm.cross_entropy(tfm.masked_lm(model, config, tokens, where, mask), where).mean()
 
     with jax.set_mesh(mesh):
         model = jax.device_put(fill(specs), shardings)
@@ -111,3 +125,22 @@ def test_dropout_is_the_same_however_x_is_sharded():
             y = tfm.dropout(jax.device_put(x, NamedSharding(mesh, spec)), 0.5, key)
             assert y.sharding.is_equivalent_to(NamedSharding(mesh, spec), 3)
             np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length", "place"), [((1, 1, 8), 8, "tensor"), ((1, 1, 4, 2), 8, ("context", "tensor")), ((1, 1, 8), 6, None)]
+)
+def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(sizes, length, place):
+    """Before and after each block; what comes out of the stack lives where its input did."""
+    mesh, config, seen = tfm.make_mesh(*sizes), dataclasses.replace(CONFIG, order="pre"), []
+
+    def block(layer, config, x, *others):
+        y, found = tfm.transformer_block(layer, config, x, *others)
+        seen.extend(spec_of(each)[1] for each in (x, y))
+        return y, found
+
+    with jax.set_mesh(mesh):
+        x = put(mesh, "BTD", jnp.ones((2, length, 16)))
+        y = jax.eval_shape(lambda model, x: tfm.stack(model, config, x, block=block)[0], tfm.abstract(tfm.encoder_specs(config), mesh), x)
+    assert set(seen) == {place}
+    assert y.sharding.spec == jax.typeof(x).sharding.spec

@@ -66,7 +66,7 @@ def refused(command, flags, capsys):
 BAD = [
     # names
     ("--task=mml", "--task=mml is unknown; did you mean mlm?"),
-    ("--task=translate", "--task=translate is unknown; known are mlm"),
+    ("--task=summarize", "--task=summarize is unknown; known are mlm"),
     ("--preset=bert-tyni", "--preset=bert-tyni is unknown; did you mean bert-tiny?"),
     ("--preset=bert_tiny", "did you mean bert-tiny?"),
     ("--modle.layers=2", "unknown flag --modle.layers; did you mean model.layers?"),
@@ -114,12 +114,18 @@ BAD = [
     ("--batch.length=600", "--batch.length=600 is more than model.length=512; add --model.length=600"),
     ("--batch.accumulate=3", "--batch.accumulate=3 must divide batch.size=8"),
     ("--batch.accumulate=2", "--mesh.data = 8 must divide the batch axis of size 4"),
-    ("--mesh.data=3", "--mesh.data=3 mesh.fsdp=1 mesh.tensor=1 must multiply to the 8 devices here"),
-    ("--mesh.fsdp=3", "mesh.fsdp=3 mesh.tensor=1 must divide the 8 devices here"),
+    ("--mesh.data=3", "--mesh.data=3 mesh.fsdp=1 mesh.tensor=1 mesh.context=1 must multiply to the 8 devices here"),
+    ("--mesh.fsdp=3", "mesh.fsdp=3 mesh.tensor=1 mesh.context=1 must divide the 8 devices here"),
     ("--mesh.data=0", "--mesh.data=0"),
     ("--mesh.fsdp=-1", "more than one -1"),
+    ("--mesh.context=4 --batch.length=30", "--batch.length=30 must be a multiple of mesh.context=4; try --batch.length=32"),
     ("--mesh.fsdp=8 --model.width=36", "--mesh.fsdp = 8 must divide the width axis of size 36"),
     ("--mesh.tensor=8 --model.ffn=12", "--mesh.tensor = 8 must divide the feed-forward axis of size 12"),
+    # attention
+    ("--attention.kernel=cudn", "--attention.kernel=cudn is unknown; did you mean cudnn?"),
+    ("--model.kernel=einsum", "unknown flag --model.kernel"),
+    ("--attention.kernel=splash", "--attention.kernel=splash cannot do this: splash needs a TPU, and this is cpu"),
+    ("--attention.kernel=chunked --model.dropout=0.1", "--attention.kernel=chunked cannot do this: attention weights are dropped"),
     # the data
     ("--data=missing.txt", "no file matches 'missing.txt'"),
     ("--data=*.nothing", "no file matches '*.nothing'"),
@@ -212,6 +218,8 @@ def done(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -229,6 +237,7 @@ def test_init_of_another_architecture(done, flags, sentence, home, capsys):
     assert contents(home) == before
 
 
+@pytest.mark.slow
 def test_data_that_changed_since(done, home, capsys):
     """A run goes on with the text that it began with, or not at all."""
     text = done.parent / "text.txt"
@@ -240,6 +249,7 @@ def test_data_that_changed_since(done, home, capsys):
         text.write_text(kept)
 
 
+@pytest.mark.slow
 def test_evaluate_without_its_data(done, capsys):
     assert "no file matches 'missing.txt'" in refused(evaluate.main, [f"--run={done}", "--data=missing.txt"], capsys)
 

@@ -5,24 +5,26 @@ import json
 import pytest
 
 from train import bench
-from train.loop import devices_for
+from train.devices import devices_for
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["bert", "gpt"])
+@pytest.mark.parametrize("model", ["bert", "gpt", "seq2seq"])
 def test_one_line_with_the_keys_of_the_peer(model, capsys):
     assert bench.main([f"--model={model}", *TINY]) == 0
     result = json.loads(capsys.readouterr().out)
     keys = "peer model device dtype params ms_median ms_min tokens_per_s peak_bytes loss".split()
     assert set(keys) <= set(result)
-    block = 4 * (16 * 16 + 16) + (16 * 64 + 64) + (64 * 16 + 16) + 2 * 2 * 16
-    assert result["params"] == 64 * 16 + 12 * 16 + 2 * block + 2 * 16
+    attention, feed_forward, norm = 4 * (16 * 16 + 16), (16 * 64 + 64) + (64 * 16 + 16), 2 * 16
+    stack = 12 * 16 + 2 * (attention + feed_forward + 2 * norm) + norm
+    assert result["params"] == 64 * 16 + (2 * stack + 2 * (attention + norm) if model == "seq2seq" else stack)
     assert result["tokens_per_s"] == pytest.approx(8 * 12 / result["ms_median"] * 1000, rel=0.01)
     assert result["loss"] == pytest.approx(4.16, abs=0.2), "random tokens: about log(64)"
 
 
+@pytest.mark.slow
 def test_decoding_with_and_without_a_cache(capsys):
     assert bench.main(["--model=gpt", *TINY, "--length=24", "--decode=16"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -36,7 +38,7 @@ def test_decoding_with_and_without_a_cache(capsys):
     [
         (["--decode=20"], "--decode=20 needs --model=gpt, and must be at least 10 and at most --length less 8"),
         (["--model=gpt", "--decode=57"], "--decode=57 needs --model=gpt, and must be at least 10 and at most --length less 8"),
-        (["--model=gtp"], "--model=gtp must be bert or gpt"),
+        (["--model=gtp"], "--model=gtp must be bert, gpt or seq2seq"),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),
         (["--steps=0"], "batch, length, steps and warmup must be at least 1"),

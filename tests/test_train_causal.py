@@ -131,6 +131,7 @@ def test_loss_is_the_mean_surprise_of_every_token_after_those_before_it():
     assert found["padding"] == pytest.approx((batch["weights"] == 0).mean(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_no_gradient_leaks_across_documents_or_from_what_comes_later():
     """The logit of a place depends on the embeddings of its own document up to itself, and on nothing else."""
     batch = whole(Packed(marked([5, 8, 20]), 16, True, PAD, 1.0))

@@ -141,7 +141,7 @@ def test_examples_are_texts_between_special_tokens():
     tokenizer = tokenize.train(tokenize.config.Tokenizer(vocab=300), [text for text, _ in reviews(50, 0)])
     specials = tokenize.specials(tokenizer)
     texts = [in_memory(tokenizer, ["a good film of", "bad"]), in_memory(tokenizer, ["fine", "a song of of of of of of of"])]
-    rows = classify.Examples(texts, np.int32([1, 0]), 8, specials)
+    rows = classify.Examples(texts, np.int32([1, 0]), 8, tokenizer)
     fields = rows.batch(np.array([1, 0, -1]))
     word = tokenizer.token_to_id
     cut = [specials.cls, word("bad"), specials.sep, word("a"), word("song"), word("of"), word("of"), specials.sep]
@@ -171,6 +171,7 @@ def test_a_run_learns_and_says_what_it_found(whole, home):
     assert {f"eval_{name}": value for name, value in last.items() if name not in ("step", "split")}.items() <= result.items()
 
 
+@pytest.mark.slow
 def test_resumed_equals_whole(whole, tmp_path):
     run(*SMALL, *REVIEWS, f"--out={tmp_path / 'a'}", "--stop-at=17")
     run("--resume", f"--out={tmp_path / 'a'}")
@@ -188,6 +189,7 @@ def test_evaluate(whole):
     assert json.loads(out)["n"] == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "flags", "metrics"),
     [

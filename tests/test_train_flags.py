@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from train import UserError, config, flags, resolve
+from train.tasks import options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,7 @@ def test_every_flag_has_a_default_of_its_type_and_a_line_of_help():
     assert FLAGS["rate"].help == "how fast: in steps"
 
 
-@pytest.mark.parametrize("task", config.TASKS)
+@pytest.mark.parametrize("task", options.TASKS)
 def test_help_lists_every_flag_of_the_task_on_two_screens(task):
     text = resolve.usage([f"--task={task}"])
     short = {flag: alias for alias, flag in resolve.ALIASES.items()}
@@ -151,3 +152,13 @@ def test_layers_of_a_run(tmp_path):
     mini = resolved("--preset=bert-mini")
     assert (mini.model.layers, mini.model.width, mini.model.heads, mini.model.sizes["F"]) == (4, 256, 4, 1024)
     assert resolved("--preset=bert-mini", "--model.layers=3").model.layers == 3
+
+
+@pytest.mark.parametrize(
+    ("flag", "was", "wanted"), [("model.param-dtype", "bfloat16", "float32"), ("optim.moment-dtype", "float32", "bfloat16")]
+)
+def test_a_run_goes_on_in_the_dtypes_that_it_began_with(flag, was, wanted):
+    saved = {flag.replace("-", "_"): was}
+    assert flags.flatten(resolve.resolve(["--resume"], lambda given: saved, None)[0])[flag.replace("-", "_")] == was
+    with pytest.raises(UserError, match=f"--{flag}={wanted} differs from {was} in the run to resume"):
+        resolve.resolve(["--resume", f"--{flag}={wanted}"], lambda given: saved, None)

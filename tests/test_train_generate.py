@@ -12,6 +12,7 @@ from train import evaluate, handover
 from train.generate import main as generate
 from train.main import main
 
+pytestmark = pytest.mark.slow
 SHORT = ("--max-new-tokens=12",)
 
 
@@ -181,11 +182,11 @@ def test_bad_input_is_one_sentence(flags):
 def test_runs_of_other_tasks_and_no_runs_are_refused():
     for flags, message in {
         ("--run=mlm",): "error: --run=mlm was trained for --task=mlm, which writes no text; train one with --task=lm\n",
-        ("--run=gone",): "error: gone is not a run folder: it has no run.json\n",
+        ("--run=gone",): "error: gone is not a run folder: it has no run.json (nor config.json, as models of transformers have)\n",
         (): "error: --run=DIR must name the run folder of a language model\n",
     }.items():
         assert call(generate, *flags, "--prompt=a") == (2, "", message)
     code, out, err = call(evaluate.main, "--run=mlm", "--stride=4")
-    assert (code, out, err) == (2, "", "error: --stride belongs to language models, and --run=mlm was trained for mlm\n")
+    assert (code, out, err) == (2, "", "error: --stride belongs to --task=lm, and --run=mlm was trained for mlm\n")
     code, _, err = call(main, "--task=mlm", "--init=bpe", "--data=text.txt")
     assert (code, err.splitlines()[-1]) == (2, "error: --init=bpe holds no encoder; start from a run of another task")

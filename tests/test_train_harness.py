@@ -19,6 +19,7 @@ from train import UserError, config, evaluate, handover
 from train import run as folders
 from train.harness import main as harness
 from train.main import main
+from train.tasks import options
 
 ROW = 32
 STEPS = ("--steps=60", "--eval.every=60", "--checkpoint.every=60", "--log.every=60")
@@ -312,7 +313,7 @@ BAD = {
     "": "--run=DIR must name the run folder of a language model",
     "--run=lm": "--tasks=NAME must name a task, such as lambada_openai",
     "--run=lm --tasks=,": "--tasks=NAME must name a task, such as lambada_openai",
-    "--run=gone --tasks=a": "gone is not a run folder: it has no run.json",
+    "--run=gone --tasks=a": "gone is not a run folder: it has no run.json (nor config.json, as models of transformers have)",
     "--run=mlm --tasks=a": "--run=mlm was trained for --task=mlm, which is no language model; train one with --task=lm",
     "--run=lm --tasks=a --include=gone": "--include=gone is not a folder; name one that holds .yaml files",
     "--run=lm --tasks=a --shots=-2": "--shots=-2 must be at least -1",
@@ -328,7 +329,7 @@ def test_bad_input_is_one_sentence(flags, tmp_path, monkeypatch):
     """Without lm-evaluation-harness, which is not even looked for until the rest is right."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    for name, task in {"lm": config.Lm(), "mlm": config.Mlm()}.items():
+    for name, task in {"lm": options.Lm(), "mlm": options.Mlm()}.items():
         Path(name).mkdir()
         folders.write_json(Path(name) / "run.json", {"config": dataclasses.asdict(config.Run(task=task))})
     assert call(harness, *flags.split()) == (2, "", f"error: {BAD[flags]}\n")

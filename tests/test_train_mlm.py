@@ -163,6 +163,17 @@ def test_batches_depend_on_seed_and_number_alone(texts, corpus):
     assert not same(make_corpus(texts, seed=1).batch(0), wanted[0])
 
 
+def test_a_share_of_a_batch_is_masked_as_in_the_whole(corpus):
+    """And of the other rows nothing is read, but of the one that comes last in the text."""
+    mine = np.arange(8) % 4 == 1
+    for whole, part in (
+        (corpus.batch(3), corpus.batch(3, lambda rows: mine)),
+        *zip(corpus.held_batches(), corpus.held_batches(0, lambda rows: mine), strict=True),
+    ):
+        assert same({name: field[mine] for name, field in whole.items()}, {name: field[mine] for name, field in part.items()})
+        assert (part["segments"].max(1) > 0).sum() <= mine.sum() + 1
+
+
 def test_every_row_once_an_epoch_in_an_order_of_its_own(corpus):
     rows, size = len(corpus.train[0]), 8
     assert rows % size, "or the epochs would not share a batch"
@@ -233,16 +244,17 @@ def test_padded_rows_hold_one_document_each(texts):
 def test_order_of_several_draws():
     """Draw d has its own rows: epoch e takes all of draw e mod 3, in an order of its own."""
     sizes = [5, 7, 4]
-    draws, rows = feed.order(sizes, seed=3)(np.arange(32))
+    draws, rows = feed.order(sizes, seed=3, size=32)(0)
     epochs = np.split(np.arange(32), np.cumsum([5, 7, 4, 5, 7, 4])[:-1])
     for epoch, places in enumerate(epochs):
         assert (draws[places] == epoch % 3).all()
         np.testing.assert_array_equal(np.sort(rows[places]), np.arange(sizes[epoch % 3]))
     assert (rows[epochs[0]] != rows[epochs[3]]).any()
-    alone = feed.order([5], seed=3)(np.arange(48))[1]
+    alone = feed.order([5], seed=3, size=48)(0)[1]
     np.testing.assert_array_equal(alone[:5], rows[:5])
-    at = np.array([17, 3, 30])
-    assert [each.tolist() for each in feed.order(sizes, seed=3)(at)] == [draws[at].tolist(), rows[at].tolist()]
+    batches = feed.order(sizes, seed=3, size=8)
+    for n in (2, 0, 3):
+        assert [each.tolist() for each in batches(n)] == [draws[8 * n : 8 * n + 8].tolist(), rows[8 * n : 8 * n + 8].tolist()]
 
 
 def test_bpe_dropout_reads_another_draw_each_epoch(texts):

@@ -5,12 +5,13 @@ import pytest
 from small import quick_compilation  # noqa: F401
 
 from train import UserError, tokenize
-from train.config import Batch, Mlm, Run
+from train.config import Batch, Run
 from train.config import Tokenizer as Options
 from train.data import pairs
 from train.data.tokens import Tokens
 from train.log import Log
 from train.tasks import mlm
+from train.tasks.options import Mlm
 
 SPECIALS = tokenize.Specials(0, 1, 2, 3, 4)
 

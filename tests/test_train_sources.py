@@ -117,6 +117,7 @@ def test_eval_data_takes_the_place_of_the_hold_out(tmp_path):
     assert sources.load(data, TEXT, of_python, held_only=True) == ([], [{"text": "valid"}])
 
 
+@pytest.mark.slow
 def test_builtin():
     documents = builtin.documents()
     text = "\n".join(documents)
@@ -130,6 +131,7 @@ def test_builtin():
     assert not set(train) & set(held)
 
 
+@pytest.mark.slow
 def test_builtin_is_the_same_in_every_process(tmp_path):
     program = "from train import cache; from train.data import builtin; print(cache.digest(builtin.documents()))"
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "TFM_CACHE": str(tmp_path)}

@@ -37,6 +37,9 @@ ROTARY_LM = tfm.causal_lm_specs(ROTARY)
 BY_MEAN = dataclasses.replace(CONFIG, pool="mean")
 ATTENTION, FFN, BLOCK = tfm.attention_specs(CONFIG), tfm.feed_forward_specs(CONFIG), tfm.block_specs(CONFIG)
 QKV = ("BTKGH", "BSKH", "BSKH")
+UNEVEN = dataclasses.replace(ROTARY, window=3, global_every=2, rotary_base_near=50.0, order="pre", first_norm=False)
+RELATIVE = dataclasses.replace(CONFIG, relative="c2p_p2c", relative_norm=True, buckets=8, bucket_distance=5)
+SEQ2SEQ, OWN_TABLES = tfm.seq2seq_specs(CONFIG), tfm.seq2seq_specs(dataclasses.replace(CONFIG, source_vocab=64))
 
 
 def extended(model, tokens, more, starts):
@@ -64,6 +67,7 @@ CASES = {
     "since": Case(lambda p, n: tfm.since(n).dense(6), None, ("B:6",)),
     "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
     "attend": Case(lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key), None, (*QKV, "BT:2", "key")),
+    "chunked": Case(lambda p, q, k, v, s: tfm.chunked(q, k, v, (tfm.causal() & tfm.segments(s)) | tfm.window(1, 1)), None, (*QKV, "BT:2")),
     "attend_plain_heads": Case(lambda p, q, k, v: tfm.attend(q, k, v, tfm.causal()), None, ("BTNH", "BSNH", "BSNH")),
     "attention_weights": Case(lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")),
     "compare": Case(lambda p, q, k: tfm.compare(q, k), None, ("BTKGH", "BSKH")),
@@ -78,12 +82,19 @@ CASES = {
     "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
     "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.Dense(tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")),
     "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
+    "uneven": Case(lambda p, t, s: tfm.encoder(p, UNEVEN, t, tfm.segments(s)), tfm.encoder_specs(UNEVEN), ("BT:60", "BT:2")),
+    "relative": Case(lambda p, t, s: tfm.encoder(p, RELATIVE, t, tfm.segments(s)), tfm.encoder_specs(RELATIVE), ("BT:60", "BT:2")),
     "decoder": Case(lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.since(n)), ROTARY_LM, ("BT:60", "B:3")),
     "recorded": Case(lambda p, x: tfm.stack(p.decoder, CONFIG, x, tfm.Recorded(tfm.causal()))[1], LM, ("BTD",)),
     "prefill": Case(lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].keys, LM, ("BT:60", "B:6")),
     "extend": Case(extended, ROTARY_LM, ("BT:60", "BM:60", "B:6")),
     "causal_lm": Case(lambda p, t, key: tfm.causal_lm(p, CONFIG, t, key=key), LM, ("BT:60", "key")),
     "next_logits": Case(lambda p, x: tfm.next_logits(p, CONFIG, x), LM, ("BTD",)),
+    "keys_values": Case(lambda p, x: jnp.stack(tfm.keys_values(p, CONFIG, x)), ATTENTION, ("BSD",)),
+    "seq2seq": Case(lambda p, s, t, valid, key: tfm.seq2seq(p, CONFIG, s, t, valid > 0, key), SEQ2SEQ, ("BS:60", "BT:60", "BS:2", "key")),
+    "seq2seq_own_tables": Case(lambda p, s, t: tfm.seq2seq(p, CONFIG, s, t), OWN_TABLES, ("BS:60", "BT:60")),
+    "read_source": Case(lambda p, s, valid: tfm.read_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")),
+    "alignment": Case(lambda p, s, t: tfm.alignment(tfm.read_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")),
     "masked_lm": Case(
         lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")
     ),
@@ -92,6 +103,9 @@ CASES = {
     "next_sentence": Case(lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)),
     "states_at": Case(lambda p, x, where: tfm.states_at(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
+    "mlm_states": Case(lambda p, x: tfm.mlm_states(p.head, CONFIG, x), MODEL, ("BMD",)),
+    "vocabulary_loss": Case(lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], of("VD"), ("BMD", "BM:60", "BM")),
+    "losses": Case(lambda p, x, t: tfm.vocabulary_loss(CONFIG, p, x, t, jnp.ones(t.shape))[1], of("VD"), ("BMD", "BM:60")),
     "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), of("VD"), ("BMD",)),
     "cross_entropy": Case(lambda p, logits, targets: tfm.cross_entropy(logits, targets), None, ("BMV", "BM:64")),
 }
@@ -150,8 +164,33 @@ def some(names, slow):
     return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
 
 
-@pytest.mark.parametrize("transform", some(TRANSFORMS, slow=["mesh_eager"]))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("transform", some(TRANSFORMS, slow=["mesh_eager", "pmap", "vmap"]))
+@pytest.mark.parametrize(
+    "name",
+    some(
+        CASES,
+        slow=[
+            "encoder",
+            "classify",
+            "stack",
+            "transformer_block",
+            "extend",
+            "uneven",
+            "relative",
+            "causal_lm",
+            "read_source",
+            "seq2seq",
+            "seq2seq_own_tables",
+            "alignment",
+            "classify_by_mean",
+            "losses",
+            "masked_lm",
+            "recorded",
+            "decoder",
+            "prefill",
+        ],
+    ),
+)
 def test_values(name, transform):
     if transform == "pmap" and not jax.tree.leaves(arguments(CASES[name], 0)):
         pytest.skip("pmap needs an argument")
@@ -172,13 +211,28 @@ def gradient(case):
 
 
 GRADED = [name for name, case in CASES.items() if floats(case)]
-DECODERS = ["decoder", "recorded", "prefill", "extend", "causal_lm"]
+DECODERS = ["decoder", "recorded", "prefill", "extend", "causal_lm", "seq2seq", "seq2seq_own_tables", "read_source", "alignment"]
 
 
 @pytest.mark.parametrize(
     "name",
     some(
-        GRADED, slow=["stack", "encoder", "masked_lm", "classify", "classify_by_mean", "transformer_block", "attend_plain_heads", *DECODERS]
+        GRADED,
+        slow=[
+            "chunked",
+            "uneven",
+            "relative",
+            "mlm_logits",
+            "multi_head_attention",
+            "stack",
+            "encoder",
+            "masked_lm",
+            "classify",
+            "classify_by_mean",
+            "transformer_block",
+            "attend_plain_heads",
+            *DECODERS,
+        ],
     ),
 )
 def test_gradients(name):

@@ -24,15 +24,18 @@ class Axis(NamedTuple):
     may_replicate: bool = False
 
 
-MESH_AXES = ("data", "fsdp", "tensor")
+# Neighbouring devices are neighbours along the last one: parts of a layer talk more than parts of a text, and those more than rows.
+MESH_AXES = ("data", "fsdp", "context", "tensor")
 
 AXES = {
     "B": Axis("batch", ("data", "fsdp")),
-    "T": Axis("query position"),
+    "T": Axis("query position", ("context",)),
+    "Q": Axis("position between blocks", ("context", "tensor"), may_replicate=True),
     "S": Axis("key position"),
-    "M": Axis("predicted position"),
+    "M": Axis("predicted position", ("context",), may_replicate=True),
     "D": Axis("width", ("fsdp",)),
     "E": Axis("width again, on the output side of a width-to-width matrix"),
+    "U": Axis("width of the embeddings", ("fsdp",)),
     "N": Axis("heads: K times G"),
     "K": Axis("key/value heads", ("tensor",), may_replicate=True),
     "G": Axis("query heads per key/value head", ("tensor",), may_replicate=True),
@@ -40,19 +43,20 @@ AXES = {
     "F": Axis("feed-forward", ("tensor",)),
     "V": Axis("vocabulary, padded", ("tensor",)),
     "P": Axis("rows of the position table"),
+    "R": Axis("buckets of distances"),
     "Y": Axis("token types"),
     "C": Axis("classes"),
     "L": Axis("layers"),
 }
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, devices=None) -> Mesh:
     """An Explicit mesh of `devices` (default: all); one size may be -1, which takes the devices that remain.
 
     Raises ValueError where the sizes do not multiply to the number of devices.
     """
     devices = np.asarray(jax.devices() if devices is None else devices).ravel()
-    sizes = dict(zip(MESH_AXES, (data, fsdp, tensor), strict=True))
+    sizes = {"data": data, "fsdp": fsdp, "tensor": tensor, "context": context}
     wild = [name for name, size in sizes.items() if size == -1]
     wrong = [f"mesh.{name}={size}" for name, size in sizes.items() if size < 1 and size != -1]
     if wrong or len(wild) > 1:
@@ -63,13 +67,44 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> M
     if math.prod(sizes.values()) != devices.size:
         shown = " ".join(f"mesh.{name}={size}" for name, size in sizes.items() if name not in wild)
         raise ValueError(f"{shown} must {'divide' if wild else 'multiply to'} the {devices.size} devices here")
-    return Mesh(devices.reshape(tuple(sizes.values())), MESH_AXES, axis_types=(AxisType.Explicit,) * len(MESH_AXES))
+    shape = tuple(sizes[name] for name in MESH_AXES)
+    return Mesh(arranged(devices, shape), MESH_AXES, axis_types=(AxisType.Explicit,) * len(MESH_AXES))
 
 
-def partition(axes: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+def arranged(devices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Devices in the shape of a mesh: those of one process or slice side by side, whose wires are fast, and slices along the outer axes.
+
+    Raises ValueError where the slices do not divide the shape.
+    """
+    from jax.experimental import mesh_utils
+
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    if slices > 1:
+        outer, left = list[int](), slices
+        for size in shape:
+            outer.append(math.gcd(size, left))
+            left //= outer[-1]
+        if left > 1:
+            sizes = " ".join(f"mesh.{name}={size}" for name, size in zip(MESH_AXES, shape, strict=True))
+            raise ValueError(f"{sizes} must leave the {slices} slices of devices whole; try mesh.data={slices}")
+        inner = [size // of for size, of in zip(shape, outer, strict=True)]
+        return mesh_utils.create_hybrid_device_mesh(inner, outer, devices.tolist(), allow_split_physical_axes=True)
+    if devices[0].platform == "tpu":
+        return mesh_utils.create_device_mesh(shape, devices.tolist(), allow_split_physical_axes=True)
+    return devices.reshape(shape)  # as jax lists them, process by process
+
+
+def platform() -> str:
+    """What the program that is traced is for: the platform of the mesh around it, which may be absent here, else of the default device."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    name = device.platform if device else jax.default_backend()
+    return "gpu" if name in ("cuda", "rocm") else name
+
+
+def partition(axes: str, shape: tuple[int, ...], mesh: Mesh, name: str = "") -> PartitionSpec:
     """Where an array with these axes lives: each mesh axis shards the first letter that allows it.
 
-    Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead.
+    Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead, with the `name` of the array.
     """
     free = {name for name, size in mesh.shape.items() if size > 1}
     places: list[str | tuple[str, ...] | None] = []
@@ -79,8 +114,9 @@ def partition(axes: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
         ways = math.prod(mesh.shape[name] for name in names)
         if size % ways and not axis.may_replicate:
             culprit = " * ".join(f"mesh.{name}" for name in names)
-            remedy = nearest_divisor(ways, size)
-            raise ValueError(f"{culprit} = {ways} must divide the {axis.meaning} axis of size {size}; try {remedy}")
+            remedy = f"{nearest_divisor(ways, size)}, or a size of {max(1, round(size / ways)) * ways}"
+            where = f"the {axis.meaning} axis of size {size}" + (f" of {name}" if name else "")
+            raise ValueError(f"{culprit} = {ways} must divide {where}; try {remedy}")
         if size % ways or not names:
             places.append(None)
         else:

@@ -14,12 +14,15 @@ from jax import Array
 from tfm.attention import FORBIDDEN
 from tfm.cache import Cache, extend, prefill
 from tfm.config import Config
-from tfm.decode import beside, bucket, check, left_padded, mesh_of, spread, stop_tokens, whole
+from tfm.decode import bucket, check, left_padded, mesh_of, spread, stop_tokens, whole
 from tfm.heads import CausalLM, next_logits
+from tfm.model import Memory
+from tfm.ops import beside
+from tfm.sample import Rules
 
 
 class Hypothesis(NamedTuple):
-    """A continuation, the last token perhaps a stop token; its log-probability in nats, and that divided by the length penalty."""
+    """A continuation, the last token perhaps a stop token; its log-probability in nats, and that with the penalties of the search."""
 
     tokens: list[int]
     logprob: float
@@ -33,15 +36,22 @@ class Beam:
     width: continuations that are followed
     groups: parts of the beam that avoid each other's tokens (Vijayakumar et al. 2018)
     diversity: what a token costs, in nats, for each time that an earlier group has chosen it at the same place
-    length_penalty: alpha; a log-probability is divided by ((5 + length) / 6) ** alpha (Wu et al. 2016, eq. 14)
-    early: stop when as many continuations have ended as are followed, though others could still become better
+    length_penalty: alpha; a log-probability is divided by ((offset + length) / (offset + 1)) ** alpha (Wu et al. 2016, eq. 14)
+    coverage: beta; what a translation costs whose words looked little at some of the source (the same equation); None does not watch that
+    early: stop when as many continuations have ended as are followed, though others could still become better; with "likely", only
+        where the best of these, ended here, would not be better
+    offset: of length_penalty; 0 divides by length ** alpha, as transformers does
+    rules: what comes before probability
     """
 
     width: int = struct.field(pytree_node=False, default=4)
     groups: int = struct.field(pytree_node=False, default=1)
     diversity: float | Array = 0.0
     length_penalty: float | Array = 0.0
-    early: bool = struct.field(pytree_node=False, default=False)
+    coverage: float | Array | None = None
+    early: bool | str = struct.field(pytree_node=False, default=False)
+    offset: float | Array = 5.0
+    rules: Rules | None = None
 
     def check(self):
         """Raises ValueError for what makes no sense."""
@@ -49,6 +59,10 @@ class Beam:
             raise ValueError(f"groups={self.groups} must divide width={self.width}, and both must be at least 1")
         if not 0 <= self.diversity < np.inf:
             raise ValueError(f"diversity={self.diversity} must not be negative, and finite")
+        if self.early not in (True, False, "likely"):
+            raise ValueError(f"early={self.early} must be true, false or 'likely'")
+        if self.coverage is not None and not 0 <= self.coverage < np.inf:
+            raise ValueError(f"coverage={self.coverage} must not be negative, and finite; None for none")
 
 
 def beam_search(
@@ -72,7 +86,7 @@ def beam_search(
     if not 1 <= best <= how.width:
         raise ValueError(f"best={best} must be at least 1 and at most the width of the beam, {how.width}")
     with mesh_of(model):
-        ended = _search(config, bucket(new), model, left_padded(prompts), how, stop_tokens(stop), np.int32(new))
+        ended = explore(config, bucket(new), model, left_padded(prompts), how, stop_tokens(stop), np.int32(new))
     tokens, logprobs, scores, lengths = (np.asarray(each) for each in ended)
     found = []
     for row in range(len(prompts)):
@@ -114,11 +128,14 @@ class Search:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _search(config: Config, room: int, model: CausalLM, given: tuple[Array, Array], how: Beam, stop: Array, new: Array) -> Ended:
+def explore(config: Config, room: int, model: CausalLM, given: tuple[Array, Array], how: Beam, stop: Array, new: Array) -> Ended:
     """Prompts [B,T] and where they start [B] -> what has ended, its groups joined: [B,G*W,...]."""
     prompts, starts = given
     rows, length = prompts.shape
-    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1)
+    memory = model.memory
+    if memory is not None and how.coverage is not None:
+        memory = replace(memory, seen=jnp.zeros(memory.valid.shape))
+    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1, memory)
     shape = (rows, how.groups, how.width // how.groups)
     logprobs = jnp.broadcast_to(jnp.where(jnp.arange(shape[2]) == 0, 0, -jnp.inf)[None, None], shape)
     tokens, dead = jnp.zeros((*shape, room), jnp.int32), jnp.full(shape, -jnp.inf)
@@ -135,7 +152,8 @@ def _search(config: Config, room: int, model: CausalLM, given: tuple[Array, Arra
 
     search = jax.lax.while_loop(lambda search: (search.number < new) & ~search.over.all(), step, search)
     still = jnp.where(search.over[:, None, None], -jnp.inf, search.logprobs)
-    ended = _merge(search.ended, Ended(search.tokens, still, still / _penalty(how, new), jnp.broadcast_to(new, shape)))
+    scores = still / _penalty(how, new) - _overlooked(how, search.cache, shape)
+    ended = _merge(search.ended, Ended(search.tokens, still, scores, jnp.broadcast_to(new, shape)))
     return Ended(*(each.reshape(rows, how.width, *each.shape[3:]) for each in ended))
 
 
@@ -146,7 +164,10 @@ def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -
     vocab, number = logits.shape[-1], search.number + 1
     logprobs = jnp.where(logits > FORBIDDEN / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
     ends = (jnp.arange(vocab)[:, None] == stop[None]).any(1)
-    chosen, parts = jnp.zeros((rows, vocab)), []
+    if how.rules is not None:
+        texts = search.tokens.reshape(-1, search.tokens.shape[-1])
+        logprobs = how.rules(logprobs.reshape(-1, vocab), texts, search.number, ends).reshape(logprobs.shape)
+    chosen, parts, overlooked = jnp.zeros((rows, vocab)), [], _overlooked(how, search.cache, search.logprobs.shape)
     for group in range(groups):
         total = search.logprobs[:, group, :, None] + _one_end(logprobs[:, group], ends)
         judged = (total - how.diversity * chosen[:, None]).reshape(rows, -1)
@@ -158,7 +179,8 @@ def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -
         ending = ends[token]
         counted = ending & (jnp.arange(2 * width) < width)[None] & ~search.over[:, None]
         value = jnp.where(counted, logprob, -jnp.inf)
-        finished = Ended(texts, value, value / _penalty(how, number), jnp.full(token.shape, number))
+        scores = value / _penalty(how, number) - _take(overlooked[:, group], parent)
+        finished = Ended(texts, value, scores, jnp.full(token.shape, number))
         ended = _merge(Ended(*(each[:, group] for each in search.ended)), finished)
         ranks, order = jax.lax.top_k(jnp.where(ending, -jnp.inf, ranks), width)
         followed = (_take(texts, order), jnp.where(ranks > -jnp.inf, _take(logprob, order), -jnp.inf), _take(parent, order) + group * width)
@@ -178,9 +200,9 @@ def _one_end(logprobs: Array, ends: Array) -> Array:
 def _over(how: Beam, search: Search, number: Array, new: Array) -> Array:
     """[B]: no continuation that goes on can become better than all those that have ended; with `early`, there are enough of these."""
     worst = search.ended.scores.min((1, 2))
-    if how.early:
+    if how.early is True:
         return search.over | (worst > -jnp.inf)
-    lengths = jnp.where(jnp.asarray(how.length_penalty) > 0, new, number + 1)
+    lengths = number if how.early else jnp.where(jnp.asarray(how.length_penalty) > 0, new, number + 1)
     return search.over | (search.logprobs.max((1, 2)) / _penalty(how, lengths) <= worst)
 
 
@@ -192,7 +214,16 @@ def _merge(one: Ended, other: Ended) -> Ended:
 
 
 def _penalty(how: Beam, length: Array) -> Array:
-    return ((5 + length) / 6) ** jnp.asarray(how.length_penalty, jnp.float32)
+    offset = jnp.asarray(how.offset, jnp.float32)
+    return ((offset + jnp.asarray(length, jnp.float32)) / (offset + 1)) ** jnp.asarray(how.length_penalty, jnp.float32)
+
+
+def _overlooked(how: Beam, cache: Cache, shape: tuple[int, ...]) -> Array:
+    """What each continuation, of shape [B,G,W], is to pay for places of the source that have got less attention than a word's, in nats."""
+    if cache.memory is None or cache.memory.seen is None:
+        return jnp.zeros(shape)
+    share = jnp.where(cache.memory.valid, jnp.clip(cache.memory.seen, 1e-9, 1), 1)
+    return -jnp.asarray(how.coverage, jnp.float32) * whole(jnp.log(share).sum(-1)).reshape(shape)
 
 
 def _take(values: Array, places: Array, axis: int = 1) -> Array:
@@ -208,7 +239,12 @@ def _repeat(cache: Cache, width: int) -> Cache:
         x = jnp.broadcast_to(jnp.expand_dims(x, axis + 1), (*shape[: axis + 1], width, *shape[axis + 1 :]))
         return x.reshape(*shape[:axis], -1, *shape[axis + 1 :])
 
-    return replace(cache, keys=repeat(cache.keys, 1), values=repeat(cache.values, 1), starts=repeat(cache.starts, 0))
+    twice = {"keys": repeat(cache.keys, 1), "values": repeat(cache.values, 1), "starts": repeat(cache.starts, 0)}
+    if cache.memory is None:
+        return replace(cache, **twice)
+    one = cache.memory
+    seen = None if one.seen is None else repeat(one.seen, 0)
+    return replace(cache, **twice, memory=Memory(repeat(one.keys, 1), repeat(one.values, 1), repeat(one.valid, 0), seen))
 
 
 def _reorder(cache: Cache, parents: Array) -> Cache:
@@ -218,6 +254,9 @@ def _reorder(cache: Cache, parents: Array) -> Cache:
 
     def order(x):
         parts = x.reshape(x.shape[0], rows, width, *x.shape[2:])
-        return jnp.take_along_axis(parts, jnp.expand_dims(parents, (0, 3, 4, 5)), axis=2).reshape(x.shape)
+        return jnp.take_along_axis(parts, jnp.expand_dims(parents, (0, *range(3, parts.ndim))), axis=2).reshape(x.shape)
 
-    return replace(cache, keys=order(cache.keys), values=order(cache.values))
+    cache = replace(cache, keys=order(cache.keys), values=order(cache.values))
+    if cache.memory is None or cache.memory.seen is None:
+        return cache
+    return replace(cache, memory=replace(cache.memory, seen=order(cache.memory.seen[None])[0]))

@@ -19,29 +19,38 @@ from jax import Array
 
 from tfm.attention import FORBIDDEN, Dense, attend, compare, mix
 from tfm.config import Config
-from tfm.masks import causal, since
-from tfm.model import Encoder, embed, stack
-from tfm.positions import rotary, rotate
+from tfm.masks import since
+from tfm.model import Encoder, Memory, before, embed, placed, recalling, stack
+from tfm.ops import beside
+from tfm.positions import rotate
 
 
 @struct.dataclass
 class Cache:
-    """keys and values [L,B,S,K,H], of which row b has tokens in the slots from starts[b] (starts [B]) up to `length` (a scalar)."""
+    """keys and values [L,B,S,K,H], of which row b has tokens in the slots from starts[b] (starts [B]) up to `length` (a scalar);
+    and the memory of a translation model."""
 
     keys: Array
     values: Array
     starts: Array
     length: Array
+    memory: Memory | None = None
 
 
-def prefill(model: Encoder, config: Config, tokens: Array, starts: Array, slots: int) -> tuple[Array, Cache]:
-    """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that holds them."""
+def prefill(model: Encoder, config: Config, tokens: Array, starts: Array, slots: int, memory: Memory | None = None) -> tuple[Array, Cache]:
+    """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that holds them.
+
+    A memory is kept beside them: its keys and values are computed once.
+    """
     read = tokens.shape[1]
+    memory = jax.tree.map(lambda each: beside(each, tokens, axis=1 if each.ndim > 2 else 0), memory)  # [L,B,...] or [B,S]
     positions = _positions(0, read, starts)
     x = embed(model.embed, config, tokens, positions)
-    x, made = stack(model, config, x, Kept(causal() & since(starts), turns=rotary(config, positions)))
+    way = Kept(before(config, since(starts)), **_placed(model, config, positions))
+    x, made = stack(model, config, x, *recalling(way, None, memory))
+    made, memory = _recalled(made, memory, starts)
     keys, values = (jnp.pad(each, ((0, 0), (0, 0), (0, slots - read), (0, 0), (0, 0))) for each in made)
-    return x, Cache(keys, values, starts, jnp.int32(read))
+    return x, Cache(keys, values, starts, jnp.int32(read), memory)
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -50,12 +59,13 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
     The cache must have T slots left: writing past the end cannot be noticed under `jit`.
     """
     positions = _positions(cache.length, tokens.shape[1], cache.starts)
-    way = Cached(causal() & since(cache.starts), turns=rotary(config, positions), length=cache.length)
+    way = Cached(before(config, since(cache.starts)), length=cache.length, **_placed(model, config, positions))
     x = embed(model.embed, config, tokens, positions)
-    x, made = stack(model, config, x, way, (cache.keys, cache.values))
+    x, made = stack(model, config, x, *recalling(way, (cache.keys, cache.values), cache.memory))
+    made, memory = _recalled(made, cache.memory, cache.starts - cache.length)
     write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
     keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return x, replace(cache, keys=keys, values=values, length=cache.length + tokens.shape[1])
+    return x, replace(cache, keys=keys, values=values, length=cache.length + tokens.shape[1], memory=memory)
 
 
 @struct.dataclass
@@ -86,6 +96,23 @@ class Cached(Kept):
         allowed = written if self.mask is None else self.mask(new[None], places) & written
         weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, FORBIDDEN), axis=-1)
         return mix(weights[..., :slots], past_v) + mix(weights[..., slots:], v), (k, v)
+
+
+def _recalled(made: Any, memory: Memory | None, starts: Array) -> tuple[Any, Memory | None]:
+    """What a decoder's own attention handed back, and the memory with the attention that it got from queries behind starts [B]."""
+    if memory is None:
+        return made, None
+    made, weights = made
+    if weights is None or memory.seen is None:
+        return made, memory
+    real = jnp.arange(weights.shape[-2])[None] >= starts[:, None]
+    got = jnp.where(real[:, :, None], weights.mean((0, 2, 3)), 0).sum(1)
+    return made, replace(memory, seen=memory.seen + got)
+
+
+def _placed(model: Encoder, config: Config, positions: Array) -> dict[str, Any]:
+    """How a decoder's attention learns of positions; few queries at a time need no kernel, not even those to a memory."""
+    return placed(model, config, positions, both=False) | {"kernel": "einsum"}
 
 
 def _positions(length: Array | int, new: int, starts: Array) -> Array:

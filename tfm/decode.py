@@ -18,7 +18,7 @@ from tfm.axes import AXES
 from tfm.cache import Cache, extend, prefill
 from tfm.config import Config
 from tfm.heads import CausalLM, next_logits
-from tfm.ops import spec_of
+from tfm.ops import beside, spec_of
 from tfm.sample import Greedy, Sample, choose
 
 # Room for stop tokens, so that their number is no reason to compile again.
@@ -99,7 +99,7 @@ class Generation:
                     self._take(self._begin())
                 else:
                     last = np.int32(min(self._taken + until - self.made, self._room))
-                    self._take(_advance(self.config, self.model, self._progress, self.how, self.stop, last))
+                    self._take(advance(self.config, self.model, self._progress, self.how, self.stop, last))
 
     def _begin(self) -> "Progress":
         """Reads the texts so far and chooses a token after each."""
@@ -109,7 +109,7 @@ class Generation:
         if self.config.position == "learned":
             self._room = min(self._room, max(1, self.config.length - longest))
         given = *left_padded(texts, self._least), self.stopped, np.int32(self.made)
-        return _start(self.config, bucket(max(self._room, self._least)), self.model, given, self.how, self.stop)
+        return start(self.config, bucket(max(self._room, self._least)), self.model, given, self.how, self.stop)
 
     def _context(self, row: int) -> list[int]:
         """What is read of a text: where that fills all positions, from now on its second half."""
@@ -152,11 +152,11 @@ class Progress:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _start(config: Config, room: int, model: CausalLM, given: tuple[Array, ...], how: Greedy | Sample, stop: Array) -> Progress:
+def start(config: Config, room: int, model: CausalLM, given: tuple[Array, ...], how: Greedy | Sample, stop: Array) -> Progress:
     """Reads prompts [B,T], padded up to starts [B], and chooses a first token; `room` is for so many tokens."""
     prompts, starts, stopped, before = given
     rows, length = prompts.shape
-    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1)
+    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1, model.memory)
     seen = None
     if how.repetition is not None:
         real = jnp.arange(length)[None] >= starts[:, None]
@@ -166,7 +166,7 @@ def _start(config: Config, room: int, model: CausalLM, given: tuple[Array, ...],
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(config: Config, model: CausalLM, progress: Progress, how: Greedy | Sample, stop: Array, last: Array) -> Progress:
+def advance(config: Config, model: CausalLM, progress: Progress, how: Greedy | Sample, stop: Array, last: Array) -> Progress:
     """Chooses tokens until there are `last`, or all rows have stopped."""
 
     def step(progress: Progress) -> Progress:
@@ -180,7 +180,10 @@ def _advance(config: Config, model: CausalLM, progress: Progress, how: Greedy | 
 def _choose(config: Config, model: CausalLM, progress: Progress, hidden: Array, how: Greedy | Sample, stop: Array) -> Progress:
     """The progress with one more token, chosen by the states [B,1,D] of the last one."""
     logits = whole(next_logits(model, config, hidden)[:, 0])
-    token = choose(how, logits, progress.seen, progress.before + progress.number)[:, None]
+    number, scores = progress.before + progress.number, logits
+    if how.rules is not None:
+        scores = how.rules(logits, progress.tokens, number, (jnp.arange(logits.shape[-1])[:, None] == stop[None]).any(1))
+    token = choose(how, scores, progress.seen, number)[:, None]
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token, axis=1)
     write = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, progress.number, axis=1)
     seen = None if progress.seen is None else progress.seen | (jnp.arange(logits.shape[-1])[None] == token)
@@ -206,6 +209,8 @@ def check(config: Config, prompts: Sequence[Sequence[int]], new: int, how: Any, 
     if type(how) not in kinds:
         raise ValueError(f"how={how} must be {' or '.join(kind.__name__ for kind in kinds)}")
     how.check()
+    if slide and how.rules is not None:
+        raise ValueError("rules know only the tokens that are written at once, so a text with rules cannot slide; leave out one of both")
     longest = max(map(len, prompts))
     if config.position == "learned" and longest + new > config.length and not slide:
         raise ValueError(
@@ -252,9 +257,3 @@ def spread(rows: Array) -> Array:
     if not names or len(rows) % math.prod(mesh.shape[name] for name in names):
         return rows
     return reshard(rows, PartitionSpec(names))
-
-
-def beside(rows: Array, others: Array) -> Array:
-    """Rows [B, ...] on the devices that the same rows of another array are on."""
-    place = spec_of(others)[0]
-    return rows if place is None else reshard(rows, PartitionSpec(place))

@@ -4,9 +4,13 @@ They combine with `&` and `|`, hold arrays where the answer depends on the examp
 and `scan`. Dense, chunked and cached attention ask the same object, each at the positions it is working on.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+
+from tfm.ops import at
 
 
 class Mask:
@@ -75,7 +79,7 @@ class Padding(Mask):
     valid: Array
 
     def __call__(self, i, j):  # noqa: D102
-        return _at(self.valid, j)[:, None, :]
+        return at(self.valid, j)[:, None, :]
 
 
 @struct.dataclass
@@ -86,7 +90,7 @@ class Segments(Mask):
     keys: Array
 
     def __call__(self, i, j):  # noqa: D102
-        return _at(self.queries, i)[:, :, None] == _at(self.keys, j)[:, None, :]
+        return at(self.queries, i)[:, :, None] == at(self.keys, j)[:, None, :]
 
 
 @struct.dataclass
@@ -107,6 +111,16 @@ class Since(Mask):
 
     def __call__(self, i, j):  # noqa: D102
         return (j >= self.starts[:, None])[:, None, :]
+
+
+@struct.dataclass
+class Everywhere(Mask):
+    """One answer, a scalar, for all positions."""
+
+    allowed: Array
+
+    def __call__(self, i, j):  # noqa: D102
+        return jnp.broadcast_to(self.allowed, (1, i.shape[1], j.shape[1]))
 
 
 def causal() -> Mask:
@@ -139,6 +153,34 @@ def since(starts: Array) -> Mask:
     return Since(starts)
 
 
-def _at(values: Array, positions: Array) -> Array:
-    """values [B,S] at positions [B or 1, T] -> [B,T]."""
-    return jnp.take_along_axis(values, positions, axis=1)
+class Parts(NamedTuple):
+    """A mask taken apart: a pair is allowed where all parts allow it. `keys` ask about the key alone, `rest` is whatever else there is."""
+
+    window: Window = Window(None, None)
+    segments: Segments | None = None
+    keys: tuple[Mask, ...] = ()
+    rest: tuple[Mask, ...] = ()
+
+
+def parts(mask: Mask | None) -> Parts:
+    """The parts of a mask, for kernels that know some kinds of masks: windows become one, a second mask of segments is part of the rest."""
+    match mask:
+        case None:
+            return Parts()
+        case Both(one, other):
+            a, b = parts(one), parts(other)
+            window = Window(_least(a.window.left, b.window.left), _least(a.window.right, b.window.right))
+            second = (b.segments,) if a.segments and b.segments else ()
+            return Parts(window, a.segments or b.segments, a.keys + b.keys, a.rest + b.rest + second)
+        case Window():
+            return Parts(window=mask)
+        case Segments():
+            return Parts(segments=mask)
+        case Padding() | Prefix() | Since():
+            return Parts(keys=(mask,))
+    return Parts(rest=(mask,))
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    """The smaller of two reaches, of which None has no end."""
+    return other if one is None else one if other is None else min(one, other)

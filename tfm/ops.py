@@ -1,18 +1,22 @@
 """The operations that layers are made of: the einsum seam, table lookup, norms, activations, dropout.
 
 Weights meet activations here and nowhere else, so this file alone knows that parameters may be sharded.
+
+Tried: layer norm, scale and bias in one rule for the backward pass (`custom_vjp`): 0.92 to 0.96 of the processor time where `standardized`
+takes 0.91 to 0.93, and no forward mode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec, reshard
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tfm import params
+from tfm.axes import partition
 from tfm.config import Config
 
 
@@ -26,7 +30,7 @@ class Linear:
 
 @struct.dataclass
 class Norm:
-    """Scale and bias [D] of a norm; RMS norm has no bias."""
+    """Scale and bias [D] of a norm; only `layer` has a bias."""
 
     scale: Array
     bias: Array | None
@@ -41,7 +45,7 @@ def linear_specs(config: Config, inputs: str, outputs: str, bias: bool | None = 
 def linear(layer: Linear, equation: str, x: Array) -> Array:
     """`einsum(equation, x, kernel)` plus the bias on the last axes, in the dtype of x."""
     y = einsum(equation, x, layer.kernel)
-    return y if layer.bias is None else y + _along(layer.bias, y)
+    return y if layer.bias is None else y + along(layer.bias, y)
 
 
 def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
@@ -63,15 +67,16 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
         x = x.reshape(-1, *x.shape[lead:])
         left, output = "B" + left[lead:], "B" + output[lead:]
         place["B"] = place.get(equation[0])
-    sharding = _named(kernel, x, *(place[letter] for letter in output))
+    sharding = named(kernel, x, *(place[letter] for letter in output))
     y = jnp.einsum(f"{left},{right}->{output}", x, kernel, preferred_element_type=dtype, out_sharding=sharding)
     return y.reshape(*leading, *y.shape[1:]) if fold else y
 
 
 def lookup(table: Array, ids: Array) -> Array:
-    """Rows of table [V,D] for ids [B,T] -> [B,T,D]; NaN for an id outside the table."""
-    table = gather(table)
-    return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=_named(table, ids, *spec_of(ids), None))
+    """Rows of table [V,...] for ids [B,T] -> float32 [B,T,...]; NaN for an id outside the table."""
+    table = gather(table).astype(jnp.float32)
+    sharding = named(table, ids, *spec_of(ids), *spec_of(table)[1:])
+    return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)
 
 
 def gather(parameter: Array) -> Array:
@@ -79,7 +84,7 @@ def gather(parameter: Array) -> Array:
     places = spec_of(parameter)
     if "fsdp" not in places:
         return parameter
-    return reshard(parameter, _named(parameter, parameter, *(None if place == "fsdp" else place for place in places)))
+    return reshard(parameter, named(parameter, parameter, *(None if place == "fsdp" else place for place in places)))
 
 
 def spec_of(x: Array) -> tuple:
@@ -88,28 +93,103 @@ def spec_of(x: Array) -> tuple:
     return spec + (None,) * (x.ndim - len(spec))
 
 
-def norm_specs(config: Config) -> Norm:
+def mesh_axes(places: Iterable) -> tuple[str, ...]:
+    """The names of the mesh axes in a partition, one after the other."""
+    return tuple(name for place in places if place for name in (place if isinstance(place, tuple) else (place,)))
+
+
+def beside(x: Array, rows: Array, axis: int = 0) -> Array:
+    """x with its rows, along an axis, on the devices that the same rows of [B,...] are on."""
+    return spread(x, spec_of(rows)[0], axis)
+
+
+def whole_length(x: Array) -> Array:
+    """x [B,T,...] with a length that every device has all of."""
+    return spread(x, None)
+
+
+def spread(x: Array, place: str | tuple[str, ...] | None, axis: int = 1) -> Array:
+    """x with an axis, that of the length, over some mesh axes, or none."""
+    places = spec_of(x)
+    return x if places[axis] == place else reshard(x, PartitionSpec(*places[:axis], place, *places[axis + 1 :]))
+
+
+def scattered(x: Array) -> Array:
+    """x [B,T,D] as it lives between blocks: the devices that share a layer, too, have some positions each, if the length divides.
+
+    Norms, dropout and what the backward pass keeps are then cut into as many parts as the layers (Korthikanti et al. 2022, section 4.2.2).
+    """
+    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty or any(kind != AxisType.Explicit for kind in mesh.axis_types):
+        return x
+    place = partition("Q", x.shape[1:2], mesh)[0]
+    return x if place is None else spread(x, place)
+
+
+def gathered(x: Array) -> Array:
+    """x [B,T,D] as a layer reads it: whole along `tensor`, which shares the layer."""
+    place = spec_of(x)[1]
+    return spread(x, {("context", "tensor"): "context", "tensor": None}.get(place, place))
+
+
+def at(x: Array, where: Array) -> Array:
+    """x [B,S,...] at positions where [B or 1, T] -> [B,T,...], on the devices that the rows and the positions are on."""
+    index = jnp.expand_dims(whole_length(where), range(2, x.ndim))
+    return spread(jnp.take_along_axis(whole_length(x), index, axis=1), spec_of(where)[1])
+
+
+def places(x: Array) -> Array:
+    """x [B,T,...] -> its positions [1,T], 0..T-1, on the devices that they are on."""
+    return jnp.arange(x.shape[1], out_sharding=named(x, x, spec_of(x)[1]))[None]
+
+
+def norm_specs(config: Config, axis: str = "D") -> Norm:
     """Scale, and a bias for layer norm."""
-    return Norm(params.scale(config, "D"), params.bias(config, "D") if config.norm == "layer" else None)
+    return Norm(params.scale(config, axis), params.bias(config, axis) if config.norm == "layer" else None)
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
-    """x [...,D] -> [...,D] with mean 0 and variance 1, scaled and shifted; computed in float32 (Ba et al. 2016, eq. 4)."""
-    wide = x.astype(jnp.float32)
-    mean = wide.mean(-1, keepdims=True)
-    variance = jnp.square(wide - mean).mean(-1, keepdims=True)
-    y = (wide - mean) * jax.lax.rsqrt(variance + eps)
-    return (y * _along(layer.scale, wide) + _along(layer.bias, wide)).astype(x.dtype)
+    """x [...,D] -> [...,D] with mean 0 and variance 1, scaled and, unless there is no bias, shifted; computed in float32 (Ba et al. 2016,
+    eq. 4)."""
+    y = standardized(x.astype(jnp.float32), eps)
+    y = y * along(layer.scale, y)
+    return (y if layer.bias is None else y + along(layer.bias, y)).astype(x.dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def standardized(x: Array, eps: float) -> Array:
+    """float32 x [...,D] -> [...,D] with mean 0 and variance 1.
+
+    Its derivative is written out: what is derived step by step makes more passes over x. A training step of 4 layers of width 128 on 12 x
+    64 tokens takes 0.91 to 0.93 of the processor time (median and least of 12 alternating pairs on 2 busy cores), one of 2 layers of 256
+    on 16 x 128 tokens 0.97 to 0.99 (3 pairs), one of 2 of 128 on 8 x 256 tokens 0.95 (6 pairs). It works forward and backward, and can be
+    derived again.
+    """
+    return _standard(x, eps)[0]
+
+
+def _standard(x: Array, eps: float) -> tuple[Array, Array]:
+    """And what x was multiplied by."""
+    x = x - x.mean(-1, keepdims=True)
+    scale = jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps)
+    return x * scale, scale
+
+
+@standardized.defjvp
+def _(eps: float, given: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
+    (y, scale), (slope,) = _standard(given[0], eps), slopes
+    slope = slope - slope.mean(-1, keepdims=True)
+    return y, scale * (slope - y * (slope * y).mean(-1, keepdims=True))
 
 
 def rms_norm(layer: Norm, x: Array, eps: float) -> Array:
     """x [...,D] -> [...,D] with root mean square 1, scaled; computed in float32 (Zhang & Sennrich 2019, eq. 4)."""
     wide = x.astype(jnp.float32)
     y = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + eps)
-    return (y * _along(layer.scale, wide)).astype(x.dtype)
+    return (y * along(layer.scale, wide)).astype(x.dtype)
 
 
-NORMS = {"layer": layer_norm, "rms": rms_norm}
+NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm}
 
 
 def norm(config: Config, layer: Norm, x: Array) -> Array:
@@ -125,7 +205,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 # Gated feed-forward variants and the activation of their gate (Shazeer 2020).
-GATES = {"swiglu": "silu", "geglu": "gelu"}
+GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
 
 
 def activation(config: Config) -> Callable[[Array], Array]:
@@ -140,7 +220,7 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     """
     if key is None or rate == 0:
         return x
-    keep = jax.random.bernoulli(key, 1 - rate, x.shape, out_sharding=_named(x, x, *spec_of(x)))
+    keep = jax.random.bernoulli(key, 1 - rate, x.shape, out_sharding=named(x, x, *spec_of(x)))
     return jnp.where(keep, x / (1 - rate), 0)
 
 
@@ -149,13 +229,13 @@ def split(key: Array | None, number: int):
     return (None,) * number if key is None else jax.random.split(key, number)
 
 
-def _along(parameter: Array | None, x: Array) -> Array:
+def along(parameter: Array | None, x: Array) -> Array:
     """A parameter in the dtype of x, with leading axes of size 1 so that it broadcasts over x."""
     assert parameter is not None, "this variant needs a parameter that its specs do not declare"
     return jnp.expand_dims(gather(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))
 
 
-def _named(one: Array, other: Array, *places) -> NamedSharding | None:
+def named(one: Array, other: Array, *places) -> NamedSharding | None:
     """A sharding on the mesh of the operands, None where neither is sharded."""
     for x in (one, other):
         if any(spec_of(x)):

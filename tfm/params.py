@@ -20,7 +20,7 @@ from tfm.config import Config
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One parameter: its axes (letters of `AXES`), its stored shape, how it starts, and whether weight decay applies.
+    """One parameter: its axes (letters of `AXES`), its stored shape, how it starts, whether weight decay applies, and its stored dtype.
 
     `padding` of the elements exist only to round the vocabulary up.
     """
@@ -30,6 +30,7 @@ class Spec:
     init: Callable[..., jax.Array]
     decay: bool
     padding: int = 0
+    dtype: str = "float32"
 
 
 def weight(config: Config, axes: str) -> Any:
@@ -61,14 +62,14 @@ def stacked(specs, layers: int):
 
 
 def init(specs, key: jax.Array, mesh: Mesh | None = None):
-    """Parameters in float32, sharded where a mesh is given (then inside `jax.set_mesh(mesh)`).
+    """Parameters, each in the dtype of its spec, sharded where a mesh is given (then inside `jax.set_mesh(mesh)`).
 
     A leaf's values depend on the key and its path, not on its neighbours or the mesh.
     """
 
     def make(path, spec):
         leaf_key = jax.random.fold_in(key, zlib.crc32(jax.tree_util.keystr(path).encode()))
-        return spec.init(leaf_key, spec.shape, _sharding(spec, mesh) if mesh else None)
+        return spec.init(leaf_key, spec.shape, _sharding(spec, mesh) if mesh else None).astype(spec.dtype)
 
     return jax.tree_util.tree_map_with_path(make, specs)
 
@@ -77,14 +78,15 @@ def abstract(specs, mesh: Mesh | None = None):
     """`jax.ShapeDtypeStruct` of every parameter, sharded where a mesh is given: nothing is allocated."""
 
     def shape(spec):
-        return jax.ShapeDtypeStruct(spec.shape, jnp.float32, sharding=_sharding(spec, mesh) if mesh else None)
+        return jax.ShapeDtypeStruct(spec.shape, jnp.dtype(spec.dtype), sharding=_sharding(spec, mesh) if mesh else None)
 
     return jax.tree.map(shape, specs)
 
 
 def shardings(specs, mesh: Mesh):
-    """`NamedSharding` of every parameter, by the rules table `AXES`. Raises ValueError where the mesh does not divide an axis."""
-    return jax.tree.map(lambda spec: _sharding(spec, mesh), specs)
+    """`NamedSharding` of every parameter, by the rules table `AXES`. Raises ValueError where the mesh does not divide an axis, with the
+    name of the parameter."""
+    return jax.tree_util.tree_map_with_path(lambda path, spec: _sharding(spec, mesh, jax.tree_util.keystr(path).lstrip(".")), specs)
 
 
 def count(specs) -> int:
@@ -102,8 +104,8 @@ def _spec(config: Config, axes: str, init, decay: bool) -> Spec:
     assert not unknown, f"axes {unknown} are not in the letter table"
     shape = tuple(config.sizes[letter] for letter in axes)
     real = tuple(config.vocab if letter == "V" else config.sizes[letter] for letter in axes)
-    return Spec(axes, shape, init, decay, padding=math.prod(shape) - math.prod(real))
+    return Spec(axes, shape, init, decay, padding=math.prod(shape) - math.prod(real), dtype=config.param_dtype)
 
 
-def _sharding(spec: Spec, mesh: Mesh) -> NamedSharding:
-    return NamedSharding(mesh, partition(spec.axes, spec.shape, mesh))
+def _sharding(spec: Spec, mesh: Mesh, name: str = "") -> NamedSharding:
+    return NamedSharding(mesh, partition(spec.axes, spec.shape, mesh, name))

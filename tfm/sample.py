@@ -12,13 +12,68 @@ Knob = Array | float | None
 
 
 @struct.dataclass
+class Rules:
+    """What a text must and must not do, whatever is probable.
+
+    first: the token that it begins with
+    last: the token that it ends with where it gets as long as `length`
+    least: tokens before it may end
+    never: [V], true for tokens that do not come at all
+    ngram: so many tokens in a row come only once (Paulus et al. 2018, section 2.5), what was there `before` [B,P] included
+    """
+
+    first: Array | int | None = None
+    last: Array | int | None = None
+    length: Array | int = 0
+    least: Array | int | None = None
+    never: Array | None = None
+    before: Array | None = None
+    ngram: int = struct.field(pytree_node=False, default=0)
+
+    def __call__(self, scores: Array, tokens: Array, number: Array, ends: Array) -> Array:
+        """Scores [R,V] of the token that comes after `number` in each row of tokens [R,N]; ends [V] are those that end a text.
+
+        What may not be is -inf; what must be is 0.
+        """
+        vocab = scores.shape[-1]
+        if self.ngram:
+            past = tokens[:, :0] if self.before is None else jnp.repeat(self.before, len(tokens) // len(self.before), axis=0)
+            texts = jnp.concatenate([past, tokens], axis=1)
+            scores = jnp.where(_repeated_ngrams(texts, past.shape[1] + number, self.ngram, vocab), -jnp.inf, scores)
+        if self.never is not None:
+            scores = jnp.where(self.never[None], -jnp.inf, scores)
+        if self.least is not None:
+            scores = jnp.where(ends[None] & (number < self.least), -jnp.inf, scores)
+        for token, place in ((self.first, 0), (self.last, self.length - 1)):
+            if token is not None:
+                only = jnp.where(jnp.arange(vocab) == token, 0, -jnp.inf)[None]
+                scores = jnp.where(number == place, only, scores)
+        return scores
+
+
+def _repeated_ngrams(tokens: Array, number: Array, size: int, vocab: int) -> Array:
+    """bool [R,V]: the tokens which, after the first `number` of each row of [R,N], would complete `size` tokens that are there already."""
+    rows, room = tokens.shape
+    if room < size:
+        return jnp.zeros((rows, vocab), bool)
+    starts = jnp.arange(room - size + 1)
+    begun = jax.lax.dynamic_slice_in_dim(tokens, jnp.maximum(number - size + 1, 0), size - 1, axis=1)
+    same = (starts + size <= number)[None] & (number >= size)
+    for place in range(size - 1):
+        same &= tokens[:, place : place + len(starts)] == begun[:, place, None]
+    return jnp.zeros((rows, vocab), bool).at[jnp.arange(rows)[:, None], tokens[:, size - 1 :]].max(same)
+
+
+@struct.dataclass
 class Greedy:
     """The most probable token.
 
     repetition: above 1, it makes tokens that the text has already less probable (Keskar et al. 2019, section 4.1)
+    rules: what comes before probability
     """
 
     repetition: Knob = None
+    rules: Rules | None = None
 
     def check(self):
         """Raises ValueError for a knob that makes no sense."""
@@ -35,6 +90,7 @@ class Sample:
     top_p: only the smallest set of most probable tokens that has this probability together (Holtzman et al. 2020, section 3.1)
     min_p: only tokens with this share of the probability of the most probable one (Nguyen et al. 2024, section 3)
     seed: integer, of a row's draws: they depend on it and on the row's own text alone
+    rules: what comes before probability
 
     They apply in this order, each to what the one before has left.
     """
@@ -45,6 +101,7 @@ class Sample:
     top_p: Knob = None
     min_p: Knob = None
     seed: Array | int = 0
+    rules: Rules | None = None
 
     def check(self):
         """Raises ValueError for a knob that makes no sense."""

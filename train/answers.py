@@ -78,7 +78,7 @@ class Answerer(TemplateLM):
             most = max(self.length - writer.options.max_new_tokens, self.length // 2)
             prompts = {number: (self.tok_encode(requests[number].args[0]) or [self.mark])[-most:] for number in numbers}
             numbers.sort(key=lambda number: len(prompts[number]))
-            for number, completion in zip(numbers, writer.write([prompts[number] for number in numbers]), strict=True):
+            for number, (completion,) in zip(numbers, writer.write([prompts[number] for number in numbers]), strict=True):
                 texts[number] = completion.text
         return texts
 

@@ -12,7 +12,7 @@ import time
 
 from train import UserError, config, exit_code, flags
 
-USAGE = """usage: python -m train.bench --model=bert|gpt [--layers=N ...]
+USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
 
 Prints one JSON object: milliseconds of a training step (median and least), tokens per second, parameters, the loss reached. With
 --decode=N, milliseconds of a new token (of the first and the last tenth of N), with a KV cache and when the whole context is read again."""
@@ -26,7 +26,7 @@ _PROMPT = 8
 class Options:
     """What to time.
 
-    model: bert | gpt: an encoder, or the same with a causal mask
+    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each
     layers: number of blocks
     heads: attention heads
     width: size of the residual stream
@@ -35,6 +35,7 @@ class Options:
     batch: rows
     length: tokens a row
     dtype: float32 | bfloat16
+    kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
     steps: timed steps
     warmup: steps before them
     scan: one compiled block for all layers
@@ -51,6 +52,7 @@ class Options:
     batch: int = 12
     length: int = 64
     dtype: str = "float32"
+    kernel: str = "auto"
     steps: int = 60
     warmup: int = 10
     scan: bool = False
@@ -60,8 +62,8 @@ class Options:
     def __post_init__(self):
         if self.decode and not (self.model == "gpt" and 10 <= self.decode <= self.length - _PROMPT):
             raise ValueError(f"decode={self.decode} needs --model=gpt, and must be at least 10 and at most --length less {_PROMPT}")
-        if self.model not in ("bert", "gpt"):
-            raise ValueError(f"model={self.model} must be bert or gpt")
+        if self.model not in ("bert", "gpt", "seq2seq"):
+            raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
         if min(self.batch, self.length, self.steps) < 1 or self.warmup < 1:
             raise ValueError("batch, length, steps and warmup must be at least 1")
         if not 0 < self.predict <= 1:
@@ -83,18 +85,21 @@ def bench(argv):
     import jax
 
     import tfm
-    from train import loop
+    from train import devices
 
     facts = {"peer": "tfm", "jax": jax.__version__, "model": options.model, "dtype": options.dtype}
     if options.decode:
         print(json.dumps(facts | {"device": jax.default_backend()} | _decode(options, model)))
         return
-    loop.use_cores(options.batch, -1)
-    times, loss = _time(options, model)
+    devices.use_cores(options.batch, -1)
+    try:
+        times, loss = _time(options, model)
+    except tfm.KernelError as error:
+        raise UserError(f"--{error}") from error
     device, milliseconds = jax.devices()[0], statistics.median(times) * 1e3
     result = {
         "device": device.platform,
-        "params": tfm.count(tfm.encoder_specs(model)),
+        "params": tfm.count(_specs(options, model)),
         "ms_median": round(milliseconds, 3),
         "ms_min": round(min(times) * 1e3, 3),
         "tokens_per_s": round(options.batch * options.length / milliseconds * 1e3),
@@ -113,7 +118,7 @@ def _time(options: Options, model) -> tuple[list[float], float]:
     from train import optim, step
     from train.data import feed
 
-    specs, mesh = tfm.encoder_specs(model), tfm.make_mesh()
+    specs, mesh = _specs(options, model), tfm.make_mesh()
     optimizer = optim.optimizer(config.Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8), 1, specs)
     train_step = step.make_train_step(_loss(options, model), optimizer, seed=0, dropout=False)
     rng = np.random.default_rng(0)
@@ -123,8 +128,9 @@ def _time(options: Options, model) -> tuple[list[float], float]:
         state = step.new_state(specs, optimizer, 0, mesh)
         for _ in range(options.warmup + options.steps):
             began = time.perf_counter()
-            tokens, targets = rng.integers(options.vocab, size=(2, options.batch, options.length), dtype=np.int32)
-            batch = {"tokens": tokens, "targets": targets[:, : len(places)], "where": np.tile(places, (options.batch, 1))}
+            tokens, target, targets = rng.integers(options.vocab, size=(3, options.batch, options.length), dtype=np.int32)
+            batch = {"tokens": tokens, "target": target, "targets": targets[:, : len(places)]}
+            batch |= {"where": np.tile(places, (options.batch, 1))}
             state, sums = train_step(state, feed.put(batch, mesh))
             loss = float(sums["loss"] / sums["weight"])
             times.append(time.perf_counter() - began)
@@ -188,9 +194,16 @@ def _model(options: Options):
             activation="gelu_tanh",
             scan=options.scan,
             dtype=options.dtype,
+            kernel=options.kernel,
         )
     except ValueError as error:
         raise UserError(f"--{error}") from error
+
+
+def _specs(options: Options, model):
+    import tfm
+
+    return tfm.seq2seq_specs(model) if options.model == "seq2seq" else tfm.encoder_specs(model)
 
 
 def _loss(options: Options, model):
@@ -199,13 +212,17 @@ def _loss(options: Options, model):
     import tfm
 
     def loss(params, batch, key):
-        mask = tfm.causal() if options.model == "gpt" else None
-        hidden = tfm.encoder(params, model, batch["tokens"], mask)
+        if options.model == "seq2seq":
+            reader = tfm.read_source(params, model, batch["tokens"])
+            hidden = tfm.decoder(reader.decoder, model, batch["target"], memory=reader.memory)
+            table = reader.output
+        else:
+            hidden = tfm.encoder(params, model, batch["tokens"], tfm.causal() if options.model == "gpt" else None)
+            table = params.embed.tokens
         if options.predict < 1:
-            hidden = jnp.take_along_axis(hidden, batch["where"][..., None], axis=1)
-        logits = tfm.unembed(model, params.embed.tokens, hidden)
-        losses = tfm.cross_entropy(logits, batch["targets"])
-        return {"loss": losses.sum(), "weight": jnp.float32(losses.size)}
+            hidden = tfm.states_at(hidden, batch["where"])
+        total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
+        return {"loss": total, "weight": jnp.float32(batch["targets"].size)}
 
     return loss
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from train import UserError
+from train.rounding import widen
 from train.run import CHECKPOINTS
 from train.step import State
 
@@ -60,12 +62,26 @@ class Checkpoints:
     def restore_params(self, like: Any, say, best: bool) -> Any:
         """The parameters alone of the newest whole checkpoint, or of the best one. Raises UserError where they are of other shapes."""
 
-        def read(step: int):
-            self._check_shapes(step, like)
-            found = self._manager.restore(step, args=ocp.args.Composite(params=_restore(_named(like))))
-            return _unnamed(found["params"], like)
+        return self._newest(lambda step: self._params(step, like), say, self.best_step() if best else None)[0]
 
-        return self._newest(read, say, self.best_step() if best else None)[0]
+    def restore_average(self, like: Any, number: int) -> Any:
+        """The mean of the parameters of the newest checkpoints (Vaswani et al. 2017, section 6.1).
+
+        Raises UserError where there are fewer.
+        """
+        steps = sorted(self._manager.all_steps())[-number:]
+        if len(steps) < number:
+            folder = self.folder.parent
+            raise UserError(f"{folder} has {len(steps)} checkpoints to average, not {number}; train with --checkpoint.keep={number}")
+        total = widen(self._params(steps[0], like))
+        for step in steps[1:]:
+            total = jax.tree.map(jnp.add, total, self._params(step, like))
+        return jax.tree.map(lambda leaf, wanted: (leaf / number).astype(wanted.dtype), total, like)
+
+    def _params(self, step: int, like: Any) -> Any:
+        self._check_shapes(step, like)
+        found = self._manager.restore(step, args=ocp.args.Composite(params=_restore(_named(like))))
+        return _unnamed(found["params"], like)
 
     def best_step(self) -> int | None:
         """The step with the best metric, by the note of the newest checkpoint."""
@@ -117,12 +133,15 @@ class Checkpoints:
         self._manager.close()
 
 
-def load_params(folder: str | Path, like: Any, say, best: bool = False) -> Any:
-    """The parameters of a run, its last ones or its best, on the shapes and shardings of `like`. Raises UserError where shapes differ."""
+def load_params(folder: str | Path, like: Any, say, best: bool = False, average: int = 1) -> Any:
+    """The parameters of a run, its last ones, its best, or the mean of the last few, on the shapes and shardings of `like`.
+
+    Raises UserError where shapes differ, or checkpoints are missing.
+    """
     store = Checkpoints(Path(folder) / CHECKPOINTS, read_only=True)
     if store.latest is None:
         raise UserError(f"{folder} holds no checkpoint to take weights from")
-    return store.restore_params(like, say, best)
+    return store.restore_average(like, average) if average > 1 else store.restore_params(like, say, best)
 
 
 def _named(tree: Any) -> dict[str, Any]:

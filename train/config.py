@@ -3,63 +3,8 @@
 import dataclasses
 from typing import Annotated, Any
 
-from tfm.config import Config, suggest
-
-
-@dataclasses.dataclass(frozen=True)
-class Mlm:
-    """Masked language modelling (Devlin et al. 2018).
-
-    name: what to train for: mlm | lm | classify
-    rate: share of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
-    whole_words: hide words, not pieces of them
-    nsp: also predict whether two sentences follow each other; every row is such a pair
-    """
-
-    name: str = "mlm"
-    rate: float = 0.15
-    whole_words: bool = False
-    nsp: bool = False
-
-    def __post_init__(self):
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate={self.rate} must be between 0 and 1; BERT uses 0.15")
-
-
-@dataclasses.dataclass(frozen=True)
-class Lm:
-    """Language modelling from left to right (Radford et al. 2018).
-
-    name: what to train for: mlm | lm | classify
-    windows: rows are windows that begin anywhere in the text, all documents in a line; else a token sees its own document alone
-    stride: validation rows begin so many tokens apart and judge only what the one before has not; 0 means they do not overlap
-    """
-
-    name: str = "lm"
-    windows: bool = False
-    stride: int = 0
-
-    def __post_init__(self):
-        if self.stride < 0:
-            raise ValueError(f"stride={self.stride} must not be negative; 0 means rows that do not overlap")
-
-
-@dataclasses.dataclass(frozen=True)
-class Classify:
-    """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
-
-    name: what to train for: mlm | lm | classify
-    kind: single | multi | regression: one class a text, any number of them, or a number
-    """
-
-    name: str = "classify"
-    kind: str = "single"
-
-    def __post_init__(self):
-        _known(self, kind=("single", "multi", "regression"))
-
-
-TASKS = {kind.name: kind for kind in (Mlm, Lm, Classify)}
+from tfm.config import CHOICES, Config
+from train.tasks.options import Classify, Lm, Mlm, Translate, at_least_one, known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +29,7 @@ class Data:
     pack: bool = True
 
     def __post_init__(self):
-        _known(self, split=("file", "line", "blank-line"))
+        known(self, split=("file", "line", "blank-line"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +52,12 @@ class Tokenizer:
     draws: int = 4
 
     def __post_init__(self):
-        _known(self, kind=("wordpiece", "bpe", "unigram", "word", "char"))
+        known(self, kind=("wordpiece", "bpe", "unigram", "word", "char"))
         if self.vocab < 300:
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1; Provilkov et al. use 0.1")
-        _at_least_one(self, "draws")
+        at_least_one(self, "draws")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,31 +65,46 @@ class Batch:
     """The batch of one step.
 
     size: rows
-    length: tokens a row
+    length: tokens a row, or the most that one may have
     accumulate: parts that the batch is cut into, one after the other, to save memory
+    tokens: instead of a number of rows, the most tokens of a batch, whose rows are of similar lengths (translate); 0 means size rows
+    multiple: the rows of such a batch are a multiple of this
+    shapes: such batches have at most so many shapes, each of which is compiled
     """
 
     size: int = 32
     length: int = 128
     accumulate: int = 1
+    tokens: int = 0
+    multiple: int = 8
+    shapes: int = 14
 
     def __post_init__(self):
-        _at_least_one(self, "size", "accumulate")
+        at_least_one(self, "size", "accumulate", "multiple", "shapes")
         if self.length < 8:
             raise ValueError(f"length={self.length} must be at least 8")
-        if self.size % self.accumulate:
-            raise ValueError(f"accumulate={self.accumulate} must divide batch.size={self.size}")
+        if self.tokens and self.tokens < self.length:
+            raise ValueError(f"tokens={self.tokens} must be at least batch.length={self.length}, or 0")
+        if self.unit % self.accumulate:
+            name = "multiple" if self.tokens else "size"
+            raise ValueError(f"accumulate={self.accumulate} must divide batch.{name}={self.unit}")
+
+    @property
+    def unit(self) -> int:
+        """What divides the rows of every batch."""
+        return self.multiple if self.tokens else self.size
 
 
 @dataclasses.dataclass(frozen=True)
 class Optim:
     """The optimizer.
 
-    name: adamw
+    name: adamw | adafactor | lion | muon: two moments, or one that is factored, or one, or one for matrices and two for the rest
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | noam (inverse square root) | constant | wsd (warm-up, stable, decay): after the warm-up
     cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
+    moment_dtype: float32 | bfloat16: what moments are stored in
     decay: weight decay of matrices
     clip: largest global norm of the gradient; 0 means no limit
     beta1: decay of the first moment
@@ -158,6 +118,7 @@ class Optim:
     warmup: float = 0.1
     schedule: str = "linear"
     cooldown: float = 0.2
+    moment_dtype: str = "float32"
     decay: float = 0.01
     clip: float = 1.0
     beta1: float = 0.9
@@ -166,7 +127,8 @@ class Optim:
     ema: float = 0.0
 
     def __post_init__(self):
-        _known(self, name=("adamw",), schedule=("linear", "cosine", "noam", "constant", "wsd"))
+        known(self, name=("adamw", "adafactor", "lion", "muon"), moment_dtype=("float32", "bfloat16"))
+        known(self, schedule=("linear", "cosine", "noam", "constant", "wsd"))
         for name in ("rate", "warmup", "cooldown", "decay", "clip", "eps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
@@ -182,11 +144,48 @@ class Mesh:
     data: copies of the model, each with its share of the batch
     fsdp: the same, with parameters and optimizer state cut into as many pieces
     tensor: parts of every layer
+    context: parts of every text; each device has some tokens and sees the keys and values of all
     """
 
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
+    context: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Distributed:
+    """Several processes, each started with the same flags but its number. SLURM, Open MPI and TPU hosts say all of this themselves, or the
+    variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
+
+    coordinator: host:port of process 0 | auto: as JAX finds it
+    processes: how many there are
+    process: the number of this one, from 0
+    timeout: seconds in which they must all have met
+    """
+
+    coordinator: str = ""
+    processes: int = 0
+    process: int = -1
+    timeout: int = 60
+
+    def __post_init__(self):
+        at_least_one(self, "timeout")
+        if self.processes < 0:
+            raise ValueError(f"processes={self.processes} must not be negative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """How attention is computed in training.
+
+    kernel: auto | einsum | chunked | cudnn | splash: auto decides by device, sizes and mask
+    """
+
+    kernel: str = "auto"
+
+    def __post_init__(self):
+        known(self, kernel=CHOICES["kernel"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +200,7 @@ class Checkpoint:
     keep: int = 2
 
     def __post_init__(self):
-        _at_least_one(self, "every", "keep")
+        at_least_one(self, "every", "keep")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +221,7 @@ class Eval:
     patience: int = 0
 
     def __post_init__(self):
-        _at_least_one(self, "every")
+        at_least_one(self, "every")
         if self.batches < 0:
             raise ValueError(f"batches={self.batches} must not be negative; 0 means all")
         if self.patience < 0:
@@ -239,7 +238,7 @@ class Log:
     every: int = 20
 
     def __post_init__(self):
-        _at_least_one(self, "every")
+        at_least_one(self, "every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +254,7 @@ class Run:
     resume: go on with the run in --out, or with the newest one
     """
 
-    task: Annotated[Any, Mlm, Lm, Classify] = dataclasses.field(default_factory=Mlm)
+    task: Annotated[Any, Mlm, Lm, Classify, Translate] = dataclasses.field(default_factory=Mlm)
     preset: str = ""
     init: str = ""
     out: str = ""
@@ -271,6 +270,8 @@ class Run:
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
     log: Log = dataclasses.field(default_factory=Log)
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
+    distributed: Distributed = dataclasses.field(default_factory=Distributed)
+    attention: Attention = dataclasses.field(default_factory=Attention)
     model: Config = dataclasses.field(default_factory=Config)
 
     def __post_init__(self):
@@ -278,6 +279,10 @@ class Run:
             raise ValueError(f"steps={self.steps} must be at least 1")
         if self.stop_at < 0:
             raise ValueError(f"stop-at={self.stop_at} must not be negative")
+        if self.eval.best in ("bleu", "chrf") and getattr(self.task, "bleu", 1) == 0:
+            raise ValueError(f"eval.best={self.eval.best} needs translations to judge; set --task.bleu to a number of sentences")
+        if self.batch.tokens and self.task.name != "translate":
+            raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
         if self.seed < 0:
             raise ValueError(f"seed={self.seed} must not be negative")
         if getattr(self.task, "stride", 0) > self.batch.length:
@@ -285,15 +290,3 @@ class Run:
         if self.model.position == "learned" and self.batch.length > self.model.length:
             rows = self.batch.length
             raise ValueError(f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}")
-
-
-def _known(section, **choices: tuple[str, ...]):
-    for name, known in choices.items():
-        if getattr(section, name) not in known:
-            raise ValueError(f"{name}={getattr(section, name)} is unknown{suggest(getattr(section, name), known)}")
-
-
-def _at_least_one(section, *names: str):
-    for name in names:
-        if getattr(section, name) < 1:
-            raise ValueError(f"{name}={getattr(section, name)} must be at least 1")

@@ -1,6 +1,7 @@
 """Metrics of a run on its validation text or on any other: `python -m train.evaluate --run=DIR [--data=SOURCE]`."""
 
 import dataclasses
+import functools
 import json
 import math
 import sys
@@ -9,9 +10,12 @@ from typing import Any
 from train import UserError, config, exit_code, flags
 from train import run as folders
 
-USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--stride=N]
+USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--stride=N | --beams=N --against=FILE]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
+
+# Flags that change an option of a task.
+_OF_TASKS = {"stride": "lm", "beams": "translate", "length_penalty": "translate"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,12 +24,25 @@ class Options:
 
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
+    average: checkpoints whose mean is evaluated, the newest so many
     stride: of a language model: rows begin so many tokens apart, so that long documents are judged with more context; 0 as in training
+    beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
+    length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
+    against: of a translation model: a file of other translations, one a line, to compare these with
     """
 
     run: str = ""
     data: str = ""
+    average: int = 1
     stride: int = 0
+    beams: int = 5
+    length_penalty: float = 0.6
+    against: str = ""
+
+    def __post_init__(self):
+        for name in ("average", "beams"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 def main(argv=None) -> int:
@@ -43,10 +60,12 @@ def evaluate(argv):
     saved = folders.read(options.run)
     if options.data:
         saved["data.eval"] = options.data
-    if options.stride:
-        if saved["task.name"] != "lm":
-            raise UserError(f"--stride belongs to language models, and --run={options.run} was trained for {saved['task.name']}")
-        saved["task.stride"] = options.stride
+    given = flags.parse(argv, flags.flags_of(Options, {}), {})
+    for name in given.keys() & _OF_TASKS:
+        if saved["task.name"] != _OF_TASKS[name]:
+            flag, task = name.replace("_", "-"), saved["task.name"]
+            raise UserError(f"--{flag} belongs to --task={_OF_TASKS[name]}, and --run={options.run} was trained for {task}")
+        saved[f"task.{name}"] = given[name]
     run = flags.build(config.Run, saved)
 
     import jax
@@ -58,23 +77,29 @@ def evaluate(argv):
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
     devices = jax.devices()
-    mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.size, len(devices))])
-    params = handover.load(options.run, mesh, log.say).params
+    mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
+    params = handover.load(options.run, mesh, log.say, options.average).params
+    if not isinstance(params, type(task.specs(run))):
+        raise UserError(f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init")
     eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
     with jax.set_mesh(mesh):
-        print(json.dumps(task.metrics(measure(eval_step, params, corpus, mesh)) | task.baselines(corpus)))
+        found = task.metrics(measure(eval_step, params, corpus, mesh))
+        if hasattr(task, "judge"):
+            found |= task.judge(params, run, corpus, log, against=options.against)
+    print(json.dumps(found | task.baselines(corpus)))
 
 
 def measure(eval_step, params, corpus, mesh, most: int = 0) -> dict[str, Any]:
     """What a task's metrics are made of, over the held-out batches, `most` of them, or all: sums, and arrays of all rows."""
     import numpy as np
 
+    from train import processes
     from train.data import feed
 
     found: dict[str, list] = {}
-    for batch in corpus.held_batches(most):
+    for batch in corpus.held_batches(most, functools.partial(feed.share, mesh, 1)):
         for name, value in eval_step(params, feed.put(batch, mesh)).items():
-            found.setdefault(name, []).append(np.asarray(value))
+            found.setdefault(name, []).append(processes.whole(value))
     return {name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64)) for name, values in found.items()}
 
 

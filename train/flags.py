@@ -7,6 +7,7 @@ dotted names, so that defaults, presets, a saved run and the command line are fo
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
@@ -120,13 +121,23 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def explain(usage: str, flags: Mapping[str, Flag], aliases: Mapping[str, str], values: Mapping[str, Any]) -> str:
-    """The text of `--help`: a line for each flag, with the value it would have."""
+def explain(
+    usage: str,
+    flags: Mapping[str, Flag],
+    aliases: Mapping[str, str],
+    values: Mapping[str, Any],
+    others: tuple[str, Sequence[str]] = ("", ()),
+) -> str:
+    """The text of `--help`: a line for each flag, with the value it would have; of `others`, under a title, the values alone."""
     short = {flag: alias for alias, flag in aliases.items()}
-    lines = [usage, ""]
+    lines, brief = [usage, ""], list[str]()
     for name, flag in flags.items():
         value = values.get(name, flag.default)
         shown = str(value).lower() if flag.type is bool else value
         head = f"  --{short.get(name, name.replace('_', '-'))}={shown}"
-        lines.append(f"{head:<38} {flag.help}")
-    return "\n".join(lines)
+        if name in others[1]:
+            brief.append(head)
+        else:
+            lines.append(f"{head:<38} {flag.help}")
+    packed = textwrap.wrap("".join(brief), width=140, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join([*lines, *(["", others[0], *packed] if brief else [])])

@@ -1,4 +1,4 @@
-"""Trained models out of run folders: as they are, or the parts of them that another task can start from."""
+"""Trained models out of run folders and Hugging Face folders: as they are, or the parts of them that another task can start from."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 import tfm
-from train import UserError, checkpoint, flags, tasks
+from train import UserError, checkpoint, flags, foreign, tasks
 from train import run as folders
 from train.config import Run
 
@@ -21,15 +21,21 @@ class Trained(NamedTuple):
     params: Any
 
 
-def load(folder: str, mesh=None, say: Callable[[str], None] = print) -> Trained:
-    """The model in a run folder, on a mesh, or on one device; the best weights where it ran with patience, else the last.
+def load(folder: str, mesh=None, say: Callable[[str], None] = print, average: int = 1) -> Trained:
+    """The model in a run folder or a Hugging Face folder, on a mesh, or on one device; of a run, the best weights where it had patience,
+    else the last, or the mean of the last few.
 
     Raises UserError where something is missing. `say` is told of checkpoints that cannot be read.
     """
     run = flags.build(Run, folders.read(folder))
     saved = folders.read_saved(folder)
-    like = tfm.abstract(tasks.find(run.task.name).specs(run), mesh or tfm.make_mesh(devices=jax.devices()[:1]))
-    params = checkpoint.load_params(folder, like, say, best=run.eval.patience > 0)
+    mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
+    if foreign.here(folder):
+        return Trained(run, saved.tokenizer, saved.facts, foreign.params(folder, mesh, say))
+    if run.optim.ema:  # an average is in float32, whatever was trained
+        run = dataclasses.replace(run, model=dataclasses.replace(run.model, param_dtype="float32"))
+    like = tfm.abstract(tasks.find(run.task.name).specs(run), mesh)
+    params = checkpoint.load_params(folder, like, say, best=run.eval.patience > 0, average=average)
     return Trained(run, saved.tokenizer, saved.facts, params)
 
 
@@ -49,7 +55,7 @@ def parts_of(folder: str, fresh: Any, mesh, say: Callable[[str], None]) -> tuple
         there, here = others.get(name, "absent"), ours.get(name, "absent")
         raise UserError(f"--init={folder} is of another architecture: {main}{name} is {there} there and {here} here")
     taken = {
-        name: getattr(theirs, name)
+        name: jax.tree.map(lambda found, ours: found.astype(ours.dtype), getattr(theirs, name), part)
         for name, part in parts.items()
         if part is not None and _shapes(part) == _shapes(getattr(theirs, name, None))
     }

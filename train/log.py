@@ -21,12 +21,12 @@ PATIENCE = 20
 
 
 class Log:
-    """Progress on stderr: bars on a terminal, plain lines elsewhere."""
+    """Progress on stderr: bars on a terminal, plain lines elsewhere; nothing where it is `quiet`."""
 
-    def __init__(self):
+    def __init__(self, quiet: bool = False):
         notebook = "ipykernel" in sys.modules  # whose cells show plain lines, not what moves
         terminal = False if notebook else None
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False, force_terminal=terminal)
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False, force_terminal=terminal, quiet=quiet)
 
     def say(self, text: str):
         """One line."""
@@ -75,28 +75,20 @@ class Log:
 
 
 class Clock:
-    """Time spent on steps. The first step, which waits for compilation, and pauses are left out."""
+    """Time spent on steps, without pauses."""
 
     def __init__(self):
         self._steps = self._lap_steps = 0
-        self._began = self._lap_began = 0.0
-
-    @property
-    def running(self) -> bool:
-        """Whether the first step is over."""
-        return self._began > 0
+        self._began = self._lap_began = time.perf_counter()
 
     def tick(self):
         """A step is on its way."""
-        if not self.running:
-            self._began = self._lap_began = time.perf_counter()
-            return
         self._steps += 1
         self._lap_steps += 1
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Time that does not count: evaluation, saving."""
+        """Time that does not count: compiling, evaluation, saving."""
         began = time.perf_counter()
         yield
         paused = time.perf_counter() - began
@@ -134,9 +126,10 @@ class Recorder:
         self._task = self._bar.add_task("", total=stop, completed=start, shown="compiling")
         self._bar.start()
 
-    def tick(self, step: int):
-        """A step was handed to the device."""
-        self.clock.tick()
+    def tick(self, step: int, timed: bool = True):
+        """A step was handed to the device; one during which the clock paused is not timed."""
+        if timed:
+            self.clock.tick()
         self._bar.update(self._task, completed=step)
 
     def line(self, split: str, step: int, metrics: Mapping[str, float]):

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import math
-import os
+import functools
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,42 +11,21 @@ from typing import Any
 import jax
 
 import tfm
-from train import UserError, checkpoint, config, evaluate, handover, hardware, optim, step
+from train import UserError, advice, checkpoint, config, costs, devices, evaluate, guard, handover, hardware, optim, processes, step
 from train import run as folders
 from train.best import Best
 from train.data import feed
 from train.log import Log, Recorder
 from train.window import NotFiniteError, Window
 
-
-def use_cores(rows: int, *sizes: int):
-    """On a CPU, one virtual device a core, if nobody has set their number.
-
-    A step of bert-tiny (16 x 64 tokens, 2 cores) takes 0.80 of the time that one device with two threads needs.
-    """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices != -1:  # type: ignore[attr-defined]
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(RuntimeError):  # a backend runs already, in a notebook
-        jax.config.update("jax_num_cpu_devices", devices_for(cores, rows, *sizes))
+# What result.json holds beside metrics.
+FACTS = ("task", "steps", "seconds", "params")
 
 
-def devices_for(cores: int, rows: int, *sizes: int) -> int:
-    """As many devices as the mesh sizes ask for, or, where one is -1, as have 4 rows of the batch each or more; one a core at most."""
-    if -1 not in sizes:
-        return max(1, min(cores, math.prod(sizes)))
-    return max((n for n in range(1, cores + 1) if rows % n == 0 and rows // n >= 4), default=1)
-
-
-def arrange(run: config.Run, specs):
-    """The mesh that the run asks for. Raises UserError where the devices, the batch or a parameter do not divide."""
-    try:
-        mesh = tfm.make_mesh(run.mesh.data, run.mesh.fsdp, run.mesh.tensor)
-        tfm.shardings(specs, mesh)
-        tfm.partition("B", (run.batch.size // run.batch.accumulate,), mesh)
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
-    return mesh
+def check_alike(corpus):
+    """Raises UserError where processes have read another text, or split it in another way."""
+    if not processes.alike(json.dumps(corpus.facts(), sort_keys=True)):
+        raise UserError("the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE")
 
 
 class Training:
@@ -54,25 +33,39 @@ class Training:
 
     def __init__(self, run: config.Run, task, corpus, mesh, log: Log):
         self.run, self.task, self.corpus, self.mesh, self.log = run, task, corpus, mesh, log
-        self.specs = task.specs(run)
-        loss = lambda params, batch, key: task.loss(params, run.model, batch, key)
-        optimizer = optim.optimizer(run.optim, run.steps, self.specs)
-        self.rate = optim.schedule(run.optim, run.steps)
-        self.state = step.new_state(self.specs, optimizer, run.seed, mesh, run.optim.ema)
-        self.train_step = step.make_train_step(loss, optimizer, run.seed, run.model.dropout > 0, run.optim.ema)
-        self.eval_step = step.make_eval_step(loss)
+        job = costs.Job(run, task, mesh)
+        self.specs, self.rate = job.specs, optim.schedule(run.optim, run.steps)
+        with advice.shortage(self._advice):
+            self.state = step.new_state(self.specs, job.optimizer, run.seed, mesh, run.optim.ema)
+        laid = lambda name, field: feed.layout(name, field, mesh, run.batch.accumulate).shape
+        announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
+        self.train_step = guard.Guard(job.train_step, announced)
+        self.eval_step = step.make_eval_step(job.loss)
+        self.share = functools.partial(feed.share, mesh, run.batch.accumulate)
         self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
-        self.memory, self.flops = self._costs(loss)
+        self.shapes: set[Any] = set()  # of batches for which the step has been compiled
+        self.kernels, self.memory, self.flops = self._costs(job)
         self.peak = hardware.peak(jax.devices()[0].device_kind) if run.model.dtype == "bfloat16" else None
 
-    def _costs(self, loss) -> tuple[dict[str, float], int]:
-        """Bytes that a device needs, by what for, and floating-point operations of a step: twice as many backward as forward."""
+    def _costs(self, job: costs.Job) -> tuple[list[str], dict[str, float], int]:
+        """What computes attention; bytes that a device needs, by what for; and floating-point operations of a step, twice as many backward
+        as forward: those of the model, whatever the kernel. Raises UserError where the kernel that is asked for cannot do it."""
         run = self.run
         key = jax.random.key(0) if run.model.dropout else None
         with jax.set_mesh(self.mesh):
-            part = jax.tree.map(lambda field: field[0], feed.put(self.corpus.batch(0), self.mesh, run.batch.accumulate))
-            memory = hardware.memory(self.state, lambda params, batch: loss(params, batch, key)["loss"], part)
-            return memory, 3 * run.batch.accumulate * hardware.flops(loss, self.state.params, part, key)
+            part = jax.tree.map(lambda field: field[0], feed.put(self.corpus.batch(0, self.share), self.mesh, run.batch.accumulate))
+            try:
+                kernels = hardware.kernels(job.loss, self.state.params, part, key)
+            except tfm.KernelError as error:
+                raise UserError(f"--attention.{error}") from error
+            forward = hardware.flops(job.loss_by("einsum"), self.state.params, part, key)
+            return kernels, job.memory(self.state, part), 3 * run.batch.accumulate * forward
+
+    def _advice(self) -> str:
+        """What to change so that the step fits into the memory of a device."""
+        here = self.mesh.devices.ravel()
+        needs = lambda run: costs.Job(run, self.task, devices.arrange(run, self.task.specs(run), here)).memory()
+        return advice.advise(self.run, len(here), needs, hardware.room(jax.local_devices()[0]))
 
     def start_from(self, folder: Path):
         """Takes the state of the run to resume, or the weights of `--init`; else the fresh state stays."""
@@ -90,27 +83,34 @@ class Training:
             params, fresh = handover.parts_of(run.init, self.state.params, self.mesh, self.log.say)
             if fresh:
                 self.log.say(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
-            average = None if self.state.ema is None else jax.tree.map(jax.numpy.copy, params)
+            average = None if self.state.ema is None else jax.tree.map(lambda leaf: jax.numpy.copy(leaf).astype("float32"), params)
             self.state = dataclasses.replace(self.state, params=params, ema=average)
 
     def facts(self) -> dict[str, Any]:
         """What run.json records beside the configuration."""
-        devices = jax.devices()
         return {
             "data": self.corpus.facts(),
-            "devices": f"{len(devices)} x {devices[0].device_kind}",
+            "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+            "processes": jax.process_count(),
             "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
             "params": tfm.count(self.specs),
         }
 
-    def overview(self) -> dict[str, str]:
-        """The start-up table."""
+    def announce(self):
+        """The start-up tables."""
+        self.log.table(f"{self.run.task.name} {self.run.preset}", self._overview())
+        if self.mesh.size > self.mesh.shape["data"]:
+            self.log.table("what is spread over which devices", devices.spread(self.specs, self.mesh))
+
+    def _overview(self) -> dict[str, str]:
         run, facts = self.run, self.facts()
-        batch = f"{run.batch.size} x {run.batch.length} tokens" + (f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else "")
+        batch = f"{run.batch.size} x {run.batch.length} tokens" if not run.batch.tokens else f"at most {run.batch.tokens:,} tokens a side"
+        batch += f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
         return {
             "parameters": f"{facts['params']:,}",
             **self.corpus.overview(),
-            "devices": facts["devices"] + f", {run.model.dtype}",
+            "devices": facts["devices"] + f", {run.model.dtype}" + (f", in {facts['processes']} processes" * (facts["processes"] > 1)),
+            "attention": "; ".join(self.kernels),
             "memory": self._memory(),
             "mesh": " x ".join(f"{name} {size}" for name, size in facts["mesh"].items()),
             "batch": batch,
@@ -119,9 +119,7 @@ class Training:
 
     def _memory(self) -> str:
         """How much memory a device needs, about, and what for."""
-        size = lambda name: f"{self.memory[name] / 1e9:.1f} GB" if self.memory[name] >= 1e9 else f"{self.memory[name] / 1e6:.0f} MB"
-        parts = (f"{name} {size(name)}" for name in self.memory if name != "all")
-        return f"about {size('all')} a device ({', '.join(parts)})"
+        return f"about {advice.amount(self.memory['all'])} a device ({advice.parts(self.memory)})"
 
     def _store(self, folder: Path) -> checkpoint.Checkpoints:
         return checkpoint.Checkpoints(folder / folders.CHECKPOINTS, self.run.checkpoint.keep, goal=self.best.goal)
@@ -131,16 +129,17 @@ class Training:
         run = self.run
         stop = min(run.steps, run.stop_at or run.steps)
         store = self._store(folder)
-        recorder = Recorder(self.log, folder, self.step, run.steps)
+        recorder = Recorder(self.log, processes.own(folder), self.step, run.steps)
         with (
             checkpoint.disk_errors(store.folder),
             contextlib.closing(store),
             contextlib.closing(recorder),
+            advice.shortage(self._advice),
             jax.set_mesh(self.mesh),
             _interruptions() as interrupted,
         ):
             try:
-                while self.step < stop and not interrupted and not self.best.exhausted:
+                while self.step < stop and not self._called_off(interrupted) and not self.best.exhausted:
                     self._advance(recorder, store)
                 self.window.settle()
                 if store.latest != self.step:
@@ -151,20 +150,31 @@ class Training:
                     f"the loss of step {error.step} is not finite (rows {rows} of the training text); the last good checkpoint is "
                     f"{store.latest or 'none'} in {folder}; lower --optim.rate or look at those rows"
                 ) from error
+        if len(self.shapes) > 1:
+            self.log.say(f"the step was compiled for {len(self.shapes)} shapes of batches")
         if self.best.exhausted:
             self.log.say(self.best.farewell)
         return self.step == run.steps or self.best.exhausted
 
+    def _called_off(self, interrupted: list[int]) -> bool:
+        """Whether the run was interrupted; several processes agree on that before every log line, wherever the signal came."""
+        if jax.process_count() == 1:
+            return bool(interrupted)
+        return self.step % self.run.log.every == 0 and processes.any_of(bool(interrupted))
+
     def _advance(self, recorder: Recorder, store: checkpoint.Checkpoints):
         """One step, and what is due after it."""
         run = self.run
-        batch = feed.put(self.corpus.batch(self.step), self.mesh, run.batch.accumulate)
-        self.state, sums = self.train_step(self.state, batch)
-        self.step += 1
-        self.window.add(self.step, sums)
-        if not recorder.clock.running:
-            self.window.settle()  # the first step compiles: the clock starts when it is done
-        recorder.tick(self.step)
+        batch = feed.put(self.corpus.batch(self.step, self.share), self.mesh, run.batch.accumulate)
+        shape = tuple(field.shape for field in batch.values())
+        with contextlib.nullcontext() if shape in self.shapes else recorder.clock.pause():
+            self.state, sums = self.train_step(self.state, batch)
+            self.step += 1
+            self.window.add(self.step, sums)
+            if shape not in self.shapes:
+                self.window.settle()  # this step was compiled: the clock goes on when it is done
+        recorder.tick(self.step, timed=shape in self.shapes)
+        self.shapes.add(shape)
         if self.step % run.log.every == 0:
             self.window.settle()
             recorder.line("train", self.step, self._means(recorder.clock.lap()))
@@ -172,7 +182,7 @@ class Training:
             return
         self.window.settle()
         with recorder.clock.pause():
-            found = None if self.step % run.eval.every else self.task.metrics(self.evaluate(run.eval.batches))
+            found = None if self.step % run.eval.every else self.task.metrics(self.evaluate(run.eval.batches)) | self._judged(final=False)
             if found:
                 recorder.line("eval", self.step, found)
             better = found is not None and self.best.see(self.step, found)
@@ -181,17 +191,34 @@ class Training:
 
     def _means(self, seconds: float) -> dict[str, float]:
         """Metrics of the steps since the last log line, which took `seconds` each."""
-        sums, run = self.window.empty(), self.run
+        sums = self.window.empty()
         means = self.task.metrics(sums)
         means |= {"rate": float(self.rate(self.step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:
-            means |= {"tokens_per_s": run.batch.size * run.batch.length / seconds, "ms_per_step": 1000 * seconds}
+            means |= {"tokens_per_s": self.corpus.tokens_a_step / seconds, "ms_per_step": 1000 * seconds}
             means |= {"mfu": self.flops / seconds / (self.peak * self.mesh.size)} if self.peak else {}
         return means
 
     def evaluate(self, most: int = 0) -> dict[str, Any]:
         """What the metrics of the validation text are made of."""
         return evaluate.measure(self.eval_step, self.state.best_params, self.corpus, self.mesh, most)
+
+    def _judged(self, final: bool) -> dict[str, Any]:
+        """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
+        most = getattr(self.run.task, "bleu", 0)
+        if not hasattr(self.task, "judge") or not (most or final):
+            return {}
+        with self._alone() as params:
+            found = self.task.judge(params, self.run, self.corpus, self.log, 0 if final else most)
+        return found if final else {name: value for name, value in found.items() if isinstance(value, float)}
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """The parameters for what each process does on its own: all of them write the same texts, where one may not wait for another."""
+        mesh = self.mesh if jax.process_count() == 1 else tfm.make_mesh(devices=jax.local_devices()[:1])
+        params = processes.local(self.state.best_params)
+        with jax.set_mesh(mesh):
+            yield params
 
     def _save(self, store: checkpoint.Checkpoints, metric: float | None):
         store.save(self.step, self.state, {"window": self.window.sums, "best": self.best.note}, metric)
@@ -206,11 +233,12 @@ class Training:
             with jax.set_mesh(self.mesh):
                 outcomes = self.evaluate()
                 metrics = self.task.metrics(outcomes) | self.task.baselines(self.corpus)
-                self.task.show(self.state.best_params, self.run, self.corpus, self.log, outcomes, folder)
-            found = {f"eval_{name}": value for name, value in metrics.items()}
-        facts = {"task": self.run.task.name, "steps": self.step, "seconds": round(seconds, 1), "params": tfm.count(self.specs)}
-        result = facts | found
-        folders.write_json(folder / folders.RESULT, result)
+                found = {f"eval_{name}": value for name, value in metrics.items()} | self._judged(final=True)
+                with self._alone() as params:
+                    self.task.show(params, self.run, self.corpus, self.log, outcomes, processes.own(folder))
+        facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count(self.specs))
+        result = dict(zip(FACTS, facts, strict=True)) | found
+        folders.write_json(processes.own(folder) / folders.RESULT, result)
         return result
 
 

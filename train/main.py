@@ -1,9 +1,11 @@
 """Training, read from top to bottom: `python -m train.main --task=mlm`. `--help` lists every flag."""
 
+import dataclasses
 import sys
 import time
+from pathlib import Path
 
-from train import exit_code, resolve
+from train import exit_code, processes, resolve
 from train import run as folders
 
 
@@ -21,30 +23,32 @@ def train(argv):
 
     # ---------------------------------------------------------------- configuration
     run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
-    folder = folders.choose_folder(run)
+    count = processes.join(run.distributed)
 
     # ---------------------------------------------------------------- data
     import jax
 
-    from train import loop, tasks
+    from train import devices, loop, tasks
     from train.log import Log
 
-    loop.use_cores(run.batch.size // run.batch.accumulate, run.mesh.data, run.mesh.fsdp, run.mesh.tensor)
-    log, task = Log(), tasks.find(run.task.name)
+    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh), processes=count)
+    folder = Path(processes.told(lambda: str(folders.choose_folder(run))))
+    log, task = Log(quiet=not processes.first()), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
     if run.resume:
         folders.check_text(folder, corpus.facts())
+    loop.check_alike(corpus)
     run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = loop.arrange(run, task.specs(run))
+    mesh = devices.arrange(run, task.specs(run), say=log.say)
     training = loop.Training(run, task, corpus, mesh, log)
     training.start_from(folder)
 
     # ---------------------------------------------------------------- run folder: from here on, something is left behind
-    folders.create(folder, run, corpus.tokenizer, training.facts())
-    log.table(f"{run.task.name} {run.preset}", training.overview())
+    folders.create(processes.own(folder), run, corpus.tokenizer, training.facts())
+    training.announce()
 
     # ---------------------------------------------------------------- loop
     finished = training.fit(folder)
@@ -55,7 +59,7 @@ def train(argv):
         log.say(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
         return
     result = training.finish(folder, seconds=time.perf_counter() - began)
-    log.table("result", {name: value for name, value in result.items() if name.startswith("eval_")})
+    log.table("result", {name: value for name, value in result.items() if name not in loop.FACTS})
     log.say(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
     for hint in task.NEXT:
         log.say(f"  python -m train.{hint.format(folder=folder)}")

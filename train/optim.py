@@ -1,10 +1,12 @@
-"""The optimizer and its schedule, from optax."""
+"""The optimizer and its schedule."""
 
+import jax
 import jax.numpy as jnp
 import optax
 
-import tfm
 from train.config import Optim
+from train.optimizers import OPTIMIZERS
+from train.rounding import widen
 
 
 def schedule(options: Optim, steps: int) -> optax.Schedule:
@@ -33,13 +35,11 @@ def _steps(number: float, steps: int) -> int:
 
 
 def optimizer(options: Optim, steps: int, specs) -> optax.GradientTransformation:
-    """AdamW (Loshchilov & Hutter 2019) behind a limit on the global gradient norm; decay applies where the specs say so."""
-    adamw = optax.adamw(
-        schedule(options, steps),
-        b1=options.beta1,
-        b2=options.beta2,
-        eps=options.eps,
-        weight_decay=options.decay,
-        mask=tfm.decay_mask(specs),
-    )
-    return optax.chain(optax.clip_by_global_norm(options.clip), adamw) if options.clip else adamw
+    """The optimizer that the options name, behind a limit on the global gradient norm; decay applies where the specs say so.
+
+    Its state starts in `options.moment_dtype`; the training step keeps it so.
+    """
+    inner = OPTIMIZERS[options.name](options, schedule(options, steps), specs)
+    inner = optax.chain(optax.clip_by_global_norm(options.clip), inner) if options.clip else inner
+    fit = lambda leaf: leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+    return optax.GradientTransformation(lambda params: jax.tree.map(fit, inner.init(widen(params))), inner.update)

@@ -36,6 +36,17 @@ def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
         axes.set_xticklabels(names, rotation=0 if max(map(len, names)) < 10 else 45, ha="center" if max(map(len, names)) < 10 else "right")
 
 
+def alignments(found: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
+    """plots/alignment-1.png and so on: how much each word of a target (rows) looks at each word of the source (columns)."""
+    for number, (source, target, weights) in enumerate(found, start=1):
+        size = (1.5 + 0.38 * len(source), 1.2 + 0.32 * len(target))
+        with _figure(folder / "plots" / f"alignment-{number}.png", size) as axes:
+            axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+            axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
+            axes.set_yticks(range(len(target)), target)
+            axes.xaxis.tick_top()
+
+
 @contextlib.contextmanager
 def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
     """Axes to draw on, saved to `path` afterwards."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train import UserError, flags
+from train import UserError, flags, foreign
 from train.config import Run
 
 ROOT = Path("runs")
@@ -42,7 +42,10 @@ def saved_values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """The configuration in run.json, as dotted values with `out` set to the folder. Raises UserError where there is none."""
+    """The configuration in run.json, as dotted values with `out` set to the folder; of a Hugging Face folder, that of a run that could have
+    made it. Raises UserError where there is none."""
+    if foreign.here(folder):
+        return foreign.values(folder)
     return flags.flatten(_read_json(Path(folder), "config")) | {"out": str(folder)}
 
 
@@ -52,7 +55,7 @@ def _read_json(folder: Path, section: str) -> dict[str, Any]:
     try:
         return json.loads(path.read_text())[section]
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{folder} is not a run folder: it has no {CONFIG}") from error
+        raise UserError(f"{folder} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)") from error
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
@@ -77,6 +80,8 @@ class Saved(NamedTuple):
 
 def read_saved(folder: str | Path, facts: bool = True) -> Saved:
     """What is saved in a run folder; without `facts` the tokenizer alone, for a run on other data. Raises UserError where it is missing."""
+    if foreign.here(folder):
+        return Saved(foreign.tokenizer(folder), foreign.facts(folder) if facts else {})
     return Saved(read_tokenizer(folder), _read_json(Path(folder), "data") if facts else {})
 
 

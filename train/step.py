@@ -10,6 +10,7 @@ from flax import struct
 from jax import Array
 
 import tfm
+from train import rounding
 
 # loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
@@ -31,20 +32,28 @@ class State:
 
 
 def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float = 0.0) -> State:
-    """Fresh parameters and moments, made where they live on the mesh."""
-
-    def make(key):
-        params = tfm.init(specs, key, mesh)
-        return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), jax.tree.map(jnp.copy, params) if ema else None)
-
+    """Fresh parameters and moments, made where they live on the mesh; the average is in float32."""
     with jax.set_mesh(mesh):
-        return jax.jit(make)(jax.random.key(seed))
+        return jax.jit(partial(_fresh, specs, optimizer, mesh, ema))(jax.random.key(seed))
+
+
+def abstract_state(specs, optimizer: optax.GradientTransformation, mesh, ema: float = 0.0) -> State:
+    """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
+    with jax.set_mesh(mesh):
+        return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, jax.random.key(0)))
+
+
+def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float, key: Array) -> State:
+    params = tfm.init(specs, key, mesh)
+    average = jax.tree.map(lambda leaf: jnp.copy(leaf).astype(jnp.float32), params) if ema else None
+    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average)
 
 
 def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool, ema: float = 0.0):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
 
-    The gradient is that of the mean over all predicted tokens of all parts, however many each of them has.
+    The gradient is that of the mean over all predicted tokens of all parts, however many each of them has. What the state holds in
+    bfloat16 is updated in float32, and rounded at random.
     """
 
     @partial(jax.jit, donate_argnums=0)
@@ -52,10 +61,13 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         grads, sums = _accumulate(loss, state.params, batch, key)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), grads)
-        updates, opt = optimizer.update(grads, state.opt, state.params)
+        before = rounding.widen((state.params, state.opt))
+        updates, opt = optimizer.update(grads, before[1], before[0])
         sums["grad_norm"] = optax.tree.norm(grads)
-        params = optax.apply_updates(state.params, updates)
+        params = optax.apply_updates(before[0], updates)
         average = _average(state.ema, params, ema, state.step) if ema else None
+        draws = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)  # no step has this number
+        params, opt = rounding.narrow((params, opt), (state.params, state.opt), jax.random.fold_in(draws, state.step))
         return State(state.step + 1, params, opt, average), sums
 
     return train_step
@@ -86,7 +98,7 @@ def _accumulate(loss: Loss, params, batch, key):
             return sums["loss"], sums
 
         grads, sums = jax.grad(total, has_aux=True)(params)
-        return grads, sums
+        return rounding.widen(grads), sums
 
     parts = len(batch["tokens"])
     if parts == 1:

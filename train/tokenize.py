@@ -15,8 +15,8 @@ from train import UserError, cache, config, kinds, spm
 ROLES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<s>", "<|begin_of_text|>", "<bos>"),
+    "sep": ("[SEP]", "</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<eos>"),
     "mask": ("[MASK]", "<mask>"),
 }
 
@@ -29,6 +29,27 @@ class Specials(NamedTuple):
     cls: int
     sep: int
     mask: int
+
+
+class Marks(NamedTuple):
+    """What a translation model finds around texts: tokens before and after each of them, what its own text begins with, and padding.
+
+    Its text is written behind `begin`, and ends at the last of `after`.
+    """
+
+    before: list[int]
+    after: list[int]
+    start: int
+    pad: int
+
+    @property
+    def begin(self) -> list[int]:
+        """What stands before the text that it writes."""
+        return [self.start, *self.before]
+
+    def around(self, text: Iterable[int]) -> list[int]:
+        """A text between its marks."""
+        return [*self.before, *text, *self.after]
 
 
 def load(options: config.Tokenizer, texts: Sequence[str], log):
@@ -71,9 +92,47 @@ def read(path: Path, lower: bool):
 
 
 def specials(tokenizer) -> Specials:
-    """The ids behind the roles."""
+    """The ids behind the roles. Tokenizers from elsewhere may lack some: padding then is the end of a text, what begins a text is padding,
+    and nothing can be masked (-1)."""
     vocab = tokenizer.get_vocab()
-    return Specials(*(next(vocab[name] for name in names if name in vocab) for names in ROLES.values()))
+    found = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
+    found["sep"] = max(found["sep"], 0)
+    found["pad"] = found["sep"] if found["pad"] < 0 else found["pad"]
+    found["unk"] = found["pad"] if found["unk"] < 0 else found["unk"]
+    found["cls"] = found["pad"] if found["cls"] < 0 else found["cls"]
+    return Specials(**found)
+
+
+def marks(tokenizer, start: str = "") -> Marks:
+    """The marks around texts and translations: [SEP] ends them and [CLS] begins a translation. Where its `start` is another token, they are
+    marked as the tokenizer does it, which is how models of transformers learn. Raises UserError where there is no such token."""
+    special = specials(tokenizer)
+    if not start:
+        return Marks([], [special.sep], special.cls, special.pad)
+    number = tokenizer.token_to_id(start)
+    if number is None:
+        raise UserError(f"--task.start={start} is no token of the tokenizer; leave it out, or name one such as {tokenizer.id_to_token(0)}")
+    before, _, after = _added(tokenizer, "a")
+    return Marks(before, after or [special.sep], number, special.pad)
+
+
+def before(tokenizer) -> list[int]:
+    """What the tokenizer puts before a text: of models of transformers, what a language model finds there."""
+    return _added(tokenizer, "a")[0]
+
+
+def between(tokenizer) -> int:
+    """How many [SEP] stand between the two texts of a pair: one, or as many as the tokenizer puts there itself (RoBERTa: 2)."""
+    return max(1, len(_added(tokenizer, "a", "a")[1]))
+
+
+def _added(tokenizer, *texts: str) -> list[list[int]]:
+    """The tokens that a tokenizer adds itself before, between and after texts (between: none where there is but one)."""
+    whole = tokenizer.encode(*texts)
+    inner = [n for n, added in enumerate(whole.special_tokens_mask) if not added]
+    first, last = (inner[0], inner[-1]) if inner else (0, -1)
+    middle = [whole.ids[n] for n in range(first, last) if whole.special_tokens_mask[n]]
+    return [whole.ids[:first], middle, whole.ids[last + 1 :]]
 
 
 def fingerprint(tokenizer) -> str:

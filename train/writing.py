@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 import tfm
-from train import UserError, tokenize
+from train import UserError, foreign, tokenize
 from train.handover import Trained
+from train.tasks import translate
 
 # Tokens that are added where nobody says how many.
 USUAL = 200
@@ -27,44 +28,76 @@ class Completion(NamedTuple):
     shown: bool = False
 
 
+def of(trained: Trained, options: Any, strategy: str, slide: bool | None, log) -> "Writer":
+    """What writes with a trained model."""
+    if trained.run.task.name == "translate":
+        return Translator(trained, options, strategy, False, log)
+    return Writer(trained, options, strategy, trained.run.task.windows if slide is None else slide, log)
+
+
 class Writer:
     """A language model with its tokenizer; `options` are those of `train.generate`."""
+
+    echo = True  # a text is shown behind its prompt
 
     def __init__(self, trained: Trained, options: Any, strategy: str, slide: bool, log):
         self.run, self.tokenizer, _, self.params = trained
         self.options, self.strategy, self.slide, self.log = options, strategy, slide and strategy != "beam", log
-        self.mark = tokenize.specials(self.tokenizer).sep
+        self.end = tokenize.specials(self.tokenizer).sep
         self.stops = [stop.replace("\\n", "\n") for stop in options.stop.split("|") if stop]
 
     def encode(self, prompt: str) -> list[int]:
-        """The prompt's tokens, behind the mark that every document began with. Raises UserError for text that the model cannot read."""
+        """The prompt's tokens, behind what every document began with. Raises UserError for text that the model cannot read."""
+        tokens = self._read(prompt)
+        if not tokens:
+            raise UserError("the prompt has no tokens; give a text to go on from")
+        tokens = [*self._before(), *tokens]
+        self._new([tokens])
+        return tokens
+
+    def _before(self) -> list[int]:
+        """What every document began with: of a folder of transformers, what its tokenizer puts there."""
+        if foreign.here(self.run.out):
+            return tokenize.before(self.tokenizer)
+        return [] if self.run.task.windows else [self.end]
+
+    def _read(self, prompt: str) -> list[int]:
+        """The tokens of a text. Raises UserError where the model cannot read them."""
         encoding = self.tokenizer.encode(prompt, add_special_tokens=False)
         unknown = tokenize.specials(self.tokenizer).unk
         strange = {prompt[start:end] for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown}
         if strange:
             raise UserError(f"the prompt has {', '.join(map(repr, sorted(strange)))}, which this model cannot read; leave that out")
-        tokens = encoding.ids if self.run.task.windows else [self.mark, *encoding.ids]
-        if not encoding.ids:
-            raise UserError("the prompt has no tokens; give a text to go on from")
-        self._new([tokens])
-        return tokens
+        return encoding.ids
 
-    def write(self, prompts: Sequence[list[int]]) -> Iterator[Completion]:
-        """The completions of each prompt, `options.n` of them, one prompt after the other."""
+    def _model(self, prompts: Sequence[list[int]]) -> tuple[tfm.CausalLM, Sequence[list[int]]]:
+        """The model that goes on from the prompts, and what it has to go on from."""
+        return self.params, prompts
+
+    def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
+        """The completions of each prompt, `options.n` of them, or as many as a beam finds."""
+        if self.strategy == "beam":
+            yield from self._write(prompts)
+            return
+        found = self._write([prompt for prompt in prompts for _ in range(self.options.n)])
+        for _ in prompts:
+            yield [next(found)[0] for _ in range(self.options.n)]
+
+    def _write(self, texts: Sequence[list[int]]) -> Iterator[list[Completion]]:
+        """The best completions of each text, or one that is drawn."""
         options = self.options
-        texts = prompts if self.strategy == "beam" else [prompt for prompt in prompts for _ in range(options.n)]
         with self.log.progress(f"writing {len(texts)} texts", len(texts)) as advance:
             for first in range(0, len(texts), options.batch):
                 batch = texts[first : first + options.batch]
                 filled = [*batch, *[batch[-1]] * (options.batch - len(batch))] if first else batch  # one program for all batches
                 found = self._search(filled) if self.strategy == "beam" else self._draw(filled, first)
-                yield from [completion for group in found[: len(batch)] for completion in group]
+                yield from found[: len(batch)]
                 advance(len(batch))
 
     def stream(self, prompt: list[int], text: str, out: TextIO) -> Completion:
         """The completion of one prompt, written to `out` as it comes."""
         generation = self._generation([prompt], 0)
-        self._tell(out, text)
+        self._tell(out, text if self.echo else "")
         shown, number = "", 1
         while not generation.done and not self._cut(shown):
             began = time.perf_counter()
@@ -97,9 +130,8 @@ class Writer:
         return [[self._complete(*row)] for row in zip(prompts, generation.tokens, generation.logprobs, strict=True)]
 
     def _generation(self, prompts: Sequence[list[int]], first: int) -> tfm.Generation:
-        return tfm.Generation(
-            self.params, self.run.model, prompts, self._new(prompts), self._how(len(prompts), first), [self.mark], self.slide
-        )
+        model, starts = self._model(prompts)
+        return tfm.Generation(model, self.run.model, starts, self._new(prompts), self._how(len(prompts), first), [self.end], self.slide)
 
     def _how(self, rows: int, first: int) -> tfm.Greedy | tfm.Sample:
         """The knobs that are turned; each row has a seed of its own."""
@@ -114,8 +146,10 @@ class Writer:
     def _search(self, prompts: Sequence[list[int]]) -> list[list[Completion]]:
         """The best completions of each prompt that a beam finds."""
         options = self.options
-        how = tfm.Beam(options.beams, options.beam_groups, options.diversity, options.length_penalty, options.early_stopping)
-        found = tfm.beam_search(self.params, self.run.model, prompts, self._new(prompts), how, [self.mark], options.n)
+        model, starts = self._model(prompts)
+        coverage = options.coverage or None
+        how = tfm.Beam(options.beams, options.beam_groups, options.diversity, options.length_penalty, coverage, options.early_stopping)
+        found = tfm.beam_search(model, self.run.model, starts, self._new(prompts), how, [self.end], options.n)
         complete = lambda prompt, best: self._complete(prompt, best.tokens, [])._replace(score=best.score)
         return [[complete(prompt, best) for best in group] for prompt, group in zip(prompts, found, strict=True)]
 
@@ -151,3 +185,39 @@ class Writer:
 
     def _before_stop(self, text: str) -> str:
         return text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]
+
+
+class Translator(Writer):
+    """A translation model with its tokenizer: what it writes does not follow the prompt but stands in its place."""
+
+    echo = False
+
+    def __init__(self, trained: Trained, options: Any, strategy: str, slide: bool, log):
+        super().__init__(trained, options, strategy, slide, log)
+        self.marks = tokenize.marks(self.tokenizer, self.run.task.start)
+        self.end = self.marks.after[-1]
+
+    def encode(self, prompt: str) -> list[int]:
+        """The tokens of a sentence between its marks. Raises UserError where the model cannot read them, or not so many."""
+        tokens = self.marks.around(self._read(prompt.strip()))
+        if self.run.model.position == "learned" and len(tokens) > self.run.model.length:
+            raise UserError(f"a sentence of {len(tokens)} tokens exceeds the {self.run.model.length} positions of the model; shorten it")
+        return tokens
+
+    def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
+        """The translations of each sentence, in the order of the sentences, though those of similar lengths are translated together; of an
+        empty one, an empty one."""
+        order = sorted((n for n, prompt in enumerate(prompts) if prompt != self.marks.around([])), key=lambda n: len(prompts[n]))
+        done = dict(zip(order, super().write([prompts[n] for n in order]), strict=True))
+        yield from (done.get(n, [Completion("", [], [])]) for n in range(len(prompts)))
+
+    def _model(self, prompts: Sequence[list[int]]) -> tuple[tfm.CausalLM, Sequence[list[int]]]:
+        tokens, valid = translate.padded(prompts, self.marks.pad)
+        return translate.read(self.run.model, self.params, tokens, valid), [self.marks.begin] * len(prompts)
+
+    def _new(self, prompts: Sequence[list[int]]) -> int:
+        wanted = self.options.max_new_tokens or 2 * tfm.bucket(max(map(len, prompts)))
+        return translate.room(self.run.model, self.marks.begin, wanted)
+
+    def _spell(self, prompt: list[int], tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens)

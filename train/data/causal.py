@@ -19,6 +19,8 @@ from train.data.tokens import Tokens
 class Packed:
     """Rows of whole documents, or pieces of long ones, each a segment whose positions start at 0; `bytes` is the share of a target."""
 
+    buckets, apart = None, True
+
     def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_each: float):
         self.text, self.pad, self.bytes_each, self.plan = text, pad, bytes_each, packing.plan(text, length, pack, around=0)
         self.tokens, self.padding = int(text.starts[-1]), self.plan.padding
@@ -46,6 +48,8 @@ class Windows:
     Training rows lie side by side, and begin a random number of tokens later each time (`jitter`). With `across`, a window knows no
     documents; else each begins and ends within one.
     """
+
+    buckets, apart = None, True
 
     def __init__(self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False):
         self.text, self.length, self.pad, self.bytes_each, self.jitter = text, length, pad, bytes_each, jitter

@@ -22,6 +22,11 @@ class Columns(NamedTuple):
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
 
+    @property
+    def parallel(self) -> bool:
+        """Whether they are a text and its translation."""
+        return len(self.texts) == 2 and not self.labels
+
     @classmethod
     def of(cls, data: Data, labelled: bool) -> "Columns":
         """The columns that `--data.field` and `--data.label` name."""
@@ -43,6 +48,22 @@ def read_lines(path: Path) -> list[str]:
     return _read_text(path).removesuffix("\n").split("\n")
 
 
+def read_parallel(source: str, columns: Columns) -> list[Row]:
+    """The rows of two files with a comma between, a line each. The ending of a file (.en, .de.gz) tells its side, else the order does."""
+    paths = [Path(name) for name in source.split(",")]
+    endings = [path.with_suffix("").suffix[1:] if path.suffix == ".gz" else path.suffix[1:] for path in paths]
+    if endings == list(columns.texts[::-1]):
+        paths.reverse()
+    elif endings != list(columns.texts) and "txt" not in endings:
+        told = f"--task.source={columns.texts[0]} --task.target={columns.texts[1]}"
+        raise UserError(f"{source} has files of {' and '.join(endings)}, and {told} asks for others; name the languages that are there")
+    lines = [read_lines(path) for path in paths]
+    if len(lines[0]) != len(lines[1]):
+        counts = " and ".join(f"{path} has {len(each):,}" for path, each in zip(paths, lines, strict=True))
+        raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
+    return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
+
+
 def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = "") -> Row:
     """The columns of a row that are asked for. Raises UserError where one is missing, a text is no text or a label is empty."""
     for flag, names in (("field", columns.texts), ("label", columns.labels)):
@@ -52,7 +73,8 @@ def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = 
                 raise UserError(f"{where} has a row with nothing in its column {name!r}; leave such rows out, or choose another column")
             if value is None or (flag == "field" and not isinstance(value, str)):
                 what = "text column" if flag == "field" else "column"
-                raise UserError(f"{where} has no {what} {name!r} (it has {', '.join(row)}); name it with --data.{flag}=NAME{remedy}")
+                told = "--task.source and --task.target, or --data.field=ONE,OTHER" if columns.parallel else f"--data.{flag}=NAME"
+                raise UserError(f"{where} has no {what} {name!r} (it has {', '.join(row)}); name it with {told}{remedy}")
     return {name: row[name] for name in (*columns.texts, *columns.labels)}
 
 
@@ -126,8 +148,8 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
 def _unnamed(row: Row, columns: Columns) -> Row:
     """Columns without a header have numbers from 1; where none is asked for, the first is the text and the last the label."""
     cells = list(row.values())
-    ends = dict.fromkeys(columns.texts[:1], cells[0]) | dict.fromkeys(columns.labels[:1], cells[-1])
-    return {**ends, **row}
+    texts = columns.texts if not columns.labels else columns.texts[:1]
+    return {**dict(zip(texts, cells, strict=False)), **dict.fromkeys(columns.labels[:1], cells[-1]), **row}
 
 
 _FORMATS = {".txt": _documents, ".jsonl": _json_lines, ".tsv": _table, ".csv": _table}

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from train import tokenize
-from train.config import Mlm
+from train import UserError, tokenize
+from train.tasks.options import Mlm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Masker:
     def of(cls, task: Mlm, tokenizer) -> "Masker":
         """The masker that the options describe."""
         specials = tokenize.specials(tokenizer)
+        if specials.mask < 0:
+            raise UserError("the tokenizer has no [MASK] or <mask> token to hide tokens behind; start from a masked language model")
         regular = np.setdiff1d(np.arange(tokenizer.get_vocab_size()), specials)
         continues = tokenize.continues(tokenizer) if task.whole_words else None
         return cls(task.rate, specials, regular, tokenize.alphabetic(tokenizer), continues)

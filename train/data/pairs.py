@@ -63,6 +63,8 @@ def plan(lengths: np.ndarray, document: np.ndarray, most: int) -> Stretches:
 class Pairs:
     """Rows of sentence pairs, paired and masked afresh each time."""
 
+    buckets, apart = None, False  # chance goes through the rows in order
+
     def __init__(self, text: Tokens, document: np.ndarray, length: int, masker: Masker):
         self.text, self.document, self.length, self.masker = text, document, length, masker
         self.plan = plan(text.lengths, document, length - 3)
@@ -115,8 +117,9 @@ class Pairs:
         return place if place < begin else place + (end - begin) * bool(others)
 
 
-def join(texts: Sequence[np.ndarray], length: int, specials: Specials) -> tuple[np.ndarray, int]:
-    """`[CLS] A [SEP]`, or of two texts `[CLS] A [SEP] B [SEP]`, of at most `length` tokens; and where B begins.
+def join(texts: Sequence[np.ndarray], length: int, specials: Specials, between: int = 1) -> tuple[np.ndarray, int]:
+    """`[CLS] A [SEP]`, or of two texts `[CLS] A [SEP] B [SEP]`, of at most `length` tokens; and where B begins; with
+    `between` times `[SEP]` there.
 
     Where they are too long together, the longer one gives way at its end.
     """
@@ -124,7 +127,7 @@ def join(texts: Sequence[np.ndarray], length: int, specials: Specials) -> tuple[
         row = np.concatenate([[specials.cls], texts[0][: length - 2], [specials.sep]]).astype(np.int32)
         return row, len(row)
     one, two = texts
-    most = length - 3
+    most = length - 2 - between
     one = one[: max(most - len(two), most - most // 2)]
-    row = np.concatenate([[specials.cls], one, [specials.sep], two[: most - len(one)], [specials.sep]]).astype(np.int32)
-    return row, len(one) + 2
+    row = np.concatenate([[specials.cls], one, [specials.sep] * between, two[: most - len(one)], [specials.sep]]).astype(np.int32)
+    return row, len(one) + 1 + between

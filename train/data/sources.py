@@ -31,10 +31,13 @@ def load(data: Data, columns: Columns, builtin: Builtin, held_only: bool = False
 
 
 def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Row]:
-    """The rows of one source, none of them blank. Raises UserError where there are none, or something is not what it should be."""
+    """The rows of one source, blank ones only where pairs are counted. Raises UserError where there is no text, or something is not what
+    it should be."""
     if source == "builtin":
         return builtin()[1]
-    if source.startswith("tfds:"):
+    if "," in source and columns.parallel:
+        rows = files.read_parallel(source, columns)
+    elif source.startswith("tfds:"):
         from train.data import tfds
 
         rows = [files.checked(row, columns, source) for row in tfds.read(source)]
@@ -43,10 +46,10 @@ def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Ro
         if not paths:
             raise UserError(f"no file matches {source!r}; give a path or a quoted glob of files, tfds:NAME, or builtin")
         rows = [row for path in paths for row in files.read(Path(path), data, columns)]
-    rows = [row for row in rows if any(row[name].strip() for name in columns.texts)]
-    if not rows:
+    filled = [row for row in rows if any(row[name].strip() for name in columns.texts)]
+    if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
-    return rows
+    return rows if columns.parallel else filled
 
 
 def hold_out(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:

@@ -44,7 +44,7 @@ def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], 
     """Sums over the texts of a batch, float32: `loss` (nats, or squared error for numbers), `weight`, and for classes `right`; and for
     evaluation what each text got: `scores` [B,C] beside `labels` and `weights`."""
     labels, weights = batch["labels"], batch["weights"]
-    logits = tfm.classify(params, model, batch["tokens"], batch["valid"] > 0, batch["types"], key)
+    logits = tfm.classify(params, model, batch["tokens"], batch["valid"] > 0, typed(model, batch["types"]), key)
     if labels.dtype == jnp.int32:
         losses, right = tfm.cross_entropy(logits, labels), logits.argmax(-1) == labels
     elif labels.ndim == 2:
@@ -71,6 +71,13 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     return found | scores.scores(*_counted(sums)) if "scores" in sums else found
 
 
+def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """Type and shape of a row of each field of a batch."""
+    labels = {"single": (np.int32, ()), "multi": (np.float32, (run.model.classes,)), "regression": (np.float32, ())}
+    row = dict.fromkeys(("tokens", "types", "valid"), (np.int32, (run.batch.length,)))
+    return row | {"labels": labels[run.task.kind], "weights": (np.float32, ())}
+
+
 def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of the texts that count."""
     counts = outcomes["weights"] > 0
@@ -80,10 +87,13 @@ def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray
 class Examples:
     """Rows of one text or pair each, padded to `length`."""
 
-    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, specials: tokenize.Specials):
-        self.texts, self.labels, self.length, self.specials = texts, labels, length, specials
+    buckets, apart = None, True
+
+    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer):
+        self.texts, self.labels, self.length = texts, labels, length
+        self.specials, self.between = tokenize.specials(tokenizer), tokenize.between(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)
-        sizes = np.sum([text.lengths for text in texts], axis=0) + len(texts) + 1
+        sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.between if len(texts) > 1 else 0)
         self.padding = float(1 - np.minimum(sizes, length).mean() / length) if len(sizes) else 0.0
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
 
@@ -98,7 +108,7 @@ class Examples:
         for b, number in enumerate(numbers):
             if number < 0:
                 continue
-            row, second = pairs.join([text[number] for text in self.texts], self.length, self.specials)
+            row, second = pairs.join([text[number] for text in self.texts], self.length, self.specials, self.between)
             fields["tokens"][b, : len(row)], fields["valid"][b, : len(row)] = row, 1
             fields["types"][b, second : len(row)] = 1
         return fields | {"labels": self.labels[numbers], "weights": (numbers >= 0).astype(np.float32)}
@@ -111,11 +121,10 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
     tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of(run.task.kind, train, columns.labels) if classes is None else Labels(run.task.kind, classes)
-    specials, length = tokenize.specials(tokenizer), run.batch.length
 
     def rows(these: Sequence[sources.Row], what: str, dropout: float = 0.0, draw: int = 0) -> Examples:
         texts = [encode(tokenizer, [row[name] for row in these], log, what, dropout, draw) for name in columns.texts]
-        return Examples(texts, labels.encode(these, columns.labels), length, specials)
+        return Examples(texts, labels.encode(these, columns.labels), run.batch.length, tokenizer)
 
     texts = ([str(row[name]) for row in part for name in (*columns.texts, *columns.labels)] for part in (train, held))
     training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
@@ -155,12 +164,12 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
 
 def predict(trained: Trained, texts: Sequence[tuple[str, ...]], log, size: int = 32) -> Iterator["Guess"]:
     """What a trained classifier takes each text or pair for, `size` of them at a time."""
-    run, specials = trained.run, tokenize.specials(trained.tokenizer)
+    run = trained.run
     with log.progress("classifying", len(texts)) as advance:
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             columns = [in_memory(trained.tokenizer, column) for column in zip(*part, strict=True)]
-            rows = Examples(columns, np.zeros(len(part), np.int32), run.batch.length, specials)
+            rows = Examples(columns, np.zeros(len(part), np.int32), run.batch.length, trained.tokenizer)
             numbers = np.arange(size)
             batch = rows.batch(np.where(numbers < len(part), numbers, -1))  # always of one shape, compiled once
             logits = np.asarray(_logits(trained.params, run.model, batch["tokens"], batch["valid"], batch["types"]))
@@ -170,7 +179,12 @@ def predict(trained: Trained, texts: Sequence[tuple[str, ...]], log, size: int =
 
 @partial(jax.jit, static_argnums=1)
 def _logits(params, model: tfm.Config, tokens, valid, types):
-    return tfm.classify(params, model, tokens, valid > 0, types)
+    return tfm.classify(params, model, tokens, valid > 0, typed(model, types))
+
+
+def typed(model: tfm.Config, types: Array) -> Array | None:
+    """Which text of a pair a token is of; None for a model that does not tell them apart (RoBERTa)."""
+    return types if model.token_types > 1 else None
 
 
 class Guess(NamedTuple):

@@ -50,11 +50,13 @@ def specs(run: Run) -> tfm.CausalLM:
 def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and what the other metrics are made of."""
     mask = tfm.segments(batch["segments"]) if "segments" in batch else None
-    logits = tfm.causal_lm(params, model, batch["tokens"], mask, batch.get("positions"), key)
-    right = (logits.argmax(-1) == batch["targets"]).astype(jnp.float32)
-    weight = batch["weights"].sum()
+    hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
+    total, _, hits = tfm.vocabulary_loss(
+        model, params.output, tfm.lm_states(model, hidden), batch["targets"], batch["weights"], bias=params.bias
+    )
+    right, weight = hits.astype(jnp.float32), batch["weights"].sum()
     return {
-        "loss": (tfm.cross_entropy(logits, batch["targets"]) * batch["weights"]).sum(),
+        "loss": total,
         "weight": weight,
         "right": (right * batch["weights"]).sum(),
         "bytes": batch["bytes"].sum(),
@@ -72,6 +74,13 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
         "accuracy": sums["right"] / weight,
         "padding": 1 - sums["used"] / weight,
     }
+
+
+def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """Type and shape of a row of each field of a batch."""
+    row = (run.batch.length,)
+    placed = {} if run.task.windows else {"segments": (np.int32, row), "positions": (np.int32, row)}
+    return {"tokens": (np.int32, row), "targets": (np.int32, row), **placed, "weights": (np.float32, row), "bytes": (np.float32, ())}
 
 
 Text = Packed | Windows

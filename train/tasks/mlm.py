@@ -15,6 +15,7 @@ follows the first, 1: it is a random one) and pairs [B], 0 for a row that does n
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,11 +57,11 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
     """
     mask = tfm.segments(batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
-    logits = tfm.mlm_logits(params.head, model, tfm.states_at(hidden, batch["where"]), params.encoder.embed.tokens)
-    right = (logits.argmax(-1) == batch["targets"]).astype(jnp.float32)
-    weight = batch["weights"].sum()
+    states = tfm.mlm_states(params.head, model, tfm.states_at(hidden, batch["where"]))
+    total, _, hits = tfm.vocabulary_loss(model, params.output, states, batch["targets"], batch["weights"], bias=params.head.bias)
+    right, weight = hits.astype(jnp.float32), batch["weights"].sum()
     sums = {
-        "loss": (tfm.cross_entropy(logits, batch["targets"]) * batch["weights"]).sum(),
+        "loss": total,
         "weight": weight,
         "right": (right * batch["weights"]).sum(),
         "words": batch["words"].sum(),
@@ -100,8 +101,18 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return found | {"loss_tokens": sums["loss_tokens"] / weight} | of_next
 
 
+def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """Type and shape of a row of each field of a batch."""
+    row, chosen = (run.batch.length,), (math.ceil(run.task.rate * run.batch.length),)
+    found = dict.fromkeys(("tokens", "segments", "positions"), (np.int32, row)) | dict.fromkeys(("where", "targets"), (np.int32, chosen))
+    found |= dict.fromkeys(("weights", "words"), (np.float32, chosen))
+    return found | ({"types": (np.int32, row), "next": (np.int32, ()), "pairs": (np.float32, ())} if run.task.nsp else {})
+
+
 class Packed:
     """Rows of packed text, masked afresh each time."""
+
+    buckets, apart = None, True
 
     def __init__(self, text: Tokens, length: int, pack: bool, masker: Masker):
         self.text, self.masker, self.plan = text, masker, packing.plan(text, length, pack)

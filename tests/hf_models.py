@@ -1,0 +1,279 @@
+"""A small model of every family of Hugging Face folders: its configuration, odd in all sizes, its architectures, and its weights.
+
+    python tests/hf_models.py tests/hf_reference          (needs torch and transformers)
+
+writes what transformers computes with these models, for the tests that have neither.
+"""
+
+import json
+import sys
+import zlib
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+REFERENCE = Path(__file__).parent / "hf_reference"
+BERT = dict(
+    vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40, max_position_embeddings=29,
+    type_vocab_size=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+)  # fmt: skip
+LLAMA = dict(
+    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+    max_position_embeddings=40, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1,
+)  # fmt: skip
+BART = dict(
+    vocab_size=103, d_model=24, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3, decoder_attention_heads=3,
+    encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=31, dropout=0.1, attention_dropout=0.1, pad_token_id=1,
+    bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=None,
+)  # fmt: skip
+MODERNBERT = dict(
+    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=5, num_attention_heads=3, max_position_embeddings=64,
+    global_attn_every_n_layers=3, local_attention=6, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+)  # fmt: skip
+DEBERTA = BERT | dict(
+    type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, share_att_key=True,
+    position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
+)  # fmt: skip
+ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
+
+
+def heads(name: str, *more: str) -> list[str]:
+    """The architectures of an encoder."""
+    return [f"{name}Model", *(f"{name}For{head}" for head in (*ENCODERS, *more))]
+
+
+# By name: the model_type, the fields of its configuration, and its architectures.
+MODELS = {
+    "bert": ("bert", BERT, heads("Bert", "PreTraining", "NextSentencePrediction")),
+    "bert_relu": ("bert", BERT | dict(hidden_act="relu", layer_norm_eps=1e-5, type_vocab_size=3), ["BertForMaskedLM"]),
+    "roberta": ("roberta", BERT | dict(type_vocab_size=1), heads("Roberta")),
+    "distilbert": (
+        "distilbert",
+        dict(vocab_size=103, dim=24, n_layers=3, n_heads=3, hidden_dim=40, max_position_embeddings=29),
+        heads("DistilBert"),
+    ),
+    "electra": ("electra", BERT | dict(embedding_size=14), heads("Electra", "PreTraining")),
+    "electra_wide": ("electra", BERT | dict(embedding_size=24), ["ElectraForPreTraining"]),
+    "albert": ("albert", BERT | dict(embedding_size=14), heads("Albert", "PreTraining")),
+    "modernbert": ("modernbert", MODERNBERT, heads("ModernBert")),
+    "modernbert_biased": (
+        "modernbert",
+        MODERNBERT
+        | dict(
+            norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, classifier_pooling="mean", tie_word_embeddings=False,
+            local_attention=5, global_attn_every_n_layers=2, norm_eps=1e-3,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 700.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        ),
+        heads("ModernBert"),
+    ),
+    "modernbert_one": ("modernbert", MODERNBERT | dict(num_hidden_layers=1), ["ModernBertForMaskedLM"]),
+    "deberta": ("deberta-v2", DEBERTA, heads("DebertaV2")),
+    "deberta_own": (
+        "deberta-v2",
+        DEBERTA
+        | dict(
+            share_att_key=False, position_buckets=-1, max_relative_positions=5, norm_rel_ebd="none", position_biased_input=True,
+            type_vocab_size=2, pooler_hidden_act="tanh", embedding_size=14,
+        ),
+        heads("DebertaV2"),
+    ),
+    "deberta_c2p": (
+        "deberta-v2",
+        DEBERTA | dict(pos_att_type=["c2p"], share_att_key=False, position_buckets=5),
+        ["DebertaV2ForMaskedLM"],
+    ),
+    "deberta_p2c": ("deberta-v2", DEBERTA | dict(pos_att_type=["p2c"], share_att_key=False), ["DebertaV2ForMaskedLM"]),
+    "deberta_absolute": ("deberta-v2", BERT | dict(hidden_act="relu"), ["DebertaV2ForSequenceClassification"]),
+    "gpt2": (
+        "gpt2",
+        dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=1),
+        ["GPT2LMHeadModel"],
+    ),
+    "gpt_neox": (
+        "gpt_neox",
+        dict(
+            vocab_size=103, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
+            max_position_embeddings=40, rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+        ),
+        ["GPTNeoXForCausalLM"],
+    ),
+    "gpt_neox_serial": (
+        "gpt_neox",
+        dict(
+            vocab_size=103, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
+            max_position_embeddings=40, use_parallel_residual=False,
+        ),
+        ["GPTNeoXForCausalLM"],
+    ),
+    "llama": ("llama", LLAMA, ["LlamaForCausalLM"]),
+    "llama_tied": ("llama", LLAMA | dict(tie_word_embeddings=True, head_dim=6, num_key_value_heads=6), ["LlamaForCausalLM"]),
+    "llama_stretched": (
+        "llama",
+        LLAMA
+        | dict(
+            rope_parameters={
+                "rope_type": "llama3", "rope_theta": 90.0, "factor": 5.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 20,
+            },
+        ),
+        ["LlamaForCausalLM"],
+    ),
+    "llama_linear": (
+        "llama",
+        LLAMA | dict(rope_parameters={"rope_type": "linear", "rope_theta": 90.0, "factor": 3.0}),
+        ["LlamaForCausalLM"],
+    ),
+    "mistral": ("mistral", LLAMA | dict(sliding_window=4), ["MistralForCausalLM"]),
+    "qwen3": ("qwen3", LLAMA | dict(head_dim=6), ["Qwen3ForCausalLM"]),
+    "t5": (
+        "t5",
+        dict(
+            vocab_size=103, d_model=24, d_kv=10, d_ff=40, num_layers=2, num_decoder_layers=3, num_heads=3,
+            relative_attention_num_buckets=8, relative_attention_max_distance=7, decoder_start_token_id=0,
+        ),
+        ["T5ForConditionalGeneration"],
+    ),
+    "t5_gated": (
+        "t5",
+        dict(
+            vocab_size=103, d_model=24, d_kv=8, d_ff=40, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False, decoder_start_token_id=0,
+        ),
+        ["T5ForConditionalGeneration"],
+    ),
+    "bart": ("bart", BART, ["BartForConditionalGeneration"]),
+    "marian": ("marian", BART | dict(activation_function="swish", scale_embedding=True, decoder_vocab_size=103), ["MarianMTModel"]),
+    "pegasus": ("pegasus", BART | dict(activation_function="relu", scale_embedding=True), ["PegasusForConditionalGeneration"]),
+}  # fmt: skip
+CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
+
+
+def weights(name: str, shape) -> np.ndarray:
+    """The values of a tensor, drawn by its name: none is 0 or 1, and scales of norms are around 1."""
+    values = np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.3, shape)
+    return (values + (name.endswith("weight") and len(shape) == 1)).astype(np.float32)
+
+
+def inputs(padded: bool = True) -> dict[str, np.ndarray]:
+    """Rows of tokens, the second of which is padded, with token types; sources and targets of a translation."""
+    rng = np.random.default_rng(7)
+    tokens = rng.integers(3, 103, (2, 17))
+    valid = np.arange(17) < np.array([[17], [11 if padded else 17]])
+    return {"tokens": tokens, "valid": valid, "types": rng.integers(0, 2, (2, 17)), "target": rng.integers(3, 103, (2, 9))}
+
+
+def torch_model(name: str, architecture: str):
+    """The model in transformers."""
+    import torch
+    import transformers
+
+    kind, fields, _ = MODELS[name]
+    labels = {"num_labels": 5} if architecture.endswith(("SequenceClassification", "TokenClassification")) else {}
+    config = transformers.AutoConfig.for_model(kind, **fields, **labels)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, architecture)(config).eval()
+    with torch.no_grad():
+        for each, values in [*model.named_parameters(), *model.named_buffers()]:
+            if "final_logits_bias" in each or values.requires_grad:
+                values.copy_(torch.from_numpy(weights(each, tuple(values.shape))))
+    return model
+
+
+def ours(config, params, padded: bool = True) -> dict:
+    """The same results as `predictions`, by the names that transformers has for them, computed here."""
+    import jax
+
+    return jax.jit(partial(_results, config))(params, {name: values.astype("int32") for name, values in inputs(padded).items()})
+
+
+def _results(config, params, given) -> dict:
+    import jax.numpy as jnp
+
+    import tfm
+
+    tokens, valid, types = given["tokens"], given["valid"] > 0, given["types"] if config.token_types > 1 else None
+    if isinstance(params, tfm.Seq2Seq):
+        reader = tfm.read_source(params, config, tokens, valid)
+        hidden = tfm.decoder(reader.decoder, config, given["target"], memory=reader.memory)
+        return {"logits": tfm.next_logits(reader, config, hidden), "hidden": hidden}
+    if isinstance(params, tfm.CausalLM):
+        hidden = tfm.decoder(params.decoder, config, tokens, tfm.padding(valid))
+        return {"logits": tfm.next_logits(params, config, hidden), "hidden": hidden}
+    hidden = tfm.encoder(params.encoder, config, tokens, tfm.padding(valid), types=types)
+    found = {"hidden": hidden}
+    if isinstance(params, tfm.MaskedLM):
+        logits = tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
+        found |= {"logits": logits, "prediction_logits": logits}
+        if params.next is not None:
+            logits = tfm.next_sentence(params, config, hidden)
+            found |= {"seq_relationship_logits": logits, "sop_logits": logits}
+    elif isinstance(params, tfm.Tagger):
+        logits = tfm.tag(params, config, tokens, valid, types)
+        found |= {"logits": logits[..., 0] if config.classes == 1 else logits}
+        if config.classes == 2:
+            found |= {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    elif params.output is not None:
+        found["logits"] = tfm.classify(params, config, tokens, valid, types)
+    elif params.pooler is not None:
+        found["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+    return found | {"last_hidden_state": hidden}
+
+
+def predictions(model, padded: bool = True) -> dict[str, np.ndarray]:
+    """What transformers computes: every floating-point result, and the last hidden states."""
+    import torch
+
+    given = {name: torch.from_numpy(values) for name, values in inputs(padded).items()}
+    arguments = {"attention_mask": given["valid"].long()}
+    if model.config.is_encoder_decoder:
+        arguments |= {"decoder_input_ids": given["target"]}
+    elif getattr(model.config, "type_vocab_size", 0) > 1:
+        arguments |= {"token_type_ids": given["types"]}
+    with torch.no_grad():
+        found = model(given["tokens"], **arguments, output_hidden_states=True)
+    results = {name: values.numpy() for name, values in found.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
+    states = found.decoder_hidden_states if model.config.is_encoder_decoder else found.hidden_states
+    return results | {"hidden": states[-1].numpy()}
+
+
+def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]:
+    """Writes a model of `tests/hf_reference` into a folder, as save_pretrained would; and what transformers computes with it."""
+    from tfm.hf.tensors import write
+
+    kept = json.loads((REFERENCE / f"{name}.json").read_text())[architecture]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(kept["config"] | {"architectures": [architecture]}))
+    entries = [(each, np.dtype("float32"), tuple(shape), partial(weights, each, shape)) for each, shape in kept["shapes"].items()]
+    write(folder / "model.safetensors", entries)
+    return kept["results"]
+
+
+def main(folder: Path):
+    """Writes a file for each model: its config.json, the shapes of its tensors, and a few of the numbers that come out."""
+    folder.mkdir(exist_ok=True)
+    for name, (_, _, architectures) in MODELS.items():
+        kept = {}
+        for architecture in architectures:
+            model = torch_model(name, architecture)
+            config = json.loads(model.config.to_json_string(use_diff=True))
+            shapes = {each: list(values.shape) for each, values in model.state_dict().items()}
+            kept[architecture] = {
+                "config": {each: value for each, value in config.items() if each != "transformers_version"},
+                "shapes": shapes,
+                "results": {each: thinned(values) for each, values in predictions(model).items() if "past" not in each},
+            }
+        (folder / f"{name}.json").write_text(json.dumps(kept) + "\n")
+
+
+def thinned(values: np.ndarray) -> list[float]:
+    """Twelve of the numbers, in places of the first row, which is not padded."""
+    row = values[0].ravel()
+    return [round(float(value), 6) for value in row[np.linspace(0, row.size - 1, 12).astype(int)]]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

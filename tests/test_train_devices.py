@@ -1,0 +1,57 @@
+"""How a run arranges its devices, and what it says of it."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import tfm
+from train import devices, hardware
+from train.config import Mesh, Run
+
+SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, head_size=4, ffn=64, vocab=100))
+
+
+@pytest.mark.parametrize(
+    ("params", "memory", "widths", "fsdp", "reason"),
+    [
+        (10**8, 16e9, (768,), 1, "mesh.fsdp=1: parameters, gradients and moments take 1.6 GB, which every device can hold"),
+        (10**9, None, (768,), 1, "mesh.fsdp=1: parameters, gradients and moments take 16.0 GB, which every device can hold"),
+        (10**9, 16e9, (768,), 2, "mesh.fsdp=2: parameters, gradients and moments take 16.0 GB, and a device has 16.0 GB"),
+        (7 * 10**9, 80e9, (4096,), 4, "mesh.fsdp=4: parameters, gradients and moments take 112.0 GB, and a device has 80.0 GB"),
+        (
+            7 * 10**9,
+            32e9,
+            (4096, 4100),
+            4,
+            "mesh.fsdp=4: parameters, gradients and moments take 112.0 GB, and a device has 32.0 GB; even so",
+        ),
+    ],
+)
+def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason):
+    found = devices.fsdp_for(params, memory, 8, widths)
+    assert found[0] == fsdp
+    assert found[1].startswith(reason)
+
+
+def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
+    run, said = Run(), []
+    assert devices.arrange(run, SPECS, say=said.append).shape["data"] == 8
+    monkeypatch.setattr(hardware, "room", lambda device: devices.BYTES_A_PARAMETER * tfm.count(SPECS) / devices.SHARE / 4)
+    assert dict(devices.arrange(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
+    assert len(said) == 1
+    assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
+    asked = dataclasses.replace(run, mesh=Mesh(tensor=2))
+    assert devices.arrange(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
+
+
+def test_what_is_spread():
+    assert devices.spread(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
+        "vocabulary over tensor, width over fsdp": "embed.tokens",
+        "width over fsdp": "embed.positions, embed.types, head.dense",
+        "query heads per key/value head over tensor, width over fsdp": "attn.query, attn.output",
+        "width over fsdp, 3 key/value heads whole, for mesh.tensor=2 does not divide them": "attn.key, attn.value",
+        "feed-forward over tensor, width over fsdp": "ffn.up, ffn.down",
+        "rows over fsdp, positions over context": "batches",
+    }
+    assert list(devices.spread(SPECS, tfm.make_mesh(devices=jax.devices()[:1]))) == ["whole on every device"]

@@ -1,0 +1,39 @@
+"""Hugging Face folders, without torch: a family of models is a file here, with a table of names and one of fields."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfm.hf.albert import ALBERT
+from tfm.hf.bart import BART, MARIAN, PEGASUS
+from tfm.hf.bert import BERT
+from tfm.hf.deberta import DEBERTA
+from tfm.hf.distilbert import DISTILBERT
+from tfm.hf.electra import ELECTRA
+from tfm.hf.family import Family
+from tfm.hf.gpt2 import GPT2
+from tfm.hf.gpt_neox import GPT_NEOX
+from tfm.hf.llama import LLAMA, MISTRAL, QWEN3
+from tfm.hf.modernbert import MODERNBERT
+from tfm.hf.roberta import ROBERTA
+from tfm.hf.t5 import T5
+
+# In this order they are tried for a model that does not say what it is.
+FAMILIES = {
+    family.name: family
+    for family in (
+        *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
+        *(GPT2, GPT_NEOX, LLAMA, MISTRAL, QWEN3),
+        *(T5, BART, MARIAN, PEGASUS),
+    )
+}
+
+
+def family(fields: Mapping[str, Any], folder: str | Path) -> Family:
+    """The family that config.json names. Raises ValueError for one that is not supported."""
+    name = fields.get("model_type")
+    if name is None:
+        raise ValueError(f"{folder}/config.json has no model_type; add it, one of {', '.join(FAMILIES)}")
+    if name not in FAMILIES:
+        raise ValueError(f"{folder} is of model_type {name}, which is not supported; supported are {', '.join(FAMILIES)}")
+    return FAMILIES[name]

@@ -1,0 +1,67 @@
+"""Sentence pairs: from two files whose lines belong together, or from two columns; and the rows that translation models learn from."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from train import UserError
+from train.config import Batch, Data
+from train.data import files, sources
+from train.data.buckets import Buckets
+from train.data.tokens import Tokens
+from train.tasks.options import Translate
+from train.tokenize import Marks
+
+Pair = tuple[str, str]
+
+
+def load(data: Data, task: Translate, builtin: sources.Builtin, held_only: bool = False) -> tuple[list[Pair], list[Pair], int]:
+    """Pairs to train on, pairs to validate on, and how many were left out because one side of them is empty."""
+    columns = columns_of(data, task)
+    parts = sources.load(data, columns, builtin, held_only)
+    pairs = [[(row[columns.texts[0]].strip(), row[columns.texts[1]].strip()) for row in part] for part in parts]
+    train, held = ([pair for pair in part if all(pair)] for part in pairs)
+    return train, held, sum(map(len, pairs)) - len(train) - len(held)
+
+
+def columns_of(data: Data, task: Translate) -> files.Columns:
+    """The columns of source and target: those that --data.field names, else the languages."""
+    names = tuple(data.field.split(",")) if data.field != "text" else (task.source, task.target)
+    if len(names) != 2:
+        raise UserError(f"--data.field={data.field} must name two columns, the source and the target, with a comma between")
+    return files.Columns(names)
+
+
+class Pairs:
+    """Rows of a source between its marks, and a target between its own, in at most `shapes` buckets.
+
+    Of the pairs `given`, those longer than the batch allows are left out: `long`.
+    """
+
+    apart = True
+
+    def __init__(self, pairs: Sequence[Pair], sides: Sequence[Tokens], batch: Batch, marks: Marks, smoothing: float, shapes: int):
+        self.marks, self.smoothing = marks, smoothing
+        self.source, self.target = sides
+        lengths = np.stack([side.lengths + len(marks.before) + len(marks.after) for side in sides], axis=1)
+        fits = lengths.max(1) <= batch.length
+        self.given, self.numbers = pairs, np.flatnonzero(fits)
+        self.pairs, self.long = ([pairs[number] for number in np.flatnonzero(chosen).tolist()] for chosen in (fits, ~fits))
+        self.buckets = Buckets(lengths[self.numbers], batch, shapes)
+        self.tokens, self.padding = self.buckets.tokens, self.buckets.padding
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def batch(self, numbers: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        """The fields that stand at the top of `train.tasks.translate`."""
+        places, marks, rows = self.buckets.shape(numbers).places, self.marks, len(numbers)
+        tokens, target, targets = (np.full((rows, places[side]), marks.pad, np.int32) for side in (0, 1, 1))
+        valid, weights = np.zeros((rows, places[0]), np.int32), np.zeros((rows, places[1]), np.float32)
+        for b in np.flatnonzero(numbers >= 0):
+            read, written = (marks.around(side[self.numbers[numbers[b]]]) for side in (self.source, self.target))
+            tokens[b, : len(read)], valid[b, : len(read)] = read, 1
+            target[b, : len(written)] = [marks.start, *written[:-1]]
+            targets[b, : len(written)], weights[b, : len(written)] = written, 1
+        smoothing = np.full(rows, self.smoothing, np.float32)
+        return {"tokens": tokens, "valid": valid, "target": target, "targets": targets, "weights": weights, "smoothing": smoothing}

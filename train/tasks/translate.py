@@ -1,0 +1,227 @@
+"""Translation: write a sentence in another language (Vaswani et al. 2017).
+
+Two pairs in a batch of 5 source and 4 target places (| begins and ends a sentence) travel as
+
+    tokens     the cat sat |          it sat |               what the encoder reads
+    valid       1   1   1  1  0       1   1  1  0  0
+    target     | die Katze sass       | sie sass [PAD]       what the decoder reads
+    targets    die Katze sass |       sie sass | [PAD]       the token that comes next
+    weights     1   1    1   1         1   1   1   0
+    smoothing                                                one number for the row: the share of a target's probability that is spread
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.ops import split
+from train import UserError, cache, pictures, scores, tokenize
+from train.config import Run
+from train.data import files, grammar, parallel
+from train.data.corpus import Corpus
+from train.data.parallel import Pair, Pairs
+from train.data.tokens import drawn, draws, encode
+
+# Metrics by which a best checkpoint may be chosen, and whether less of them is better.
+GOALS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
+
+# Commands that make sense after a run.
+NEXT = (
+    'generate --run={folder} --prompt="..."',
+    "generate --run={folder} --file=YOUR.txt --to=OUT.txt",
+    "evaluate --run={folder} --data=YOUR.en,YOUR.de",
+)
+
+
+def specs(run: Run) -> tfm.Seq2Seq:
+    """The parameters of the run's model."""
+    return tfm.seq2seq_specs(run.model)
+
+
+def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and what the other metrics are made of."""
+    encoder_key, decoder_key = split(key, 2)
+    reader = tfm.read_source(params, model, batch["tokens"], batch["valid"] > 0, encoder_key)
+    hidden = tfm.decoder(reader.decoder, model, batch["target"], key=decoder_key, memory=reader.memory)
+    smoothing = batch["smoothing"][:, None]
+    total, _, hits = tfm.vocabulary_loss(
+        model, reader.output, tfm.lm_states(model, hidden), batch["targets"], batch["weights"], smoothing, reader.bias
+    )
+    return {
+        "loss": total,
+        "weight": batch["weights"].sum(),
+        "right": (hits.astype(jnp.float32) * batch["weights"]).sum(),
+        "used": batch["weights"].sum() + batch["valid"].sum().astype(jnp.float32),
+        "places": jnp.float32(batch["weights"].size + batch["valid"].size),
+    }
+
+
+def metrics(sums: Mapping[str, float]) -> dict[str, float]:
+    """Means from sums: loss in nats a token (smoothed in training), perplexity, accuracy of the next token, share of padding."""
+    weight = max(sums["weight"], 1)
+    return {
+        "loss": sums["loss"] / weight,
+        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "accuracy": sums["right"] / weight,
+        "padding": 1 - sums["used"] / max(sums["places"], 1),
+    }
+
+
+def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """Type and shape of a row of each field of a batch, of the longest rows that there may be."""
+    row = (run.batch.length,)
+    found: dict[str, Any] = dict.fromkeys(("tokens", "valid", "target", "targets"), (np.int32, row))
+    return found | {"weights": (np.float32, row), "smoothing": (np.float32, ())}
+
+
+def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
+    """Sentence pairs, their joint tokenizer and buckets as the run describes them; `saved` is what a run that was there before brings.
+
+    `held_only` leaves out the training pairs where there are validation pairs of their own.
+    """
+    splits: Any = grammar.pairs() if "builtin" in (run.data.source, run.data.eval) else None
+    columns = parallel.columns_of(run.data, run.task)
+    as_rows = lambda pairs: [files.checked({"en": english, "de": german}, columns, "builtin") for english, german in pairs]
+    train, held, empty = parallel.load(run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only)
+    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
+
+    def rows(pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False) -> Pairs:
+        sides = [encode(tokenizer, side, log, what, dropout, draw) for side in zip(*pairs, strict=True)]
+        shapes, smoothing = (run.batch.shapes, run.task.smoothing) if training else (max(1, run.batch.shapes // 2), 0.0)
+        found = Pairs(pairs, sides, run.batch, tokenize.marks(tokenizer, run.task.start), smoothing, shapes)
+        if found.long and run.task.long == "error":
+            pair = " | ".join(found.long[0])
+            raise UserError(f"{pair!r} is longer than --batch.length={run.batch.length} tokens; raise that, or leave the pair out")
+        return found
+
+    training = [rows(train, "training pairs", *draw, training=True) for draw in draws(run)] if train else []
+    others = {}
+    if splits and "builtin" in (run.data.eval or run.data.source):
+        pairs = [(row[columns.texts[0]], row[columns.texts[1]]) for row in as_rows(splits.compositional)]
+        others = {"compositional": rows(pairs, "compositional pairs")}
+    judged = rows(held, "validation pairs")
+    facts = {
+        "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, held))),
+        "drawn": drawn(run, (text for layout in training for text in (layout.source, layout.target))),
+        "empty": empty,
+        "long": sum(len(layout.long) for layout in (*training[:1], judged)),
+    }
+    return Corpus(run, tokenizer, training, judged, {}, facts, others)
+
+
+def baselines(corpus: Corpus[Pairs]) -> dict[str, float]:
+    """`n`: the number of validation pairs that are not too long; `n_long`: of those that are, which have no loss but are translated."""
+    return {"n": len(corpus.held), "n_long": len(corpus.held.long)}
+
+
+def judge(params: tfm.Seq2Seq, run: Run, corpus: Corpus[Pairs], log, most: int = 0, against: str | None = None) -> dict[str, Any]:
+    """BLEU and chrF of the translations of validation sentences, `most` of them or all; and of others that the data have.
+
+    With `against`, the name of a file of other translations or "", also how sure these numbers are. Raises UserError where the file has
+    not a line for each sentence.
+    """
+    found: dict[str, Any] = {}
+    for name, rows in {"": corpus.held, **({} if most else corpus.others)}.items():
+        pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
+        written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+        references = [target for _, target in pairs]
+        measured = scores.translations(written, references)
+        if against is not None and not name:
+            measured |= scores.resampled(written, references, _others(against, len(pairs)) if against else None)
+        found |= measured if not name else {f"bleu_{name}": measured["bleu"]}
+    return found
+
+
+def _others(path: str, count: int) -> list[str]:
+    """The translations in a file. Raises UserError where there are not `count`."""
+    lines = files.read_lines(Path(path))
+    if len(lines) != count:
+        raise UserError(f"--against={path} has {len(lines):,} lines, and {count:,} sentences are translated; give a line for each")
+    return lines
+
+
+def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder: Path):
+    """Prints ten translations beside their references, and draws at what the words of some of them look."""
+    pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
+    written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+    for (source, target), text in zip(pairs, written, strict=True):
+        log.say(f"{source}\n  {text}\n  reference: {target}\n")
+    sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
+    pictures.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
+
+
+def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
+    """The best translation of each text, in the order of the texts; texts of similar lengths are translated together."""
+    marks, found = tokenize.marks(tokenizer, run.task.start), dict[int, str]()
+    how = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
+    sources = [marks.around(encoding.ids) for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+    order = np.argsort([len(source) for source in sources], kind="stable")
+    with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
+        for first in range(0, len(order), batch):
+            numbers = order[first : first + batch]
+            rows = [sources[n] for n in numbers]
+            tokens, valid = padded([*rows, *[rows[-1]] * (batch - len(rows))], marks.pad)
+            model = read(run.model, params, tokens, valid)
+            new = room(run.model, marks.begin, 2 * tokens.shape[1])
+            hypotheses = tfm.beam_search(model, run.model, [marks.begin] * batch, new, how, marks.after[-1:])
+            found |= {int(n): tokenizer.decode(best.tokens) for n, (best, *_) in zip(numbers, hypotheses, strict=False)}
+            advance(len(numbers))
+    return [found[n] for n in range(len(texts))]
+
+
+def aligned(params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str) -> tuple[list[str], list[str], np.ndarray]:
+    """The words of a source and of a target, and [T,S] how much each word of the target looks, when it is written, at each of the source.
+
+    A mean over layers and heads, and over the tokens of a word of the target; a sum over those of a word of the source.
+    """
+    marks = tokenize.marks(tokenizer, run.task.start)
+    sides = [tokenizer.encode(text, add_special_tokens=False) for text in (source, target)]
+    tokens, valid = padded([marks.around(sides[0].ids)], marks.pad)
+    written, _ = padded([[*marks.begin, *sides[1].ids]], marks.pad)
+    first = len(marks.before)  # the place of the first word in the source, and of what writes the first word of the target
+    weights = np.asarray(look(run.model, read(run.model, params, tokens, valid), written))[first:, first:]
+    (words, starts), (others, ends) = (_words(text, side) for text, side in zip((source, target), sides, strict=True))
+    weights = np.add.reduceat(weights[: len(sides[1].ids), : len(sides[0].ids)], starts, axis=1)
+    counts = np.diff([*ends, len(sides[1].ids)])
+    return words, others, np.add.reduceat(weights, ends, axis=0) / counts[:, None]
+
+
+def _words(text: str, encoding) -> tuple[list[str], list[int]]:
+    """The words of a text, and the number of the first token of each."""
+    ids = encoding.word_ids
+    starts = [n for n in range(len(ids)) if n == 0 or ids[n] != ids[n - 1]]
+    ends = [encoding.offsets[after - 1][1] for after in (*starts[1:], len(ids))]
+    return [text[encoding.offsets[start][0] : end].strip() for start, end in zip(starts, ends, strict=True)], starts
+
+
+@partial(jax.jit, static_argnums=0)
+def look(config: tfm.Config, model: tfm.CausalLM, target: Array) -> Array:
+    """How much each token of one target [1,T] looks at each of the source, [T,S]: a mean over layers and heads."""
+    return tfm.alignment(model, config, target).mean((0, 1, 2))
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of tokens -> int32 [B,S], S a bucket, and which of the places are tokens."""
+    tokens = np.full((len(rows), tfm.bucket(max(map(len, rows)))), pad, np.int32)
+    valid = np.zeros(tokens.shape, bool)
+    for b, row in enumerate(rows):
+        tokens[b, : len(row)], valid[b, : len(row)] = row, True
+    return tokens, valid
+
+
+def room(config: tfm.Config, begin: Sequence[int], new: int) -> int:
+    """So many new tokens, or as many as there are learned positions for behind what begins a translation."""
+    return min(new, config.length - len(begin)) if config.position == "learned" else new
+
+
+@partial(jax.jit, static_argnums=0)
+def read(model: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
+    """A language model of the translations of sources [B,S]."""
+    return tfm.read_source(params, model, tokens, valid)
