@@ -1,10 +1,16 @@
 """The bench command, and the number of devices that it and training use on a CPU."""
 
 import json
+import time
 
+import jax
+import numpy as np
 import pytest
+from small import quick_compilation  # noqa: F401
 
-from train import bench
+import tfm
+from train import bench, config, costs, hlo, plain, profiles, step, timing
+from train.data import feed
 from train.devices import devices_for
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
@@ -25,19 +31,100 @@ def test_one_line_with_the_keys_of_the_peer(model, capsys):
 
 
 @pytest.mark.slow
-def test_decoding_with_and_without_a_cache(capsys):
-    assert bench.main(["--model=gpt", *TINY, "--length=24", "--decode=16"]) == 0
+def test_reading_prompts_and_writing(capsys):
+    assert bench.main(["--model=gpt", *TINY, "--length=24", "--generate=16"]) == 0
     result = json.loads(capsys.readouterr().out)
-    for how in ("cached", "read_again"):
-        assert min(result[f"ms_{how}"], result[f"ms_{how}_first"], result[f"ms_{how}_last"]) > 0
-        assert result[f"tokens_per_s_{how}"] == pytest.approx(8e3 / result[f"ms_{how}"], rel=0.01)
+    for name in ("prefill", "decode", "decode_first", "decode_last", "read_again"):
+        assert result[f"ms_{name}"] > 0
+    assert result["prefill_tokens_per_s"] == pytest.approx(8 * 8e3 / result["ms_prefill"], rel=0.01)
+    assert result["decode_tokens_per_s"] == pytest.approx(8e3 / result["ms_decode"], rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bert-tiny", "transformer-mini"])
+def test_a_preset_with_its_own_data(preset, capsys):
+    """The second one has batches of several shapes."""
+    argv = [f"--preset={preset}", "--steps=3", "--warmup=2", "--model.layers=1", "--model.width=16", "--model.heads=2", "--model.ffn=32"]
+    assert bench.main(argv) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["preset"] == preset
+    assert sum(result[f"share_{part}"] for part in ("data", "host", "device")) == pytest.approx(1, abs=1e-3)
+    assert result["data_over_step"] == pytest.approx(result["data_tokens_per_s"] / result["tokens_per_s"], rel=0.05)
+
+
+def small_job(family="gpt", predict=1.0):
+    """A plain model that compiles in a moment."""
+    model = tfm.Config(layers=1, heads=2, width=16, vocab=64, length=12, **plain.MODEL)
+    run = config.Run(model=model, batch=config.Batch(size=8, length=12), optim=plain.OPTIM, steps=1)
+    return costs.Job(run, plain.Plain(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))
+
+
+@pytest.mark.parametrize(("family", "predict"), [("bert", 0.25), ("seq2seq", 1.0)])
+def test_batches_are_what_the_fields_say(family, predict):
+    job = small_job(family, predict)
+    one, other = map(job.task.batches(job.run), (0, 1))
+    assert {name: (field.dtype.type, field.shape[1:]) for name, field in one.items()} == job.task.fields(job.run)
+    assert all(len(field) == 8 for field in one.values())
+    assert (one["tokens"] != other["tokens"]).any()
+    if predict < 1:
+        assert (one["where"] == np.arange(3)).all()
+
+
+def test_seconds_are_counted_where_they_are_spent():
+    job, batches = small_job(), small_job().task.batches(small_job().run)
+
+    def slowly(n):
+        time.sleep(0.05)
+        return batches(n)
+
+    timed, state = timing.time_steps(job, slowly, warmup=1, steps=3)
+    assert all(each.data > 0.05 > each.host for each in timed.steps)
+    assert timed.compile > 0.05, "compilation is not among the steps"
+    assert int(state.step) == 4
+    assert timed.loss == pytest.approx(np.log(64), abs=0.2), "random tokens"
+    _, state = timing.time_loop(job, state, batches, steps=2)
+    assert int(state.step) == 6
+    assert timing.time_data(job, slowly, steps=2) > 0.05
+
+
+def test_the_roof_is_above_what_a_step_reaches(monkeypatch):
+    monkeypatch.setattr(timing, "_SIDE", 256)
+    job = small_job()
+    found = timing.share(job, job.model_flops(), seconds=1.0)
+    assert found["roof_flops_per_s"] > 1e8
+    assert 0 <= found["share_of_roof"] < 1e-3
+
+
+def test_a_profile_names_the_operations_of_the_model(tmp_path):
+    job = small_job()
+    batch = job.task.batches(job.run)(0)
+    with jax.set_mesh(job.mesh):
+        state = step.new_state(job.specs, job.optimizer, 0, job.mesh)
+        compiled = job.train_step.lower(state, feed.put(batch, job.mesh)).compile()
+        jax.block_until_ready(compiled(state, feed.put(batch, job.mesh)))
+    path = profiles.trace(tmp_path / "trace", lambda: timing.time_steps(job, lambda n: batch, 1, 1))
+    found = profiles.operations(path, hlo.origins(compiled.as_text()))
+    assert found == sorted(found, key=lambda each: -each.seconds)
+    assert any("dot_general" in each.origin for each in found)
+    rows = profiles.table(found, steps=2, most=3)
+    assert list(rows) == [each.name for each in found[:3]]
+    assert all("%" in row and "ms" in row for row in rows.values())
+
+
+def test_where_an_operation_comes_from():
+    origin = "jit(train_step)/transpose(jvp(attention[einsum: small]))/BTD,DKGH->BTKGH/dot_general"
+    assert profiles.short(origin) == "backward BTD,DKGH->BTKGH/dot_general"
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--decode=20"], "--decode=20 needs --model=gpt, and must be at least 10 and at most --length less 8"),
-        (["--model=gpt", "--decode=57"], "--decode=57 needs --model=gpt, and must be at least 10 and at most --length less 8"),
+        (["--generate=20"], "--generate=20 needs --model=gpt, and must be at least 10 and less than --length=64"),
+        (["--model=gpt", "--generate=64"], "--generate=64 needs --model=gpt, and must be at least 10 and less than --length=64"),
+        (["--model=gpt", "--generate=20", "--profile=x"], "--profile=x is for training steps; leave --generate out"),
+        (["--preset=gpt2", "--layers=3"], "unknown flag --layers; did you mean"),
+        (["--preset=gtp2"], "--preset=gtp2 is unknown"),
+        (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
         (["--model=gtp"], "--model=gtp must be bert, gpt or seq2seq"),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),

@@ -52,7 +52,7 @@ def free_port() -> int:
 
 def start(folder, runs, count=1, devices=8, **environ):
     """The processes that make these runs together."""
-    flags, port = f"--xla_force_host_platform_device_count={devices}", free_port()
+    flags, port = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}", free_port()
     environ = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | environ
     meet = lambda n: [f"--distributed.coordinator=localhost:{port}", f"--distributed.processes={count}", f"--distributed.process={n}"]
     several = lambda n: [[*runs[0], *(meet(n) if count > 1 else [])], *runs[1:]]

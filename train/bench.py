@@ -1,31 +1,39 @@
-"""Times one training step: `python -m train.bench --model=bert --layers=2 --heads=2 --width=128 --vocab=8192 --batch=32 --length=128`.
-
-The step is forward, cross entropy at every position, backward, clip at 1.0 and AdamW, waited for; on new random tokens each time,
-without dropout.
+"""Times training steps of a plain model, `python -m train.bench --model=gpt --layers=4 --width=128 --vocab=65 --batch=12 --length=64`, or
+of a preset with its own data, `--preset=bert-tiny`; and how fast a model writes, `--model=gpt --generate=56`.
 """
 
 import dataclasses
 import json
 import statistics
 import sys
-import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from train import UserError, config, exit_code, flags
+from train import UserError, exit_code, flags, resolve
+from train import run as folders
+from train.config import Attention, Batch, Config, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
+       python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
 
-Prints one JSON object: milliseconds of a training step (median and least), tokens per second, parameters, the loss reached. With
---decode=N, milliseconds of a new token (of the first and the last tenth of N), with a KV cache and when the whole context is read again."""
+Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least), tokens a second,
+seconds of compilation, operations and the share of the fastest possible, the loss reached. With --preset, a step of that run of
+train.main, whose flags it takes (see its --help), and the shares of making batches (data), handing them over (host) and computing
+(device). With --generate, how long reading prompts and writing takes. Flags of its own, and what they are by default:"""
 
+# The flags that belong to a preset, too; all others are then those of train.main.
+_OF_BOTH = ("preset", "steps", "warmup", "profile")
 
-# Tokens of the prompts that --decode goes on from.
-_PROMPT = 8
+# Steps that a profile records.
+_RECORDED = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What to time.
 
+    preset: instead of a plain model: a preset of train.main, with its real data
     model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each
     layers: number of blocks
     heads: attention heads
@@ -40,9 +48,11 @@ class Options:
     warmup: steps before them
     scan: one compiled block for all layers
     predict: share of positions that meet the vocabulary; 1 is the same work as a plain cross entropy, 0.15 is masked language modelling
-    decode: instead of training steps, tokens to add greedily to `batch` prompts of 8 tokens; at most `length` in all
+    generate: instead of training steps, tokens to add greedily to each of `batch` prompts, which are the rest of `length`
+    profile: also record a few steps in this folder, and print the ten operations that took most
     """
 
+    preset: str = ""
     model: str = "bert"
     layers: int = 4
     heads: int = 4
@@ -57,14 +67,17 @@ class Options:
     warmup: int = 10
     scan: bool = False
     predict: float = 1.0
-    decode: int = 0
+    generate: int = 0
+    profile: str = ""
 
     def __post_init__(self):
-        if self.decode and not (self.model == "gpt" and 10 <= self.decode <= self.length - _PROMPT):
-            raise ValueError(f"decode={self.decode} needs --model=gpt, and must be at least 10 and at most --length less {_PROMPT}")
+        if self.generate and not (self.model == "gpt" and 10 <= self.generate < self.length):
+            raise ValueError(f"generate={self.generate} needs --model=gpt, and must be at least 10 and less than --length={self.length}")
+        if self.generate and self.profile:
+            raise ValueError(f"profile={self.profile} is for training steps; leave --generate out")
         if self.model not in ("bert", "gpt", "seq2seq"):
             raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
-        if min(self.batch, self.length, self.steps) < 1 or self.warmup < 1:
+        if min(self.batch, self.length, self.steps, self.warmup) < 1:
             raise ValueError("batch, length, steps and warmup must be at least 1")
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
@@ -76,155 +89,163 @@ def main(argv=None) -> int:
 
 
 def bench(argv):
-    """Builds the step, times it, prints the result."""
-    options = flags.options(Options, USAGE, argv)
-    if options is None:
+    """Builds what is to be timed, times it, prints the result."""
+    known = flags.flags_of(Options, {})
+    if {"--help", "-h"} & set(argv):
+        print(flags.explain(USAGE, known, {}, {}))
         return
-    model = _model(options)
+    own, others = argv, list[str]()
+    if any(word.partition("=")[0] == "--preset" for word in argv):
+        own, others = flags.divide(argv, _OF_BOTH)
+    options = flags.build(Options, flags.parse(own, known, {}))
 
     import jax
 
     import tfm
-    from train import devices
 
-    facts = {"peer": "tfm", "jax": jax.__version__, "model": options.model, "dtype": options.dtype}
-    if options.decode:
-        print(json.dumps(facts | {"device": jax.default_backend()} | _decode(options, model)))
-        return
-    devices.use_cores(options.batch, -1)
+    facts = {"peer": "tfm", "jax": jax.__version__}
     try:
-        times, loss = _time(options, model)
+        found = _preset(options, others) if options.preset else _generate(options) if options.generate else _plain(options)
     except tfm.KernelError as error:
         raise UserError(f"--{error}") from error
-    device, milliseconds = jax.devices()[0], statistics.median(times) * 1e3
-    result = {
-        "device": device.platform,
-        "params": tfm.count(_specs(options, model)),
-        "ms_median": round(milliseconds, 3),
-        "ms_min": round(min(times) * 1e3, 3),
-        "tokens_per_s": round(options.batch * options.length / milliseconds * 1e3),
-        "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
-        "loss": round(loss, 4),
-    }
-    print(json.dumps(facts | result))
+    print(json.dumps(facts | found))
 
 
-def _time(options: Options, model) -> tuple[list[float], float]:
-    """Seconds of each timed step, and the last loss."""
-    import jax
-    import numpy as np
+def _plain(options: Options) -> dict[str, Any]:
+    """The numbers of a plain model on random tokens, each step waited for."""
+    from train import plain, timing
 
-    import tfm
-    from train import optim, step
-    from train.data import feed
-
-    specs, mesh = _specs(options, model), tfm.make_mesh()
-    optimizer = optim.optimizer(config.Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8), 1, specs)
-    train_step = step.make_train_step(_loss(options, model), optimizer, seed=0, dropout=False)
-    rng = np.random.default_rng(0)
-    places = np.arange(round(options.predict * options.length), dtype=np.int32)
-    times, loss = [], 0.0
-    with jax.set_mesh(mesh):
-        state = step.new_state(specs, optimizer, 0, mesh)
-        for _ in range(options.warmup + options.steps):
-            began = time.perf_counter()
-            tokens, target, targets = rng.integers(options.vocab, size=(3, options.batch, options.length), dtype=np.int32)
-            batch = {"tokens": tokens, "target": target, "targets": targets[:, : len(places)]}
-            batch |= {"where": np.tile(places, (options.batch, 1))}
-            state, sums = train_step(state, feed.put(batch, mesh))
-            loss = float(sums["loss"] / sums["weight"])
-            times.append(time.perf_counter() - began)
-    return times[options.warmup :], loss
-
-
-def _decode(options: Options, model) -> dict[str, float]:
-    """Milliseconds that a token takes, with the cache and without, and how many tokens a second that is."""
-    import jax
-    import numpy as np
-
-    import tfm
-
-    params = tfm.init(tfm.causal_lm_specs(model), jax.random.key(0))
-    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, _PROMPT), dtype=np.int32)
-    read = jax.jit(lambda params, tokens, last: tfm.causal_lm(params, model, tokens)[:, last].argmax(-1))
-    tenth = options.decode // 10
-
-    def cached() -> list[float]:
-        text, times = tfm.Generation(params, model, prompts, options.decode), []
-        text.advance(1)
-        while not text.done:
-            began, before = time.perf_counter(), text.made
-            text.advance(tenth)
-            times += [(time.perf_counter() - began) / (text.made - before)] * (text.made - before)
-        return times
-
-    def read_again() -> list[float]:
-        tokens, times = np.zeros((options.batch, options.length), np.int32), []
-        tokens[:, :_PROMPT] = prompts
-        for last in range(_PROMPT - 1, _PROMPT + options.decode - 1):
-            began = time.perf_counter()
-            tokens[:, last + 1] = read(params, tokens, last)
-            times.append(time.perf_counter() - began)
-        return times
-
-    found = {}
-    for name, run in {"cached": cached, "read_again": read_again}.items():
-        runs = [run() for _ in range(options.warmup // 3 + 2)][1:]  # the first one compiles
-        times = np.median(runs, axis=0) * 1e3
-        found[f"ms_{name}"], found[f"tokens_per_s_{name}"] = round(times.mean(), 4), round(options.batch * 1e3 / times.mean())
-        found |= {f"ms_{name}_first": round(times[:tenth].mean(), 4), f"ms_{name}_last": round(times[-tenth:].mean(), 4)}
+    run, task = _run(options), plain.Plain(options.model, options.predict)
+    job, batches = _job(run, task), task.batches(run)
+    timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
+    typical = statistics.median(map(sum, timed.steps))
+    found = {"model": options.model} | _facts(job) | _times(timed)
+    found |= {"tokens_per_s": round(options.batch * options.length / typical)}
+    found |= timing.share(job, job.model_flops(), typical)
+    _profile(options, job, state, batches(0))
     return found
 
 
-def _model(options: Options):
-    """The shape of the peer's model: pre-norm, tanh GELU, learned positions, tied output table."""
+def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
+    """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
+    import jax
+
+    from train import devices, tasks, timing
+    from train.log import Log
+
+    words = [*others, f"--preset={options.preset}"]
+    run, decided = resolve.resolve(resolve.with_task(words, folders.read), folders.saved_values, folders.read)
+    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
+    log, task = Log(), tasks.find(run.task.name)
+    corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
+    job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)
+
+    every = corpus.of_every_shape()
+    with log.waiting(f"timing {options.steps} steps of {run.task.name} {options.preset}"):
+        first = max(options.warmup, len(every))
+        batches = lambda n: every[n] if n < len(every) else corpus.batch(n)
+        timed, state = timing.time_steps(job, batches, first, options.steps)
+        seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
+        supply = timing.time_data(job, corpus.batch, options.steps)
+    data, host, device = (sum(part) for part in zip(*timed.steps, strict=True))
+    shares = {
+        f"share_{name}": round(part / (data + host + device), 4) for name, part in (("data", data), ("host", host), ("device", device))
+    }
+    found = {"preset": options.preset, "task": run.task.name} | _facts(job) | _times(timed) | {"ms_unwaited": round(1e3 * seconds, 3)}
+    found |= {"tokens_per_s": round(corpus.tokens_a_step / seconds)} | shares
+    found |= {"data_tokens_per_s": round(corpus.tokens_a_step / supply), "data_over_step": round(seconds / supply, 2)}
+    found |= timing.share(job, timing.mean_flops(job, batches, options.steps), seconds)
+    _profile(options, job, state, corpus.batch(0))
+    return found
+
+
+def _job(run: Run, task):
+    """The run on the devices here."""
+    from train import costs, devices
+
+    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
+    return costs.Job(run, task, devices.arrange(run, task.specs(run)))
+
+
+def _facts(job) -> dict[str, Any]:
+    """What is timed, and where."""
+    import tfm
+
+    devices = job.mesh.devices.ravel()
+    kinds = {"device": devices[0].platform, "devices": f"{len(devices)} x {devices[0].device_kind}"}
+    return kinds | {"dtype": job.run.model.dtype, "params": tfm.count(job.specs), "flops": job.model_flops()}
+
+
+def _times(timed) -> dict[str, Any]:
+    """Milliseconds of a step, seconds of compilation, the most memory that was in use, and the last loss."""
+    import jax
+
+    milliseconds = [1e3 * sum(each) for each in timed.steps]
+    return {
+        "ms_median": round(statistics.median(milliseconds), 3),
+        "ms_min": round(min(milliseconds), 3),
+        "compile_s": round(timed.compile, 2),
+        "peak_bytes": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
+        "loss": round(timed.loss, 4),
+    }
+
+
+def _profile(options: Options, job, state, batch):
+    """Records a few steps with this batch, and prints what took most of them, if that is asked for."""
+    if not options.profile:
+        return
+    import jax
+
+    from train import hlo, profiles, timing
+    from train.data import feed
+    from train.log import Log
+
+    log = Log()
+    with jax.set_mesh(job.mesh):
+        program = job.train_step.lower(state, feed.put(batch, job.mesh, job.run.batch.accumulate)).compile().as_text()
+    path = profiles.trace(Path(options.profile), lambda: timing.time_loop(job, state, lambda n: batch, _RECORDED))
+    found = profiles.operations(path, hlo.origins(program))
+    log.table(f"of the time of all devices in {_RECORDED} steps", profiles.table(found, _RECORDED))
+    log.say(f"recorded in {path}; for pictures: tensorboard --logdir={options.profile}, with its plugin xprof")
+
+
+def _generate(options: Options) -> dict[str, Any]:
+    """Milliseconds of reading the prompts, and of a token for each: with a cache, its first and last tenth, and reading all again."""
+    import jax
+    import numpy as np
+
+    import tfm
+    from train import timing
+
+    model, prompt = _run(options).model, options.length - options.generate
+    params = tfm.init(tfm.causal_lm_specs(model), jax.random.key(0))
+    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt), dtype=np.int32)
+    runs = [timing.time_writing(params, model, prompts, options.generate) for _ in range(options.warmup // 3 + 2)][1:]
+    prefill, decode, again = (1e3 * np.median(seconds, axis=0) for seconds in zip(*runs, strict=True))
+    tenth = options.generate // 10
+    times = {"prefill": prefill, "decode": decode, "decode_first": decode[:tenth], "decode_last": decode[-tenth:], "read_again": again}
+    found = {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, "params": tfm.count(params)}
+    found |= {f"ms_{name}": round(float(each.mean()), 4) for name, each in times.items()}
+    found |= {"prefill_tokens_per_s": round(options.batch * prompt * 1e3 / prefill.mean())}
+    return found | {"decode_tokens_per_s": round(options.batch * 1e3 / decode.mean())}
+
+
+def _run(options: Options) -> Run:
+    """The shape of the peer's model, and its recipe."""
+    from train import plain
+
+    shape = {name: getattr(options, name) for name in ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")}
     try:
-        return config.Config(
-            layers=options.layers,
-            heads=options.heads,
-            width=options.width,
-            ffn=options.ffn,
-            vocab=options.vocab,
-            length=options.length,
-            token_types=0,
-            dropout=0.0,
-            order="pre",
-            embed_norm=False,
-            norm_eps=1e-5,
-            activation="gelu_tanh",
-            scan=options.scan,
-            dtype=options.dtype,
-            kernel=options.kernel,
+        model = Config(**shape | plain.MODEL)
+        return Run(
+            model=model,
+            batch=Batch(size=options.batch, length=options.length),
+            optim=plain.OPTIM,
+            attention=Attention(options.kernel),
+            steps=1,
         )
     except ValueError as error:
         raise UserError(f"--{error}") from error
-
-
-def _specs(options: Options, model):
-    import tfm
-
-    return tfm.seq2seq_specs(model) if options.model == "seq2seq" else tfm.encoder_specs(model)
-
-
-def _loss(options: Options, model):
-    import jax.numpy as jnp
-
-    import tfm
-
-    def loss(params, batch, key):
-        if options.model == "seq2seq":
-            reader = tfm.read_source(params, model, batch["tokens"])
-            hidden = tfm.decoder(reader.decoder, model, batch["target"], memory=reader.memory)
-            table = reader.output
-        else:
-            hidden = tfm.encoder(params, model, batch["tokens"], tfm.causal() if options.model == "gpt" else None)
-            table = params.embed.tokens
-        if options.predict < 1:
-            hidden = tfm.states_at(hidden, batch["where"])
-        total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
-        return {"loss": total, "weight": jnp.float32(batch["targets"].size)}
-
-    return loss
 
 
 if __name__ == "__main__":

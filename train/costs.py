@@ -123,12 +123,17 @@ class Job:
                 table = max(table, whole)
         return 2 * width * layer + 3 * 4 * table
 
-    def flops(self) -> tuple[int, int]:
-        """Floating-point operations of a step on all devices: those that the model asks for, twice as many backward as forward; and those
-        that the step makes, with what it computes a second time."""
+    def model_flops(self, part=None) -> int:
+        """Floating-point operations of a step on all devices that the model asks for, whatever the kernel and what is recomputed, twice as
+        many backward as forward; of this part of a batch where it is given."""
         with jax.set_mesh(self.mesh):
-            forward = hardware.flops(self.loss_by("einsum"), self.state.params, self.part, None)
-            return 3 * self.run.batch.accumulate * forward, hardware.flops(self.train_step, self.state, self.batch)
+            forward = hardware.flops(self.loss_by("einsum"), self.state.params, self.part if part is None else part, None)
+        return 3 * self.run.batch.accumulate * forward
+
+    def flops(self) -> tuple[int, int]:
+        """Those, and those that the step makes, with what it computes a second time."""
+        with jax.set_mesh(self.mesh):
+            return self.model_flops(), hardware.flops(self.train_step, self.state, self.batch)
 
     def traffic(self) -> float:
         """About how many bytes a step moves between a device and its memory.

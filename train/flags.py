@@ -8,7 +8,7 @@ dotted names, so that defaults, presets, a saved run and the command line are fo
 import dataclasses
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 from tfm.config import nearest
@@ -69,6 +69,18 @@ def parse(argv: Sequence[str], flags: Mapping[str, Flag], aliases: Mapping[str, 
             raise UserError(f"--{name} needs a value: --{name}={kind.__name__.upper()}")
         values[key] = convert(name, text, kind)
     return values
+
+
+def divide(argv: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
+    """The words of the command line that belong to the `known` flags, with their values, and all others."""
+    own: list[str] = []
+    others: list[str] = []
+    current = others
+    for word in argv:
+        if word.startswith("--"):
+            current = own if word[2:].partition("=")[0] in known else others
+        current.append(word)
+    return own, others
 
 
 def convert(name: str, text: str, kind: type) -> Any:

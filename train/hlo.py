@@ -1,4 +1,4 @@
-"""What a compiled program sends between devices, read from its text (XLA's HLO)."""
+"""What a compiled program is made of and what it sends between devices, read from its text (XLA's HLO)."""
 
 import collections
 import dataclasses
@@ -53,6 +53,21 @@ def collectives(text: str) -> dict[str, Traffic]:
         found[kind].number += often
         found[kind].sent += often * sent
     return dict(found)
+
+
+# Instructions whose work is that of others.
+_FRAMES = ("while", "conditional", "call", "parameter", "tuple", "get-tuple-element")
+
+
+def origins(text: str) -> dict[str, str]:
+    """The instructions of a program by name, each with what of the traced function it comes from; those that do nothing are left out."""
+    found: dict[str, str] = {}
+    for lines in _read(text)[0].values():
+        for kind, _, line in lines:
+            source = re.search(r'op_name="([^"]*)"', line)
+            if kind not in _FRAMES and (name := _INSTRUCTION.match(line)):
+                found[name[1]] = source[1] if source else kind
+    return found
 
 
 Line = tuple[str, str, str]

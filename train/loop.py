@@ -58,8 +58,7 @@ class Training:
                 kernels = hardware.kernels(job.loss, self.state.params, part, key)
             except tfm.KernelError as error:
                 raise UserError(f"--attention.{error}") from error
-            forward = hardware.flops(job.loss_by("einsum"), self.state.params, part, key)
-            return kernels, job.memory(self.state, part), 3 * run.batch.accumulate * forward
+            return kernels, job.memory(self.state, part), job.model_flops(part)
 
     def _advice(self) -> str:
         """What to change so that the step fits into the memory of a device."""

@@ -68,7 +68,7 @@ def plan(argv):
     if {"--help", "-h"} & set(argv):
         print(flags.explain(USAGE, known, {}, {}))
         return
-    own, others = _divide(argv, known)
+    own, others = flags.divide(argv, known)
     options = flags.build(Options, flags.parse(own, known, {}))
     place = topology.parse(options.topology)
     run, decided = resolve.resolve(resolve.with_task(others, folders.read), folders.saved_values, folders.read)
@@ -84,18 +84,6 @@ def plan(argv):
     if not found["fits"] and options.search:
         found |= planner.search(run)
     print(json.dumps({"topology": place.name, "exact": exact, **found}))
-
-
-def _divide(argv: Sequence[str], known: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The flags of this command, with their values, and all others."""
-    own: list[str] = []
-    others: list[str] = []
-    current = others
-    for word in argv:
-        if word.startswith("--"):
-            current = own if word[2:].partition("=")[0] in known else others
-        current.append(word)
-    return own, others
 
 
 @dataclasses.dataclass(frozen=True)
