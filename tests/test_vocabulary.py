@@ -62,10 +62,15 @@ def assert_close(one, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
 
 
-@pytest.mark.parametrize("logits", [1 << 20, 56 * 7, 1], ids=["one part", "parts of 7 tokens", "of one token"])
+def in_parts_of(monkeypatch, tokens):
+    """Lets so many tokens meet the vocabulary at once."""
+    monkeypatch.setattr(vocabulary, "tokens_at_a_time", lambda vocab, width: tokens)
+
+
+@pytest.mark.parametrize("tokens", [1000, 7, 1], ids=["one part", "parts of 7 tokens", "of one token"])
 @pytest.mark.parametrize("smoothing", [0.0, pytest.param(0.2, marks=pytest.mark.slow), SMOOTHING], ids=["plain", "a number", "smoothed"])
-def test_parts_change_nothing(monkeypatch, logits, smoothing):
-    monkeypatch.setitem(vocabulary.PART, "cpu", logits)
+def test_parts_change_nothing(monkeypatch, tokens, smoothing):
+    in_parts_of(monkeypatch, tokens)
     expected = learned(whole, jnp.full((8, 12), smoothing) if isinstance(smoothing, float) else smoothing, X, TABLE, BIAS, WEIGHTS)
     assert_close(learned(in_parts, smoothing, X, TABLE, BIAS, WEIGHTS), expected)
     assert_close(in_parts(X, TABLE, BIAS, smoothing), expected[0])
@@ -73,7 +78,7 @@ def test_parts_change_nothing(monkeypatch, logits, smoothing):
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2), (1, 8, 1), (1, 1, 8)], ids=str)
 def test_meshes_change_nothing(monkeypatch, sizes):
-    monkeypatch.setitem(vocabulary.PART, "cpu", 100)
+    in_parts_of(monkeypatch, 1)
     expected = learned(whole, SMOOTHING, X, TABLE, BIAS)
     mesh = tfm.make_mesh(*sizes)
     places = PartitionSpec(("data", "fsdp")), PartitionSpec("tensor", "fsdp"), PartitionSpec("tensor")
@@ -86,7 +91,7 @@ def test_meshes_change_nothing(monkeypatch, sizes):
 
 
 def test_logits_are_never_there_at_once(monkeypatch):
-    monkeypatch.setitem(vocabulary.PART, "cpu", 56 * 8)
+    in_parts_of(monkeypatch, 8)
     program = jax.make_jaxpr(jax.grad(lambda x: in_parts(x, TABLE, BIAS, 0.1)[0]))(X)
     sizes = [int(np.prod(each.aval.shape)) for each in _values(program.jaxpr) if 56 in each.aval.shape]
     assert max(sizes) < 8 * 12 * 56
@@ -103,7 +108,7 @@ TASKS = {
 @pytest.mark.parametrize("task", TASKS)
 def test_no_loss_of_a_task_has_all_logits(monkeypatch, task):
     """Nor has its gradient: with the vocabulary's axis, no array of the traced program is as large as those of all targets would be."""
-    monkeypatch.setitem(vocabulary.PART, "cpu", 56 * 8)
+    in_parts_of(monkeypatch, 8)
     task, specs, fields, targets = TASKS[task]
     floats = ("weights", "words", "bytes", "smoothing")
     fields = fields | {"tokens": 12, "targets": targets, "weights": targets}

@@ -14,12 +14,6 @@ from tfm.axes import platform
 from tfm.config import Config
 from tfm.ops import einsum, gather, mesh_axes, named, spec_of
 
-# Logits that are made at a time. On a CPU they should stay in its cache: 4,096 tokens of 128 at a vocabulary of 10,112 take 364 ms
-# all at once, 268 in parts of 2,048 tokens, 157 of 256, 121 of 128 and 143 of 32 (forward and backward, 2 cores). Elsewhere memory is
-# the limit, and products should be large.
-PART = {"cpu": 1 << 20}
-PART_ELSEWHERE = 1 << 27
-
 
 def unembed(config: Config, table: Array, x: Array) -> Array:
     """x [B,M,D] times the table [V,D] -> float32 logits [B,M,V]; rows that only pad the vocabulary can never be chosen."""
@@ -133,11 +127,11 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
     kernel, add = table.astype(x.dtype), axes.add
     places = (axes.first(len(table)) + jnp.arange(len(table)))[None]
     real = places < config.vocab
+    bias = jnp.where(real, bias[None], FORBIDDEN)
 
     def part(sums, inputs):
         x, (targets, weights, spread) = inputs
-        logits = jnp.einsum("ND,VD->NV", x, kernel, preferred_element_type=jnp.float32) + bias[None]
-        logits = jnp.where(real, logits, FORBIDDEN)
+        logits = jnp.einsum("ND,VD->NV", x, kernel, preferred_element_type=jnp.float32) + bias
         top = axes.most(logits.max(-1))
         powers = jnp.exp(logits - top[:, None])
         mass, hit = add(powers.sum(-1)), places == targets[:, None]
@@ -156,19 +150,29 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
         found["table"] = jnp.einsum("NV,ND->VD", slopes, x, preferred_element_type=jnp.float32)
         return jax.tree.map(jnp.add, sums, found), (losses, right, add(jnp.einsum("NV,VD->ND", slopes, kernel)))
 
-    zeros = {"total": jnp.zeros(()), **({"bias": jnp.zeros(bias.shape), "table": jnp.zeros(table.shape)} if learn else {})}
+    zeros = {"total": jnp.zeros(()), **({"bias": jnp.zeros(len(table)), "table": jnp.zeros(table.shape)} if learn else {})}
     sums, found = _in_parts(part, zeros, (x, given), len(table))
     sums = jax.tree.map(axes.total, sums)
     gradients = (found[2], sums["table"].astype(table.dtype), sums["bias"]) if learn else ()
     return (sums["total"], found[0], found[1]), gradients
 
 
+def tokens_at_a_time(vocab: int, width: int) -> int:
+    """How many tokens meet the vocabulary at once.
+
+    On a CPU their logits should stay in its cache: 4,096 tokens of 128 at a vocabulary of 10,112 take 364 ms all at once, 157 in parts of
+    256, 121 of 128 and 143 of 32 (forward and backward). But each part adds to a gradient as wide as they are: 2,048 tokens of 512 at
+    30,522 take 4,319 ms in parts of 34, 2,783 of 137 and 2,402 of 549, and 256 of 768 at 50,257 take 3,422, 2,322 of 83 and 983 at once.
+    Elsewhere memory is the limit, and products should be large.
+    """
+    return max((1 << 20) // vocab, width) if platform() == "cpu" else max((1 << 27) // vocab, 1)
+
+
 def _in_parts(part, sums, inputs, vocab: int):
     """Scans over the tokens of fields [B,T,...], as many at a time as their logits [N,V] allow."""
     shape = inputs[0].shape[:2]
     tokens = math.prod(shape)
-    most = max(1, PART.get(platform(), PART_ELSEWHERE) // vocab)
-    parts = -(-tokens // most)
+    parts = -(-tokens // tokens_at_a_time(vocab, inputs[0].shape[-1]))
     size = -(-tokens // parts)
 
     def cut(field):

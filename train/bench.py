@@ -113,9 +113,10 @@ def bench(argv):
 
 def _plain(options: Options) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
-    from train import plain, timing
+    from train import devices, plain, timing
 
     run, task = _run(options), plain.Plain(options.model, options.predict)
+    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
     job, batches = _job(run, task), task.batches(run)
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     typical = statistics.median(map(sum, timed.steps))
@@ -162,9 +163,9 @@ def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
 def _job(run: Run, task):
     """The run on the devices here."""
     from train import costs, devices
+    from train.log import Log
 
-    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
-    return costs.Job(run, task, devices.arrange(run, task.specs(run)))
+    return costs.Job(run, task, devices.arrange(run, task.specs(run), say=Log().say))
 
 
 def _facts(job) -> dict[str, Any]:
@@ -218,13 +219,14 @@ def _generate(options: Options) -> dict[str, Any]:
     from train import timing
 
     model, prompt = _run(options).model, options.length - options.generate
-    params = tfm.init(tfm.causal_lm_specs(model), jax.random.key(0))
+    specs = tfm.causal_lm_specs(model)
+    params = tfm.init(specs, jax.random.key(0))
     prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt), dtype=np.int32)
     runs = [timing.time_writing(params, model, prompts, options.generate) for _ in range(options.warmup // 3 + 2)][1:]
     prefill, decode, again = (1e3 * np.median(seconds, axis=0) for seconds in zip(*runs, strict=True))
     tenth = options.generate // 10
     times = {"prefill": prefill, "decode": decode, "decode_first": decode[:tenth], "decode_last": decode[-tenth:], "read_again": again}
-    found = {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, "params": tfm.count(params)}
+    found = {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, "params": tfm.count(specs)}
     found |= {f"ms_{name}": round(float(each.mean()), 4) for name, each in times.items()}
     found |= {"prefill_tokens_per_s": round(options.batch * prompt * 1e3 / prefill.mean())}
     return found | {"decode_tokens_per_s": round(options.batch * 1e3 / decode.mean())}

@@ -25,9 +25,13 @@ def use_cores(rows: int, *sizes: int, processes: int = 1):
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices != -1:  # type: ignore[attr-defined]
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):  # a backend runs already, in a notebook
-        jax.config.update("jax_num_cpu_devices", devices_for(cores, rows // processes, *sizes, processes=processes))
+        jax.config.update("jax_num_cpu_devices", devices_for(_cores(), rows // processes, *sizes, processes=processes))
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def devices_for(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
@@ -43,7 +47,10 @@ def arrange(run: config.Run, specs, devices: Sequence[Any] | None = None, say: C
 
     Raises UserError where the devices, the batch, its length or a parameter do not divide.
     """
-    devices = jax.devices() if devices is None else devices
+    if devices is None:
+        devices, rows = jax.devices(), run.batch.unit // run.batch.accumulate
+        if devices[0].platform == "cpu" and len(devices) < _cores() and run.mesh == config.Mesh():
+            say(f"{rows} rows are cut into {len(devices)} for {_cores()} cores: more parts would be unequal, or have less than 4 rows")
     sizes = run.mesh
     if sizes == config.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])

@@ -25,19 +25,21 @@ def _device(pattern: str, tera: float, memory: float, bandwidth: float, link: fl
     return Device(pattern, 1e12 * tera, 1e9 * memory, 1e9 * bandwidth, 1e9 * link)
 
 
+_GIB = 2**30 / 1e9
+
 # NVIDIA data sheets: T4 (fp16, which it computes instead of bfloat16), L4, A100 SXM 80 GB, H100 SXM, H200 SXM; links are NVLink, half of
 # what they give for both directions, and PCIe for T4 and L4. Google Cloud's pages "TPU v4" .. "TPU v6e"; links are the interchip
-# interconnect, half of what the pages give for both directions.
+# interconnect, half of what the pages give for both directions; memory is what libtpu leaves to a program.
 DEVICES = {
     "t4": _device(r"T4\b", 65, 16, 320, 16),
     "l4": _device(r"\bL4\b", 121, 24, 300, 32),
     "a100": _device(r"\bA100\b", 312, 80, 2039, 300),
     "h100": _device(r"\bH100\b", 989, 80, 3350, 450),
     "h200": _device(r"\bH200\b", 989, 141, 4800, 450),
-    "v4": _device(r"TPU v4\b(?! lite)", 275, 32, 1228, 300),
-    "v5e": _device(r"TPU v5 ?(lite|e)", 197, 16, 819, 200),
-    "v5p": _device(r"TPU v5p?$", 459, 95, 2765, 600),
-    "v6e": _device(r"TPU v6 ?(lite|e)", 918, 32, 1640, 400),
+    "v4": _device(r"TPU v4\b(?! lite)", 275, 30.75 * _GIB, 1228, 300),
+    "v5e": _device(r"TPU v5 ?(lite|e)", 197, 15.75 * _GIB, 819, 200),
+    "v5p": _device(r"TPU v5p?$", 459, 95.74 * _GIB, 2765, 600),
+    "v6e": _device(r"TPU v6 ?(lite|e)", 918, 31.25 * _GIB, 1640, 400),
 }
 
 

@@ -10,13 +10,12 @@ from train import UserError
 
 
 class Operation(NamedTuple):
-    """An operation of the compiled program: its name there, seconds of it in all steps and devices, how often it ran, and the part of the
-    model that it comes from."""
+    """Where in the model operations of the compiled program come from, in all layers; their seconds in all steps and devices; and how many
+    ran."""
 
-    name: str
+    origin: str
     seconds: float
     number: int
-    origin: str
 
 
 def trace(folder: Path, work: Callable[[], object]) -> Path:
@@ -44,11 +43,10 @@ def operations(path: Path, origins: Mapping[str, str]) -> list[Operation]:
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         for line in plane.lines:
             for event in line.events:
-                name = _operation(line.name, event)
-                if name in origins:
-                    seconds[name] += event.duration_ns / 1e9
-                    number[name] += 1
-    found = [Operation(name, seconds[name], number[name], origins[name]) for name in seconds]
+                if name := origins.get(_operation(line.name, event)):
+                    seconds[short(name)] += event.duration_ns / 1e9
+                    number[short(name)] += 1
+    found = [Operation(origin, seconds[origin], number[origin]) for origin in seconds]
     return sorted(found, key=lambda operation: -operation.seconds)
 
 
@@ -59,18 +57,17 @@ def _operation(line: str, event) -> str:
 
 
 def table(found: list[Operation], steps: int, most: int = 10) -> dict[str, str]:
-    """Rows of the operations that took most: their share, milliseconds a step and how often, and where they come from."""
+    """Rows of the operations that took most: their share, milliseconds a step and how many ran in it."""
     total = sum(operation.seconds for operation in found)
-    return {
-        operation.name: f"{operation.seconds / total:6.1%} {1e3 * operation.seconds / steps:9.3f} ms  {operation.number / steps:5.1f} x  "
-        + operation.origin
-        for operation in found[:most]
-    }
+    share = lambda operation: (
+        f"{operation.seconds / total:6.1%} {1e3 * operation.seconds / steps:10.3f} ms {operation.number / steps:7.1f} x"
+    )
+    return {operation.origin: share(operation) for operation in found[:most]}
 
 
 def short(origin: str) -> str:
-    """`jit(f)/transpose(jvp(...))/attention[einsum: ...]/dot_general` without what all have in common, and marked where it is of the
-    backward pass."""
-    backward = "backward " if "transpose(" in origin else ""
-    parts = [part for part in re.split(r"/", origin) if not part.startswith(("jit(", "jvp(", "transpose("))]
-    return backward + "/".join(parts)
+    """`jit(f)/transpose(jvp(BD,DF->BF))/while/body/dot_general` as people read it: backward BD,DF->BF/dot_general."""
+    first = re.split(r":(?! )", origin)[0]  # of operations that became one
+    names = re.sub(r"jit\(\w*\)|transpose|jvp|[()]", "", first).split("/")
+    backward = "backward " if "transpose(" in first else ""
+    return backward + "/".join(name for name in names if name and name not in ("shard_map", "while", "body", "closed_call"))
