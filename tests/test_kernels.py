@@ -141,6 +141,7 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
     [
         ("cpu", {"length": 16, "batch": 1}, {}, "einsum", "less than 1,048,576 scores a layer"),
         ("cpu", {}, {}, "chunked", "1,048,576 scores a layer or more"),
+        ("cpu", {"length": 128}, {}, "einsum", "less than 256 keys"),
         ("cpu", {}, {"rate": 0.1}, "einsum", "attention weights are dropped (at 0.1)"),
         ("gpu 9.0", {}, {"mask": tfm.causal()}, "cudnn", "gpu"),
         ("gpu 9.0", {}, {"mask": tfm.window(8, 0) & tfm.prefix(LONG[:, 0])}, "cudnn", "gpu"),
@@ -170,7 +171,7 @@ def test_choose(platform, given, options, name, reason):
 def test_choose_knows_what_is_sharded():
     """A length that is sharded is left to the einsum; scores are those of one device."""
     mesh = tfm.make_mesh(8, 1, 1)
-    q, k = shapes(128, batch=16, heads=8)
+    q, k = shapes(256, batch=8, heads=4)
     on = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
     assert tfm.choose(q, k).name == "chunked"
     assert tfm.choose(on(q, P("data")), on(k, P("data"))).name == "einsum"

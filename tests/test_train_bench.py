@@ -1,7 +1,11 @@
 """The bench command, and the number of devices that it and training use on a CPU."""
 
 import json
+import platform
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -159,3 +163,28 @@ def test_bad_input(argv, message, capsys):
 )
 def test_devices_on_a_cpu(cores, rows, sizes, devices):
     assert devices_for(cores, rows, *sizes) == devices
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_is_kept():
+    """Memory that was freed is used again as it is: the system hands out no new pages for it, on the main thread or another."""
+    program = """
+import resource, threading
+import numpy as np
+from train.devices import keep_memory
+
+def faults(work):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    thread = threading.Thread(target=lambda: [work() for _ in range(4)])
+    thread.start(); thread.join()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+step = lambda: [np.ones(5 << 20) for _ in range(2)]  # twice 40 MiB
+many = faults(step)
+keep_memory()
+faults(step)
+print(many, faults(step))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    many, few = map(int, done.stdout.split())
+    assert few < many / 10
