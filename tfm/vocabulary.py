@@ -57,11 +57,11 @@ def vocabulary_loss(
     has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T].
     """
     table = gather(table)
-    bias = jnp.zeros(table.shape[0], jnp.float32, out_sharding=named(table, x, spec_of(table)[0])) if bias is None else gather(bias)
+    bias = None if bias is None else gather(bias).astype(jnp.float32)
     spread = None if isinstance(smoothing, float) and not smoothing else jnp.broadcast_to(jnp.asarray(smoothing), targets.shape)
     given, sharding = (targets, weights, spread), named(x, table, *spec_of(x)[:2])
     given = given if sharding is None else jax.tree.map(lambda each: reshard(each, sharding), given)
-    return _loss(config, x, table, bias.astype(jnp.float32), given)
+    return _loss(config, x, table, bias, given)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -76,7 +76,7 @@ def _forward(config: Config, x: Array, table: Array, bias: Array, given):
 
 def _backward(config: Config, gradients, cotangents):
     """The gradients of the sum, made when it was: of a weight, it is the loss. Nothing else has one."""
-    *of_inputs, of_weights = (gradient * cotangents[0].astype(gradient.dtype) for gradient in gradients)
+    *of_inputs, of_weights = jax.tree.map(lambda gradient: gradient * cotangents[0].astype(gradient.dtype), gradients)
     return *of_inputs, (None, of_weights, None)
 
 
@@ -117,6 +117,12 @@ class Axes(NamedTuple):
         """The largest in the whole vocabulary."""
         return jax.lax.pmax(largest, self.vocabulary) if self.vocabulary else largest
 
+    def pick(self, logits: Array, targets: Array) -> Array:
+        """Of logits [V,N] those of targets [1,N], and 0 where another device has them."""
+        place = targets - self.first(len(logits))
+        there = (place >= 0) & (place < len(logits))
+        return jnp.where(there, jnp.take_along_axis(logits, place, axis=0, mode="clip"), 0)
+
     def first(self, size: int) -> Array | int:
         """The first token of a device that has `size` of them."""
         return jax.lax.axis_index(self.vocabulary) * size if self.vocabulary else 0
@@ -125,32 +131,36 @@ class Axes(NamedTuple):
 def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias: Array, given):
     """The sum, losses and hits, and the gradients for x, table and bias if they are to be learned, part by part."""
     kernel, add = table.astype(x.dtype), axes.add
-    places = (axes.first(len(table)) + jnp.arange(len(table)))[None]
-    real = places < config.vocab
-    bias = jnp.where(real, bias[None], FORBIDDEN)
+    places = (axes.first(len(table)) + jnp.arange(len(table)))[:, None]
+    real, shift = places < config.vocab, None if bias is None else bias[:, None]
+    if config.vocab < config.padded_vocab:
+        shift = jnp.where(real, 0.0 if shift is None else shift, FORBIDDEN)
 
     def part(sums, inputs):
-        x, (targets, weights, spread) = inputs
-        logits = jnp.einsum("ND,VD->NV", x, kernel, preferred_element_type=jnp.float32) + bias
-        top = axes.most(logits.max(-1))
-        powers = jnp.exp(logits - top[:, None])
-        mass, hit = add(powers.sum(-1)), places == targets[:, None]
-        chosen = add(jnp.where(hit, logits, 0).sum(-1))
-        right = (chosen == top) & (add((logits == top[:, None]).sum(-1)) == 1)
-        kept = 1.0 if spread is None else (1 - spread)[:, None]
-        wanted = chosen if spread is None else (1 - spread) * chosen + spread * add(jnp.where(real, logits, 0).sum(-1)) / config.vocab
-        losses = jnp.log(mass) + top - wanted
+        x, given = inputs
+        targets, weights, spread = jax.tree.map(lambda each: each[None], given)
+        logits = jnp.einsum("VD,ND->VN", kernel, x, preferred_element_type=jnp.float32)
+        logits, hit = logits if shift is None else logits + shift, places == targets
+        chosen = add(axes.pick(logits, targets))
+        others = axes.most(jnp.where(hit, FORBIDDEN, logits).max(0, keepdims=True))
+        top = jnp.maximum(chosen, others)
+        mass = add(jnp.exp(logits - top).sum(0, keepdims=True))
+        kept = 1.0 if spread is None else 1 - spread
+        wanted = chosen if spread is None else kept * chosen + spread * add(jnp.where(real, logits, 0).sum(0, keepdims=True)) / config.vocab
+        losses, right = jnp.log(mass) + top - wanted, chosen > others
         found = {"total": (losses * weights).sum()}
         if not learn:
-            return jax.tree.map(jnp.add, sums, found), (losses, right)
-        slopes = powers / mass[:, None] - jnp.where(hit, kept, 0)
-        slopes -= 0 if spread is None else jnp.where(real, spread[:, None] / config.vocab, 0)
-        slopes = slopes * weights[:, None]
-        found["bias"], slopes = slopes.sum(0), slopes.astype(x.dtype)
-        found["table"] = jnp.einsum("NV,ND->VD", slopes, x, preferred_element_type=jnp.float32)
-        return jax.tree.map(jnp.add, sums, found), (losses, right, add(jnp.einsum("NV,VD->ND", slopes, kernel)))
+            return jax.tree.map(jnp.add, sums, found), (losses[0], right[0])
+        slopes = jnp.exp(logits - top) / mass - jnp.where(hit, kept, 0)
+        slopes -= 0 if spread is None else jnp.where(real, spread / config.vocab, 0)
+        slopes = slopes * weights
+        found["bias"], slopes = None if bias is None else slopes.sum(1), slopes.astype(x.dtype)
+        found["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
+        return jax.tree.map(jnp.add, sums, found), (losses[0], right[0], add(jnp.einsum("VN,VD->ND", slopes, kernel)))
 
-    zeros = {"total": jnp.zeros(()), **({"bias": jnp.zeros(len(table)), "table": jnp.zeros(table.shape)} if learn else {})}
+    zeros = {"total": jnp.zeros(())}
+    if learn:
+        zeros |= {"bias": None if bias is None else jnp.zeros(len(table)), "table": jnp.zeros(table.shape)}
     sums, found = _in_parts(part, zeros, (x, given), len(table))
     sums = jax.tree.map(axes.total, sums)
     gradients = (found[2], sums["table"].astype(table.dtype), sums["bias"]) if learn else ()
