@@ -65,8 +65,8 @@ class Job:
     @cached_property
     def train_step(self):
         """The step that the trainer runs."""
-        run = self.run
-        return step.make_train_step(self.loss, self.optimizer, run.seed, run.model.dropout > 0, run.optim.ema)
+        run, platform = self.run, self.mesh.devices.flat[0].platform
+        return step.make_train_step(self.loss, self.optimizer, run.seed, run.model.dropout > 0, run.optim.ema, platform)
 
     @property
     def loss(self):
@@ -133,7 +133,8 @@ class Job:
     def flops(self) -> tuple[int, int]:
         """Those, and those that the step makes, with what it computes a second time."""
         with jax.set_mesh(self.mesh):
-            return self.model_flops(), hardware.flops(self.train_step, self.state, self.batch)
+            function = self.train_step.__wrapped__  # compiled with options, it can be no part of another program
+            return self.model_flops(), hardware.flops(function, self.state, self.batch)
 
     def traffic(self) -> float:
         """About how many bytes a step moves between a device and its memory.

@@ -1,7 +1,8 @@
 """The training state, the training step and the evaluation step."""
 
+import contextlib
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,11 @@ from train import rounding
 
 # loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
+
+# What the compiler is told of a step, by platform. On a CPU products and sums are XLA's own then, and not those of the library YNNPACK: a
+# step of 4 layers of width 256 on 32 x 128 tokens takes 0.92 of the processor time, one of an encoder-decoder of width 128 on 12 x 64 takes
+# 0.97, and one of GPT-2 on 256 tokens the same.
+OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": ""}}
 
 
 @struct.dataclass
@@ -49,14 +55,14 @@ def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float, key
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average)
 
 
-def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool, ema: float = 0.0):
+def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool, ema: float = 0.0, platform: str = ""):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each of them has. What the state holds in
-    bfloat16 is updated in float32, and rounded at random.
+    bfloat16 is updated in float32, and rounded at random. `platform` is what it is compiled for, if that is known.
     """
 
-    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.jit, donate_argnums=0, compiler_options=options(platform))
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         grads, sums = _accumulate(loss, state.params, batch, key)
@@ -71,6 +77,17 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
         return State(state.step + 1, params, opt, average), sums
 
     return train_step
+
+
+@cache
+def options(platform: str) -> dict[str, str]:
+    """`OPTIONS` of a platform, or none if this XLA knows another set of options."""
+    found = OPTIONS.get(platform, {})
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        if found:
+            jax.jit(lambda: 0, compiler_options=found).lower().compile()
+        return found
+    return {}
 
 
 def _average(average, params, decay: float, step: Array):
