@@ -3,7 +3,8 @@
 Weights meet activations here and nowhere else, so this file alone knows that parameters may be sharded.
 
 Tried: layer norm, scale and bias in one rule for the backward pass (`custom_vjp`): 0.92 to 0.96 of the processor time where `standardized`
-takes 0.91 to 0.93, and no forward mode.
+takes 0.91 to 0.93, and no forward mode. The other operand first in products of the backward pass: 0.4 of the time where a kernel is larger
+than what it meets (3,072 x 768 and 256 tokens), a tenth of a step of GPT-2, but again only by a rule without forward mode.
 """
 
 import math

@@ -65,11 +65,11 @@ def vocabulary_loss(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _loss(config: Config, x: Array, table: Array, bias: Array, given) -> tuple[Array, Array, Array]:
+def _loss(config: Config, x: Array, table: Array, bias: Array | None, given) -> tuple[Array, Array, Array]:
     return _on_shards(config, False, x, table, bias, given)[0]
 
 
-def _forward(config: Config, x: Array, table: Array, bias: Array, given):
+def _forward(config: Config, x: Array, table: Array, bias: Array | None, given):
     found, gradients = _on_shards(config, True, x, table, bias, given)
     return found, (*gradients, found[1])
 
@@ -83,7 +83,7 @@ def _backward(config: Config, gradients, cotangents):
 _loss.defvjp(_forward, _backward)
 
 
-def _on_shards(config: Config, learn: bool, x: Array, table: Array, bias: Array, given):
+def _on_shards(config: Config, learn: bool, x: Array, table: Array, bias: Array | None, given):
     """`_local` on each device, with its tokens and its part of the vocabulary."""
     places, axis = spec_of(x)[:2], spec_of(table)[0]
     sharding = named(x, table, *places)
@@ -128,8 +128,13 @@ class Axes(NamedTuple):
         return jax.lax.axis_index(self.vocabulary) * size if self.vocabulary else 0
 
 
-def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias: Array, given):
-    """The sum, losses and hits, and the gradients for x, table and bias if they are to be learned, part by part."""
+def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias: Array | None, given):
+    """The sum, losses and hits, and the gradients for x, table and bias if they are to be learned, part by part.
+
+    Logits are [V,N], tokens last: on a CPU a part then takes 0.77 of the time that it takes with [N,V] (256 tokens of width 256, a
+    vocabulary of 8,192), for its products do. Another pass over them costs 4 to 8 %, so the target's logit is looked up, and what it is
+    compared with is the largest of the others. Tried: powers that are kept, the same; 512 tokens, the same, and 1,024, 1.3 of the time.
+    """
     kernel, add = table.astype(x.dtype), axes.add
     places = (axes.first(len(table)) + jnp.arange(len(table)))[:, None]
     real, shift = places < config.vocab, None if bias is None else bias[:, None]
@@ -158,7 +163,7 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
         found["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
         return jax.tree.map(jnp.add, sums, found), (losses[0], right[0], add(jnp.einsum("VN,VD->ND", slopes, kernel)))
 
-    zeros = {"total": jnp.zeros(())}
+    zeros: dict[str, Array | None] = {"total": jnp.zeros(())}
     if learn:
         zeros |= {"bias": None if bias is None else jnp.zeros(len(table)), "table": jnp.zeros(table.shape)}
     sums, found = _in_parts(part, zeros, (x, given), len(table))
