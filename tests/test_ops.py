@@ -15,6 +15,8 @@ EQUATIONS = [
     "BTD,DKGH->BTKGH",
     "BSD,DKH->BSKH",
     "BTKGH,KGHD->BTD",
+    "BTD,GDKH->BTKGH",
+    "BTKGH,GHDK->BTD",
     "BTD,DF->BTF",
     "BTF,FD->BTD",
     "BMD,DE->BME",

@@ -7,7 +7,7 @@ import pytest
 
 import tfm
 from train import devices, hardware
-from train.config import Mesh, Run
+from train.config import Batch, Mesh, Run
 
 SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, head_size=4, ffn=64, vocab=100))
 
@@ -43,6 +43,30 @@ def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
     assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
     asked = dataclasses.replace(run, mesh=Mesh(tensor=2))
     assert devices.arrange(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
+
+
+@pytest.mark.parametrize(
+    ("cores", "width", "heads", "rows", "length", "parts"),
+    [
+        (2, 768, 12, 1, 256, 2),
+        (2, 512, 8, 12, 128, 2),
+        (2, 512, 8, 13, 128, 1),  # more than 3 tokens for each of the width
+        (2, 128, 4, 1, 64, 1),
+        (8, 768, 12, 1, 256, 4),  # 8 does not divide 12 heads
+        (6, 768, 12, 1, 256, 4),  # nor 6 the padded vocabulary
+        (1, 768, 12, 1, 256, 1),
+    ],
+)
+def test_layers_are_cut_where_there_are_few_tokens_for_their_width(cores, width, heads, rows, length, parts):
+    run = Run(model=tfm.Config(width=width, heads=heads), batch=Batch(size=rows, length=length))
+    assert devices.parts_of_layers(cores, run) == parts
+    assert devices.parts_of_layers(cores, dataclasses.replace(run, mesh=Mesh(data=1))) == 1, "a wish is a wish"
+
+
+def test_a_run_with_few_tokens_for_its_width_shares_layers():
+    run, said = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64)), []
+    assert dict(devices.arrange(run, SPECS, say=said.append).shape) == {"data": 1, "fsdp": 1, "context": 1, "tensor": 8}
+    assert said == ["mesh.tensor=8: the cores share layers, not rows, for a batch has few tokens for their width"]
 
 
 def test_what_is_spread():

@@ -250,6 +250,11 @@ def test_the_average_changes_nothing_of_the_training(single):
 
 def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
     """A step still compiles where XLA has dropped one of them, and has none for a platform without any."""
-    monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1"})
-    assert step.options("dropped") == step.options("tpu") == {}
-    assert step.options("cpu") in (step.OPTIONS["cpu"], {})
+    monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1", "xla_cpu_prefer_vector_width": "256"})
+    assert step.options("dropped", 0) == {"xla_cpu_prefer_vector_width": "256"}
+    assert step.options("tpu", 0) == {}
+
+
+def test_heaps_only_where_the_largest_array_fits_into_one():
+    assert "xla_multiheap_size_constraint_per_heap" in step.options("cpu", step.HEAP)
+    assert "xla_multiheap_size_constraint_per_heap" not in step.options("cpu", step.HEAP + 1)

@@ -57,7 +57,8 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     - a kernel sharded over `fsdp` is gathered before its use, and its gradient is scattered again by the transpose;
     - the axes before those that are summed over become one, and on a CPU those that are summed over and those that are new, too: XLA
       makes slow transposed copies of what is not a plain matrix product there, of kernels and of what their gradients are made of. A
-      step of GPT-2 takes 0.9 of the processor time for it. An axis that is sharded is not folded into another one;
+      step of GPT-2 takes 0.9 of the processor time for it. An axis that is sharded is not folded into another one, and axes that are apart
+      in one of the three stay so;
     - the result is sharded as the letters of its operands are.
     """
     operands, output = equation.split("->")
@@ -75,7 +76,8 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
 
     found, sharding = shape(output), laid(output)
     for group in (left[:lead], left[lead:], output[lead:]) if platform() == "cpu" else (left[:lead],):
-        if group and not any(place[letter] for letter in group[1:]):
+        together = all(group in letters or not set(group) & set(letters) for letters in (left, right, output))
+        if group and together and not any(place[letter] for letter in group[1:]):
             size[group[0]] = math.prod(shape(group))
             left, right, output = (letters.replace(group, group[0]) for letters in (left, right, output))
     x = jnp.reshape(x, shape(left), out_sharding=laid(left))

@@ -116,7 +116,7 @@ def _plain(options: Options) -> dict[str, Any]:
     from train import devices, plain, timing
 
     run, task = _run(options), plain.Plain(options.model, options.predict)
-    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
+    devices.use_cores(run)
     job, batches = _job(run, task), task.batches(run)
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     typical = statistics.median(map(sum, timed.steps))
@@ -136,7 +136,7 @@ def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
 
     words = [*others, f"--preset={options.preset}"]
     run, decided = resolve.resolve(resolve.with_task(words, folders.read), folders.saved_values, folders.read)
-    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh))
+    devices.use_cores(run)
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
     job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)

@@ -65,8 +65,15 @@ class Job:
     @cached_property
     def train_step(self):
         """The step that the trainer runs."""
-        run, platform = self.run, self.mesh.devices.flat[0].platform
-        return step.make_train_step(self.loss, self.optimizer, run.seed, run.model.dropout > 0, run.optim.ema, platform)
+        run, options = self.run, step.options(self.mesh.devices.flat[0].platform, self.largest)
+        return step.make_train_step(self.loss, self.optimizer, run.seed, run.model.dropout > 0, run.optim.ema, options)
+
+    @property
+    def largest(self) -> int:
+        """About the bytes of the largest array that a device makes in a step: what is widest of its tokens, or a gradient."""
+        wide = max(self.run.model.sizes[axis] for axis in "DF")
+        tokens = max(hardware.bytes_of([self.part[name]]) for name in ("tokens", "target") if name in self.part)
+        return max(wide * tokens, *(hardware.bytes_of([leaf]) for leaf in jax.tree.leaves(self.state.params)))
 
     @property
     def loss(self):

@@ -23,17 +23,20 @@ KEEP = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 6
 BYTES_A_PARAMETER, SHARE = 16, 0.6
 
 
-def use_cores(rows: int, *sizes: int, processes: int = 1):
+def use_cores(run: config.Run, processes: int = 1):
     """On a CPU, one virtual device a core, if nobody has set their number, and memory that is kept from step to step.
 
     A step of bert-tiny (16 x 64 tokens, 2 cores) takes 0.80 of the time that one device with two threads needs.
 
     Tried: one device, and the rows in 2 or 4 parts that do not wait for each other: 1.15 and 1.28 of the time of an encoder-decoder's step
-    (width 128, 12 x 64 tokens); more threads than cores: no difference.
+    (width 128, 12 x 64 tokens), 0.94 and 1.12 of a GPT's of that size, 1.13 and 1.03 of one of width 256 on 32 x 128 tokens; more threads
+    than cores: no difference.
     """
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and jax.config.jax_num_cpu_devices == -1:  # type: ignore[attr-defined]
+        cores, rows, sizes = _cores(), run.batch.unit // run.batch.accumulate // processes, dataclasses.astuple(run.mesh)
+        parts = parts_of_layers(cores, run) if processes == 1 else 1
         with contextlib.suppress(RuntimeError):  # a backend runs already, in a notebook
-            jax.config.update("jax_num_cpu_devices", devices_for(_cores(), rows // processes, *sizes, processes=processes))
+            jax.config.update("jax_num_cpu_devices", parts if parts > 1 else devices_for(cores, rows, *sizes, processes=processes))
     if jax.default_backend() == "cpu":
         keep_memory()
 
@@ -69,16 +72,35 @@ def devices_for(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
     return max((n for n in range(1, cores + 1) if rows % n == 0 and rows // n >= 4), default=1)
 
 
+def parts_of_layers(cores: int, run: config.Run) -> int:
+    """Into how many parts the cores of a CPU cut layers, where nobody asks for a mesh; 1: they have some rows each.
+
+    Devices that share the rows add up all gradients, and each of them updates all parameters; those that share the layers exchange
+    activations. With few tokens for wide layers that is less. On 2 cores, of the time with rows cut or one device: GPT-2, 1 x 256 tokens,
+    0.91; width 768, 8 x 128 tokens, 0.90; width 512, 2 x 128, 0.89, 8 x 128, 0.88, 12 x 128, 0.95, and 16 x 128, 0.98 to 1.09; width 256, 1
+    x 256, 0.97, and 32 x 128, 1.15; width 128, 1 x 64, 1.05.
+    """
+    sizes, batch = run.model.sizes, run.batch
+    tokens = max(batch.tokens, batch.unit * batch.length) // batch.accumulate
+    if run.mesh != config.Mesh() or sizes["D"] < 256 or tokens > 3 * sizes["D"]:
+        return 1
+    divided = (run.model.heads, sizes["F"], run.model.vocab_multiple)
+    return max(n for n in range(1, cores + 1) if not any(size % n for size in divided))
+
+
 def arrange(run: config.Run, specs, devices: Sequence[Any] | None = None, say: Callable[[str], None] = lambda reason: None) -> Mesh:
     """The mesh of `devices` (default: all) that the run asks for; where it asks for none, one on which the state fits.
 
     Raises UserError where the devices, the batch, its length or a parameter do not divide.
     """
+    sizes = run.mesh
     if devices is None:
         devices, rows = jax.devices(), run.batch.unit // run.batch.accumulate
-        if devices[0].platform == "cpu" and len(devices) < _cores() and run.mesh == config.Mesh():
+        if devices[0].platform == "cpu" and 1 < len(devices) == parts_of_layers(len(devices), run) and jax.process_count() == 1:
+            sizes = config.Mesh(data=1, tensor=len(devices))
+            say(f"mesh.tensor={len(devices)}: the cores share layers, not rows, for a batch has few tokens for their width")
+        elif devices[0].platform == "cpu" and len(devices) < _cores() and sizes == config.Mesh():
             say(f"{rows} rows are cut into {len(devices)} for {_cores()} cores: more parts would be unequal, or have less than 4 rows")
-    sizes = run.mesh
     if sizes == config.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
         fsdp, reason = fsdp_for(tfm.count(specs), hardware.room(devices[0]), len(devices), widths)

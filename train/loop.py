@@ -62,9 +62,8 @@ class Training:
 
     def _advice(self) -> str:
         """What to change so that the step fits into the memory of a device."""
-        here = self.mesh.devices.ravel()
-        needs = lambda run: costs.Job(run, self.task, devices.arrange(run, self.task.specs(run), here)).memory()
-        return advice.advise(self.run, len(here), needs, hardware.room(jax.local_devices()[0]))
+        needs = lambda run: costs.Job(run, self.task, devices.arrange(run, self.task.specs(run))).memory()
+        return advice.advise(self.run, self.mesh.size, needs, hardware.room(jax.local_devices()[0]))
 
     def start_from(self, folder: Path):
         """Takes the state of the run to resume, or the weights of `--init`; else the fresh state stays."""

@@ -1,6 +1,5 @@
 """Training, read from top to bottom: `python -m train.main --task=mlm`. `--help` lists every flag."""
 
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ def train(argv):
     from train import devices, loop, tasks
     from train.log import Log
 
-    devices.use_cores(run.batch.unit // run.batch.accumulate, *dataclasses.astuple(run.mesh), processes=count)
+    devices.use_cores(run, count)
     folder = Path(processes.told(lambda: str(folders.choose_folder(run))))
     log, task = Log(quiet=not processes.first()), tasks.find(run.task.name)
     known = folder if run.resume else run.init
