@@ -121,3 +121,15 @@ def test_adamw_against_numpy(specs, fill):
     for spec, before, grad, after in zip(*map(jax.tree.leaves, (specs, params, grads, moved)), strict=True):
         wanted = before - 0.01 * (grad / (jnp.abs(grad) + 1e-3) + 0.3 * spec.decay * before)
         np.testing.assert_allclose(after, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 1, 8)])
+def test_global_norm(sizes):
+    """That of all elements in a row, however they are sharded; the tables are long enough to be cut."""
+    mesh = tfm.make_mesh(*sizes)
+    specs = tfm.masked_lm_specs(tfm.Config(layers=2, heads=2, width=32, vocab=128, length=40))
+    with jax.set_mesh(mesh):
+        params = jax.jit(lambda: tfm.init(specs, jax.random.key(0), mesh))()
+        found = jax.jit(optim.global_norm)(params)
+    every = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+    np.testing.assert_allclose(found, np.linalg.norm(every.astype(np.float64)), rtol=1e-5)

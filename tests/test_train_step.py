@@ -255,6 +255,6 @@ def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
     assert step.options("tpu", 0) == {}
 
 
-def test_heaps_only_where_the_largest_array_fits_into_one():
-    assert "xla_multiheap_size_constraint_per_heap" in step.options("cpu", step.HEAP)
-    assert "xla_multiheap_size_constraint_per_heap" not in step.options("cpu", step.HEAP + 1)
+def test_heaps_only_where_no_array_is_much_larger():
+    assert step.HEAPS in step.options("cpu", step.HEAP)
+    assert step.HEAPS not in step.options("cpu", step.LARGEST + 1)

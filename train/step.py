@@ -10,19 +10,22 @@ from flax import struct
 from jax import Array
 
 import tfm
-from train import rounding
+from train import optim, rounding
 
 # loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
 
 # On a CPU only what is smaller than 64 MiB can be kept from step to step (`devices.keep_memory`), so temporaries lie in heaps of at most so
-# many bytes there. A step of 4 layers of width 256 on 32 x 128 tokens met 138,000 pages anew each time, and takes 0.88 of the time now.
-HEAP = 48 << 20
+# many bytes there, and an array that is larger has one of its own. A step of 4 layers of width 256 on 32 x 128 tokens met 138,000 pages
+# anew each time, and takes 0.88 of the time now; one of GPT-2 on 256 tokens, with arrays of up to 77 MB on 2 devices, 0.84. With arrays
+# of 113 MB a step takes as long as without heaps, and 1.4 times the memory; with 154 MB 1.05 of the time.
+HEAP, LARGEST = 56 << 20, 84 << 20
 
 # What the compiler is told of a step, by platform. On a CPU products and sums are XLA's own then, and not those of the library YNNPACK: a
 # step of 4 layers of width 256 on 32 x 128 tokens takes 0.88 to 0.97 of the processor time, one of an encoder-decoder of width 128 on 12 x
 # 64 takes 0.97 to 0.99, and one of GPT-2 on 256 tokens the same.
-OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", "xla_multiheap_size_constraint_per_heap": str(HEAP)}}
+HEAPS = "xla_multiheap_size_constraint_per_heap"
+OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", HEAPS: str(HEAP)}}
 
 
 @struct.dataclass
@@ -72,7 +75,7 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), grads)
         before = rounding.widen((state.params, state.opt))
         updates, opt = optimizer.update(grads, before[1], before[0])
-        sums["grad_norm"] = optax.tree.norm(grads)
+        sums["grad_norm"] = optim.global_norm(grads)
         params = optax.apply_updates(before[0], updates)
         average = _average(state.ema, params, ema, state.step) if ema else None
         draws = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)  # no step has this number
@@ -83,9 +86,13 @@ def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: i
 
 
 def options(platform: str, largest: float) -> dict[str, str]:
-    """`OPTIONS` of a platform, as far as its compiler knows them; heaps only where the largest array of a step, in bytes, fits into one."""
-    found = OPTIONS.get(platform, {}).items()
-    return {name: value for name, value in found if (largest <= HEAP or "heap" not in name) and _known(name, value)}
+    """`OPTIONS` of a platform that its compiler knows; heaps only where the largest array of a step has at most `LARGEST` bytes."""
+    found = {name: value for name, value in OPTIONS.get(platform, {}).items() if _known(name, value)}
+    if largest > LARGEST:
+        found.pop(HEAPS, None)
+    elif largest > HEAP and HEAPS in found and jax.config.jax_logging_level == "NOTSET":  # type: ignore[attr-defined]
+        jax.config.update("jax_logging_level", "ERROR")  # XLA warns of each such array, many times
+    return found
 
 
 @cache
