@@ -57,8 +57,8 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     - a kernel sharded over `fsdp` is gathered before its use, and its gradient is scattered again by the transpose;
     - the axes before those that are summed over become one, and on a CPU those that are summed over and those that are new, too: XLA
       makes slow transposed copies of what is not a plain matrix product there, of kernels and of what their gradients are made of. A
-      step of GPT-2 takes 0.9 of the processor time for it. An axis that is sharded is not folded into another one, and axes that are apart
-      in one of the three stay so;
+      step of an encoder-decoder (4 + 4 layers of width 128, 6 x 64 tokens, one core) takes 0.96 of the processor time for it. An axis
+      that is sharded is not folded into another one, and axes that are apart in one of the three stay so;
     - the result is sharded as the letters of its operands are.
     """
     operands, output = equation.split("->")
