@@ -70,7 +70,8 @@ class Job:
 
     @property
     def largest(self) -> int:
-        """About the bytes of the largest array that a device makes in a step: what is widest of its tokens, or a gradient."""
+        """About the bytes of the largest array that a device makes in a step: what is widest of its tokens (which have as many bytes as a
+        float32 number), or a gradient."""
         wide = max(self.run.model.sizes[axis] for axis in "DF")
         tokens = max(hardware.bytes_of([self.part[name]]) for name in ("tokens", "target") if name in self.part)
         return max(wide * tokens, *(hardware.bytes_of([leaf]) for leaf in jax.tree.leaves(self.state.params)))
