@@ -253,6 +253,7 @@ def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
     monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1", "xla_cpu_prefer_vector_width": "256"})
     assert step.options("dropped", 0) == {"xla_cpu_prefer_vector_width": "256"}
     assert step.options("tpu", 0) == {}
+    assert step.options("cpu", 0) in (step.OPTIONS["cpu"], {})
 
 
 def test_heaps_only_where_no_array_is_much_larger():

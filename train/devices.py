@@ -78,7 +78,7 @@ def parts_of_layers(cores: int, run: config.Run) -> int:
     Devices that share the rows add up all gradients, and each of them updates all parameters; those that share the layers exchange
     activations. With few tokens for wide layers that is less. On 2 cores, of the time with rows cut or one device: GPT-2, 1 x 256 tokens,
     0.91; width 768, 8 x 128 tokens, 0.90; width 512, 2 x 128, 0.89, 8 x 128, 0.88, 12 x 128, 0.95, and 16 x 128, 0.98 to 1.09; width 256, 1
-    x 256, 0.97, and 32 x 128, 1.15; width 128, 1 x 64, 1.05.
+    x 256, 0.97, 8 x 128, 0.94 to 0.98, and 32 x 128, 1.15; width 128, 1 x 64, 1.05.
     """
     sizes, batch = run.model.sizes, run.batch
     tokens = max(batch.tokens, batch.unit * batch.length) // batch.accumulate
@@ -96,11 +96,12 @@ def arrange(run: config.Run, specs, devices: Sequence[Any] | None = None, say: C
     sizes = run.mesh
     if devices is None:
         devices, rows = jax.devices(), run.batch.unit // run.batch.accumulate
-        if devices[0].platform == "cpu" and 1 < len(devices) == parts_of_layers(len(devices), run) and jax.process_count() == 1:
-            sizes = config.Mesh(data=1, tensor=len(devices))
-            say(f"mesh.tensor={len(devices)}: the cores share layers, not rows, for a batch has few tokens for their width")
-        elif devices[0].platform == "cpu" and len(devices) < _cores() and sizes == config.Mesh():
-            say(f"{rows} rows are cut into {len(devices)} for {_cores()} cores: more parts would be unequal, or have less than 4 rows")
+        cpu, number = devices[0].platform == "cpu", len(devices)
+        if cpu and 1 < number == parts_of_layers(number, run) and jax.process_count() == 1:
+            sizes = config.Mesh(data=1, tensor=number)
+            say(f"mesh.tensor={number}: the cores share layers, not rows, for a batch has few tokens for their width")
+        elif cpu and number < _cores() and sizes == config.Mesh():
+            say(f"{rows} rows are cut into {number} for {_cores()} cores: more parts would be unequal, or have less than 4 rows")
     if sizes == config.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
         fsdp, reason = fsdp_for(tfm.count(specs), hardware.room(devices[0]), len(devices), widths)

@@ -16,8 +16,8 @@ from train import optim, rounding
 Loss = Callable[..., dict[str, Array]]
 
 # On a CPU only what is smaller than 64 MiB can be kept from step to step (`devices.keep_memory`), so temporaries lie in heaps of at most so
-# many bytes there, and an array that is larger has one of its own. A step of 4 layers of width 256 on 32 x 128 tokens met 138,000 pages
-# anew each time, and takes 0.88 of the time now; one of GPT-2 on 256 tokens, with arrays of up to 77 MB on 2 devices, 0.84. With arrays
+# many bytes there, and an array that is larger has one of its own. A step of 4 layers of width 256 on 32 x 128 tokens met 124,000 pages
+# anew each time, and takes 0.88 of the time now; one of GPT-2 on 256 tokens, with arrays of up to 77 MB on 2 devices, 0.85. With arrays
 # of 113 MB a step takes as long as without heaps, and 1.4 times the memory; with 154 MB 1.05 of the time.
 HEAP, LARGEST = 56 << 20, 84 << 20
 
@@ -61,14 +61,21 @@ def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float, key
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average)
 
 
-def make_train_step(loss: Loss, optimizer: optax.GradientTransformation, seed: int, dropout: bool, ema: float = 0.0, options=None):
+def make_train_step(
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    seed: int,
+    dropout: bool,
+    ema: float = 0.0,
+    compiler_options: dict[str, str] | None = None,
+):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each of them has. What the state holds in
-    bfloat16 is updated in float32, and rounded at random. `options` are those of the compiler.
+    bfloat16 is updated in float32, and rounded at random. `compiler_options` are those that `options` found.
     """
 
-    @partial(jax.jit, donate_argnums=0, compiler_options=options)
+    @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         grads, sums = _accumulate(loss, state.params, batch, key)
