@@ -61,12 +61,14 @@ def test_two_marks_between_the_texts_of_a_pair():
 
 
 def test_rows_of_pairs_are_what_transformers_makes_of_them():
-    """The target is shifted to the right behind the token that starts it."""
+    """The target is shifted to the right behind the token that starts it; a row without a pair is empty."""
     given = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
     marked = tokenizer(BART)
     sides = [in_memory(marked, side) for side in zip(*given, strict=True)]
     rows = parallel.Pairs(given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.marks(marked, "</s>"), 0.0, 1)
-    batch = rows.batch(np.array([0, 1]))
+    batch = rows.batch(np.array([0, 1, -1]))
+    empty = dict.fromkeys(("tokens", "target", "targets"), marked.token_to_id("<pad>"))
+    assert all((field[2] == empty.get(name, 0)).all() for name, field in batch.items())
     for b, (source, target) in enumerate(given):
         ids, labels = marked.encode(source).ids, marked.encode(target).ids
         assert batch["tokens"][b, batch["valid"][b] > 0].tolist() == ids

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from train.data import packing
-from train.data.tokens import Tokens
+from train.data.tokens import Tokens, ranges
 
 
 class Packed:
@@ -30,16 +30,10 @@ class Packed:
 
     def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields that stand at the top of `train.tasks.lm`."""
-        shape = (len(numbers), self.plan.length)
-        batch = {name: np.zeros(shape, np.int32) for name in ("tokens", "targets", "segments", "positions")}
-        batch["tokens"][:] = batch["targets"][:] = self.pad
-        for b, number, place, start, size in packing.spans(self.plan, numbers):
-            here = (b, slice(place, place + size))
-            batch["tokens"][here] = self.text.ids[start : start + size]
-            batch["targets"][here] = self.text.ids[start + 1 : start + size + 1]
-            batch["segments"][here] = number
-            batch["positions"][here] = np.arange(size)
-        return _weighed(batch, batch["segments"] > 0, self.bytes_each)
+        found, segments, positions = packing.spans(self.plan, numbers)
+        here, there = (ranges(starts, found.sizes) for starts in (found.places, found.starts))
+        batch = _read(self.text, here, there, segments.shape, self.pad) | {"segments": segments, "positions": positions}
+        return _weighed(batch, segments > 0, self.bytes_each)
 
 
 class Windows:
@@ -62,17 +56,22 @@ class Windows:
 
     def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The same fields without segments and positions: a row is one stretch."""
-        shape = (len(numbers), self.length)
-        batch = {name: np.full(shape, self.pad, np.int32) for name in ("tokens", "targets")}
-        judged = np.zeros(shape, bool)
         late = rng.integers(0, self.length, len(numbers)) if self.jitter else np.zeros(len(numbers), int)
-        for b in np.flatnonzero(numbers >= 0):
-            size, fresh = int(self.sizes[numbers[b]]), int(self.fresh[numbers[b]])
-            start = min(int(self.starts[numbers[b]] + late[b]), self.tokens - size)
-            batch["tokens"][b, :size] = self.text.ids[start : start + size]
-            batch["targets"][b, :size] = self.text.ids[start + 1 : start + size + 1]
-            judged[b, size - fresh : size] = True
+        filled = numbers >= 0
+        sizes, fresh, starts = (each[numbers[filled]] for each in (self.sizes, self.fresh, self.starts))
+        starts = np.minimum(starts + late[filled], self.tokens - sizes)
+        places = np.flatnonzero(filled) * self.length
+        judged = np.zeros((len(numbers), self.length), bool)
+        judged.ravel()[ranges(places + sizes - fresh, fresh)] = True
+        batch = _read(self.text, ranges(places, sizes), ranges(starts, sizes), judged.shape, self.pad)
         return _weighed(batch, judged, self.bytes_each)
+
+
+def _read(text: Tokens, here: np.ndarray, there: np.ndarray, shape: tuple[int, int], pad: int) -> dict[str, np.ndarray]:
+    """int32 tokens and targets of a shape [B,T]: what stands `there` in the text, and what comes next, `here` in the rows."""
+    tokens, targets = np.full((2, *shape), pad, np.int32)
+    tokens.ravel()[here], targets.ravel()[here] = text.ids[there], text.ids[there + 1]
+    return {"tokens": tokens, "targets": targets}
 
 
 def _weighed(batch: dict[str, np.ndarray], judged: np.ndarray, bytes_each: float) -> dict[str, np.ndarray]:

@@ -1,11 +1,10 @@
 """Which piece of which document stands in which row: planned once, so that any row can be built on its own."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from train.data.tokens import Tokens
+from train.data.tokens import Tokens, ranges
 
 
 class Plan(NamedTuple):
@@ -50,37 +49,40 @@ def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np
 
     Pieces are numbered from 1 within a row, 0 is padding; positions start again at every piece.
     """
-    shape = (len(rows), plan.length)
-    batch = {name: np.zeros(shape, np.int32) for name in ("tokens", "segments", "positions")}
-    batch["tokens"][:] = specials.pad
-    for b, number, place, start, size in spans(plan, rows):
-        end = place + size + 2
-        batch["tokens"][b, place] = specials.cls
-        batch["tokens"][b, place + 1 : end - 1] = tokens.ids[start : start + size]
-        batch["tokens"][b, end - 1] = specials.sep
-        batch["segments"][b, place:end] = number
-        batch["positions"][b, place:end] = np.arange(size + 2)
-    return batch
+    found, segments, positions = spans(plan, rows)
+    row = np.full(segments.size, specials.pad, np.int32)
+    row[found.places] = specials.cls
+    row[ranges(found.places + 1, found.sizes)] = tokens.ids[ranges(found.starts, found.sizes)]
+    row[found.places + 1 + found.sizes] = specials.sep
+    return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
 
 
-def spans(plan: Plan, rows: np.ndarray) -> Iterator[tuple[int, int, int, int, int]]:
-    """Of every piece in these rows: which of the rows, its number there from 1 on, its place there, its start in the text, its size.
+class Spans(NamedTuple):
+    """Pieces in rows: their places in these rows, one row behind the other, their starts in the text, and their sizes; each [N]."""
 
-    Row -1 is empty.
-    """
-    for b, row in enumerate(rows):
-        place = 0
-        for number, piece in enumerate(range(plan.bounds[row], plan.bounds[row + 1]) if row >= 0 else (), start=1):
-            start, size = int(plan.starts[piece]), int(plan.sizes[piece])
-            yield b, number, place, start, size
-            place += size + plan.around
+    places: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+
+def spans(plan: Plan, rows: np.ndarray) -> tuple[Spans, np.ndarray, np.ndarray]:
+    """The pieces in these rows, and int32 [B,T] segments and positions. Row -1 is empty."""
+    counts = np.where(rows < 0, 0, plan.bounds[rows + 1] - plan.bounds[rows])
+    pieces = ranges(plan.bounds[rows], counts)
+    wide = plan.sizes[pieces] + plan.around
+    ends = np.concatenate([[0], np.cumsum(wide)])
+    within = ends[:-1] - np.repeat(ends[np.cumsum(counts) - counts], counts)
+    places = np.repeat(np.arange(len(rows)) * plan.length, counts) + within
+    segments, positions = np.zeros((2, len(rows), plan.length), np.int32)
+    segments.ravel()[ranges(places, wide)] = np.repeat(ranges(np.ones_like(counts), counts), wide)
+    positions.ravel()[ranges(places, wide)] = ranges(np.zeros_like(wide), wide)
+    return Spans(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
 
 
 def _pieces(tokens: Tokens, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Start and size of every piece, in the order of the text."""
     counts = -(-tokens.lengths // most)
-    first = np.repeat(np.cumsum(counts) - counts, counts)
-    offsets = (np.arange(counts.sum()) - first) * most
+    offsets = ranges(np.zeros_like(counts), counts) * most
     starts = np.repeat(tokens.starts[:-1], counts) + offsets
     return starts, np.minimum(np.repeat(tokens.lengths, counts) - offsets, most)
 

@@ -8,7 +8,7 @@ from train import UserError
 from train.config import Batch, Data
 from train.data import files, sources
 from train.data.buckets import Buckets
-from train.data.tokens import Tokens
+from train.data.tokens import Tokens, ranges
 from train.tasks.options import Translate
 from train.tokenize import Marks
 
@@ -55,13 +55,24 @@ class Pairs:
 
     def batch(self, numbers: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields that stand at the top of `train.tasks.translate`."""
-        places, marks, rows = self.buckets.shape(numbers).places, self.marks, len(numbers)
-        tokens, target, targets = (np.full((rows, places[side]), marks.pad, np.int32) for side in (0, 1, 1))
-        valid, weights = np.zeros((rows, places[0]), np.int32), np.zeros((rows, places[1]), np.float32)
-        for b in np.flatnonzero(numbers >= 0):
-            read, written = (marks.around(side[self.numbers[numbers[b]]]) for side in (self.source, self.target))
-            tokens[b, : len(read)], valid[b, : len(read)] = read, 1
-            target[b, : len(written)] = [marks.start, *written[:-1]]
-            targets[b, : len(written)], weights[b, : len(written)] = written, 1
-        smoothing = np.full(rows, self.smoothing, np.float32)
-        return {"tokens": tokens, "valid": valid, "target": target, "targets": targets, "weights": weights, "smoothing": smoothing}
+        shape, marks = self.buckets.shape(numbers), self.marks
+        (tokens, valid), (targets, judged) = (
+            self._marked(side, numbers, places) for side, places in zip((self.source, self.target), shape.places, strict=True)
+        )
+        target = np.where(judged, np.roll(targets, 1, axis=1), marks.pad)
+        target[judged[:, 0], 0] = marks.start
+        smoothing = np.full(len(numbers), self.smoothing, np.float32)
+        fields = {"tokens": tokens, "valid": valid.astype(np.int32), "target": target, "targets": targets}
+        return fields | {"weights": judged.astype(np.float32), "smoothing": smoothing}
+
+    def _marked(self, side: Tokens, numbers: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
+        """Texts of a side between their marks in rows of so many places, int32, and where they are, bool; row -1 is empty."""
+        before, after = self.marks.before, self.marks.after
+        texts, first = self.numbers[numbers[numbers >= 0]], np.flatnonzero(numbers >= 0) * places
+        starts, sizes = side.starts[texts], side.starts[texts + 1] - side.starts[texts]
+        row, valid = np.full(len(numbers) * places, self.marks.pad, np.int32), np.zeros((len(numbers), places), bool)
+        row[first[:, None] + np.arange(len(before))] = before
+        row[ranges(first + len(before), sizes)] = side.ids[ranges(starts, sizes)]
+        row[(first + len(before) + sizes)[:, None] + np.arange(len(after))] = after
+        valid.ravel()[ranges(first, len(before) + sizes + len(after))] = True
+        return row.reshape(valid.shape), valid
