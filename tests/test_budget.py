@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES = 119
+FILES = 120
 LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 50
 PARAMETERS = 7
 LINES_OF_TFM = 6650
-LINES_OF_TRAIN = 9750
+LINES_OF_TRAIN = 9850
 FIELDS = 117
 DEPENDENCIES = 14
 FOREIGN = {"__call__", "encode", "decode", "generate"}  # signatures of others that tfm.compat repeats

@@ -1,11 +1,7 @@
-"""The bench command, and the number of devices that it and training use on a CPU."""
+"""The bench command."""
 
 import json
-import platform
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,7 +11,6 @@ from small import quick_compilation  # noqa: F401
 import tfm
 from train import bench, config, costs, hlo, plain, profiles, step, timing
 from train.data import feed
-from train.devices import devices_for
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
 
@@ -147,49 +142,3 @@ def test_where_an_operation_comes_from(origin, expected):
 def test_bad_input(argv, message, capsys):
     assert bench.main(argv) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("cores", "rows", "sizes", "devices"),
-    [
-        (2, 32, (-1, 1, 1), 2),
-        (1, 32, (-1, 1, 1), 1),
-        (16, 32, (-1, 1, 1), 8),  # 4 rows each
-        (2, 9, (-1, 1, 1), 1),  # 2 does not divide 9
-        (2, 32, (1, 1, 1), 1),
-        (4, 32, (1, 2, 1), 2),
-        (2, 32, (2, 2, 2), 2),  # too many: the mesh will say so
-    ],
-)
-def test_devices_on_a_cpu(cores, rows, sizes, devices):
-    assert devices_for(cores, rows, *sizes) == devices
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_memory_is_kept():
-    """Memory that was freed is used again as it is: the system hands out no new pages for it."""
-    program = """
-import ctypes, resource
-from train.devices import keep_memory
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(4):
-        place = libc.malloc(40 << 20)
-        libc.memset(place, 1, 40 << 20)
-        libc.free(place)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-many = faults()
-keep_memory()
-faults()
-print(many, faults())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
-    many, few = map(int, done.stdout.split())
-    assert few < many / 10

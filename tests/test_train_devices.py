@@ -46,6 +46,22 @@ def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("cores", "rows", "sizes", "number"),
+    [
+        (2, 32, (-1, 1, 1), 2),
+        (1, 32, (-1, 1, 1), 1),
+        (16, 32, (-1, 1, 1), 8),  # 4 rows each
+        (2, 9, (-1, 1, 1), 1),  # 2 does not divide 9
+        (2, 32, (1, 1, 1), 1),
+        (4, 32, (1, 2, 1), 2),
+        (2, 32, (2, 2, 2), 2),  # too many: the mesh will say so
+    ],
+)
+def test_devices_on_a_cpu(cores, rows, sizes, number):
+    assert devices.devices_for(cores, rows, *sizes) == number
+
+
+@pytest.mark.parametrize(
     ("cores", "width", "heads", "rows", "length", "parts"),
     [
         (2, 768, 12, 1, 256, 2),

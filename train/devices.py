@@ -1,7 +1,6 @@
 """Devices: how many a run uses, how it arranges them, and what lives where."""
 
 import contextlib
-import ctypes
 import dataclasses
 import math
 import os
@@ -13,11 +12,7 @@ import jax
 from jax.sharding import Mesh
 
 import tfm
-from train import UserError, config, hardware
-
-# Options of glibc's mallopt, and what memory that is kept needs: no allocation of its own for what is large, nothing given back from the
-# end of the heap, and no heap of a thread given up (they are of 64 MiB).
-KEEP = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 64 << 20)}
+from train import UserError, config, cores, hardware
 
 # What parameters, gradients and both moments of AdamW take, and how much of a device they may fill: the rest is for activations.
 BYTES_A_PARAMETER, SHARE = 16, 0.6
@@ -33,35 +28,12 @@ def use_cores(run: config.Run, processes: int = 1):
     than cores: no difference.
     """
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and jax.config.jax_num_cpu_devices == -1:  # type: ignore[attr-defined]
-        cores, rows, sizes = _cores(), run.batch.unit // run.batch.accumulate // processes, dataclasses.astuple(run.mesh)
-        parts = parts_of_layers(cores, run) if processes == 1 else 1
+        count, rows, sizes = cores.number(), run.batch.unit // run.batch.accumulate // processes, dataclasses.astuple(run.mesh)
+        parts = parts_of_layers(count, run) if processes == 1 else 1
         with contextlib.suppress(RuntimeError):  # a backend runs already, in a notebook
-            jax.config.update("jax_num_cpu_devices", parts if parts > 1 else devices_for(cores, rows, *sizes, processes=processes))
+            jax.config.update("jax_num_cpu_devices", parts if parts > 1 else devices_for(count, rows, *sizes, processes=processes))
     if jax.default_backend() == "cpu":
-        keep_memory()
-
-
-def keep_memory():
-    """Lets this process keep the memory that it frees, where its C library is glibc.
-
-    XLA asks for the memory of a step when it begins, and gives it back at its end: to the system, where it is large, and the next step
-    meets every page of it anew. A step of an encoder-decoder (4 + 4 layers of width 128, 12 x 64 tokens, 2 cores) made 29,000 such faults,
-    a fifth of its processor time; it takes 0.86 of that now, and one of a GPT of that size, whose memory is small, the same as before. On
-    a thread of XLA only what is below 64 MiB can be kept.
-
-    Tried: one arena for all threads, which keeps larger memory too: 0.93 of the processor time of a step of 32 x 128 tokens of width 256,
-    but 1.12 of the GPT's, for finding room takes long there. Large pages: 0.85 of the encoder-decoder's, but 1.04 of the step of width
-    256.
-    """
-    with contextlib.suppress(AttributeError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for option, value in KEEP.values():
-            mallopt(option, value)
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores.keep_memory()
 
 
 def devices_for(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
@@ -100,8 +72,8 @@ def arrange(run: config.Run, specs, devices: Sequence[Any] | None = None, say: C
         if cpu and 1 < number == parts_of_layers(number, run) and jax.process_count() == 1:
             sizes = config.Mesh(data=1, tensor=number)
             say(f"mesh.tensor={number}: the cores share layers, not rows, for a batch has few tokens for their width")
-        elif cpu and number < _cores() and sizes == config.Mesh():
-            say(f"{rows} rows are cut into {number} for {_cores()} cores: more parts would be unequal, or have less than 4 rows")
+        elif cpu and number < cores.number() and sizes == config.Mesh():
+            say(f"{rows} rows are cut into {number} for {cores.number()} cores: more parts would be unequal, or have less than 4 rows")
     if sizes == config.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
         fsdp, reason = fsdp_for(tfm.count(specs), hardware.room(devices[0]), len(devices), widths)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 import tfm
-from train import UserError, advice, checkpoint, config, costs, devices, evaluate, guard, handover, hardware, optim, processes, step
+from train import UserError, advice, checkpoint, config, cores, costs, devices, evaluate, guard, handover, hardware, optim, processes, step
 from train import run as folders
 from train.best import Best
 from train.data import feed
@@ -134,6 +134,7 @@ class Training:
             contextlib.closing(recorder),
             advice.shortage(self._advice),
             jax.set_mesh(self.mesh),
+            cores.awake(self.mesh.local_devices),
             _interruptions() as interrupted,
         ):
             try:

@@ -15,7 +15,7 @@ from train import optim, rounding
 # loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
 
-# On a CPU only what is smaller than 64 MiB can be kept from step to step (`devices.keep_memory`), so temporaries lie in heaps of at most so
+# On a CPU only what is smaller than 64 MiB can be kept from step to step (`cores.keep_memory`), so temporaries lie in heaps of at most so
 # many bytes there, and an array that is larger has one of its own. A step of 4 layers of width 256 on 32 x 128 tokens met 124,000 pages
 # anew each time, and takes 0.88 of the time now; one of GPT-2 on 256 tokens, with arrays of up to 77 MB on 2 devices, 0.85. With arrays
 # of 113 MB a step takes as long as without heaps, and 1.4 times the memory; with 154 MB 1.05 of the time.

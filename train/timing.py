@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
-from train import hardware, step
+from train import cores, hardware, step
 from train.costs import Job
 from train.data import feed
 
@@ -44,7 +44,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
     """Steps from a fresh state, each waited for, and the state that they end with; the first `warmup` only compile."""
     parts, found, loss = job.run.batch.accumulate, list[Step](), 0.0
     state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
-    with jax.set_mesh(job.mesh):
+    with jax.set_mesh(job.mesh), cores.awake(job.mesh.local_devices):
         for n in range(warmup + steps):
             began = time.perf_counter()
             batch = batches(n)
@@ -60,7 +60,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
 
 def time_loop(job: Job, state, batches: Batches, steps: int) -> tuple[float, Any]:
     """Seconds of a step as the trainer makes them, where a batch is made while the step before it is computed; and the state after them."""
-    with jax.set_mesh(job.mesh):
+    with jax.set_mesh(job.mesh), cores.awake(job.mesh.local_devices):
         began = time.perf_counter()
         for n in range(steps):
             state, _ = job.train_step(state, feed.put(batches(n), job.mesh, job.run.batch.accumulate))
