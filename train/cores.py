@@ -68,8 +68,8 @@ def awake(devices: Sequence[Any]) -> Iterator[None]:
 
     Such a thread gives way to any other, but what it takes counts where a container limits processor time: there it stays away.
     """
-    number = sum(device.platform == "cpu" for device in devices)
-    if not number or not _virtual() or limit() < math.inf:
+    wanted = sum(device.platform == "cpu" for device in devices)
+    if not wanted or not _virtual() or limit() < math.inf:
         yield
         return
     libc, lock, threads = ctypes.CDLL(None), ctypes.byref(ctypes.c_int()), list[threading.Thread]()
@@ -81,10 +81,11 @@ def awake(devices: Sequence[Any]) -> Iterator[None]:
     libc.pthread_spin_init(lock, 0)
     libc.pthread_spin_lock(lock)
     try:
-        while len(threads) < number:
-            threads.append(threading.Thread(target=wait, daemon=True))
-            threads[-1].start()
-            if not _humbled(threads[-1].native_id or -1):
+        while len(threads) < wanted:
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
+            threads.append(thread)
+            if not _humbled(thread.native_id or -1):
                 libc.pthread_spin_unlock(lock)
                 break
         yield
