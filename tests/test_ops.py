@@ -188,6 +188,7 @@ def test_dropout_depends_on_the_key():
     one, same, other = (tfm.dropout(x, 0.5, jax.random.key(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
+    np.testing.assert_array_equal(one, np.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), 2, 0))
 
 
 def test_no_dropout_without_a_key_or_a_rate():
