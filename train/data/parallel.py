@@ -68,11 +68,13 @@ class Pairs:
     def _marked(self, side: Tokens, numbers: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
         """Texts of a side between their marks in rows of so many places, int32, and where they are, bool; row -1 is empty."""
         before, after = self.marks.before, self.marks.after
-        texts, first = self.numbers[numbers[numbers >= 0]], np.flatnonzero(numbers >= 0) * places
+        rows = np.flatnonzero(numbers >= 0)
+        texts = self.numbers[numbers[rows]]
         starts, sizes = side.starts[texts], side.starts[texts + 1] - side.starts[texts]
-        row, valid = np.full(len(numbers) * places, self.marks.pad, np.int32), np.zeros((len(numbers), places), bool)
-        row[first[:, None] + np.arange(len(before))] = before
-        row[ranges(first + len(before), sizes)] = side.ids[ranges(starts, sizes)]
-        row[(first + len(before) + sizes)[:, None] + np.arange(len(after))] = after
-        valid.ravel()[ranges(first, len(before) + sizes + len(after))] = True
-        return row.reshape(valid.shape), valid
+        ends = np.zeros((2, len(numbers), 1), int)  # of the text, and of what stands after it
+        ends[:, rows, 0] = len(before) + sizes, len(before) + sizes + len(after)
+        row, place = np.full((len(numbers), places), self.marks.pad, np.int32), np.arange(places)
+        row[(place >= len(before)) & (place < ends[0])] = side.ids[ranges(starts, sizes)]
+        row[rows[:, None], place[: len(before)]] = before
+        row[rows[:, None], ends[0, rows] + np.arange(len(after))] = after
+        return row, place < ends[1]
