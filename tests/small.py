@@ -8,10 +8,18 @@ import jax
 import numpy as np
 import pytest
 
+from train import costs, devices, resolve, tasks
+
 # A run of seconds; a test adds what it is about.
 FLAGS = (
     "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 --batch.size=8 "
     "--batch.length=32 --steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
+).split()
+
+# The same for what is planned, and not run.
+TINY = (
+    "--preset=gpt-tiny --model.layers=2 --model.width=64 --model.heads=4 --model.vocab=256 --model.scan=true --batch.length=32 "
+    "--batch.size=16"
 ).split()
 
 
@@ -41,3 +49,15 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+def run_of(*argv):
+    """The run that the flags describe, in bfloat16 as on an accelerator."""
+    run, decided = resolve.resolve(resolve.with_task([*TINY, *argv], None), None, None)
+    return resolve.settle(run, decided, {}, "gpu")
+
+
+def job_of(*argv):
+    run = run_of(*argv)
+    task = tasks.find(run.task.name)
+    return costs.Job(run, task, devices.arrange(run, task.specs(run), jax.devices()))
