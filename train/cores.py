@@ -13,7 +13,6 @@ from typing import Any
 # end of the heap, and no heap of a thread given up (they are of 64 MiB).
 KEEP = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 64 << 20)}
 
-
 # Where control groups of Linux, of version 1 and 2, say how many microseconds of processor time they allow in how many.
 QUOTAS = {"cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"), "": ("cpu.max",)}
 
