@@ -63,7 +63,7 @@ def awake(devices: Sequence[Any]) -> Iterator[None]:
     Devices wait for each other once for every gradient that they add up, 70 times in a step of a GPT of 4 layers. A virtual core that waits
     asleep goes back to its host, which takes its time to return it: in hours when the host was busy, a step of that GPT (width 128, 12 x 64
     tokens, 2 cores) takes 0.74 of the time with threads that wait, one of an encoder-decoder of that size 0.76, and one of width 256 on 32
-    x 128 tokens 0.94; in a quiet hour 0.98 to 1.
+    x 128 tokens 0.94; in a quiet hour 0.98 to 1.02.
 
     Such a thread gives way to any other, but what it takes counts where a container limits processor time: there it stays away.
     """
