@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: fast compilation, and a run that is as small as runs get."""
+"""What the tests of the trainer share: fast compilation, a run that is as small as runs get, and a plan of one."""
 
 import contextlib
 import io
@@ -58,6 +58,7 @@ def run_of(*argv):
 
 
 def job_of(*argv):
+    """What that run needs of all devices here."""
     run = run_of(*argv)
     task = tasks.find(run.task.name)
     return costs.Job(run, task, devices.arrange(run, task.specs(run), jax.devices()))

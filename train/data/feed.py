@@ -55,7 +55,7 @@ def layout(name: str, field: Any, mesh, parts: int = 1):
     return _layout(name, tuple(field.shape), field.dtype, mesh, parts)
 
 
-@functools.lru_cache
+@functools.cache
 def _layout(name: str, given: tuple[int, ...], dtype, mesh, parts: int):
     """The same, found once for each shape: half of the time that fields take to the devices."""
     import jax
