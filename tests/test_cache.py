@@ -46,6 +46,21 @@ def apart(tokens, *lengths):
     return jnp.split(tokens, np.cumsum(lengths)[:-1], axis=1)
 
 
+def test_a_cache_holds_all_positions_where_context_spreads_them():
+    """Prompts and later parts whose length the devices divide; rows, too, and heads."""
+    config, model = variant(position="rotary")
+    parts, starts = apart(TOKENS, 4, 2, 2), jnp.array([0, 2])
+    expected, kept = read(config, model, parts, starts)
+    mesh = tfm.make_mesh(2, 1, 2, 2)
+    with jax.set_mesh(mesh):
+        model = jax.device_put(model, tfm.shardings(tfm.causal_lm_specs(config), mesh))
+        parts, starts = jax.device_put((parts, starts), jax.NamedSharding(mesh, jax.P("data")))
+        found, cache = read(config, model, parts, starts)
+    for one, two in zip(jax.tree.leaves((found, cache)), jax.tree.leaves((expected, kept)), strict=True):
+        np.testing.assert_allclose(one, two, **NEAR)
+    assert jax.typeof(cache.keys).sharding.spec[2] is None
+
+
 VARIANTS = {
     "learned": {},
     "rotary": {"position": "rotary"},

@@ -203,7 +203,7 @@ def test_sliding_compiles_once():
     assert decode.advance._cache_size() <= before[1] + 1
 
 
-MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
+MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8), "context": (2, 1, 2, 2)}
 
 
 @pytest.mark.slow

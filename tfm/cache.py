@@ -21,7 +21,7 @@ from tfm.attention import FORBIDDEN, Dense, attend, compare, mix
 from tfm.config import Config
 from tfm.masks import since
 from tfm.model import Encoder, Memory, before, embed, placed, recalling, stack
-from tfm.ops import beside
+from tfm.ops import beside, whole_length
 from tfm.positions import rotate
 
 
@@ -50,7 +50,7 @@ def prefill(model: Encoder, config: Config, tokens: Array, starts: Array, slots:
     x, made = stack(model, config, x, *recalling(way, None, memory))
     made, memory = _recalled(made, memory, starts)
     keys, values = (jnp.pad(each, ((0, 0), (0, 0), (0, slots - read), (0, 0), (0, 0))) for each in made)
-    return x, Cache(keys, values, starts, jnp.int32(read), memory)
+    return whole_length(x), Cache(keys, values, starts, jnp.int32(read), memory)
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -65,15 +65,15 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
     made, memory = _recalled(made, cache.memory, cache.starts - cache.length)
     write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
     keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return x, replace(cache, keys=keys, values=values, length=cache.length + tokens.shape[1], memory=memory)
+    return whole_length(x), replace(cache, keys=keys, values=values, length=cache.length + tokens.shape[1], memory=memory)
 
 
 @struct.dataclass
 class Kept(Dense):
-    """The plain way of attending, and the keys (turned) and values [B,T,K,H] are handed back."""
+    """The plain way of attending, and the keys (turned) and values [B,T,K,H] are handed back, of all positions on every device."""
 
     def __call__(self, q, k, v, given=None, rate=0.0, key=None):  # noqa: D102
-        k = rotate(k, self.turns)
+        k, v = whole_length(rotate(k, self.turns)), whole_length(v)
         return attend(rotate(q, self.turns), k, v, self.mask, self.bias, rate, key), (k, v)
 
 
@@ -86,7 +86,7 @@ class Cached(Kept):
     def __call__(self, q: Array, k: Array, v: Array, given: Any = None, rate: float = 0.0, key: Array | None = None) -> tuple[Array, Any]:
         """q [B,T,K,G,H], k and v [B,T,K,H] -> [B,T,K,G,H] and the pair (k, v): scores are joined, never keys."""
         past_k, past_v = given
-        q, k = rotate(q, self.turns), rotate(k, self.turns)
+        q, k, v = rotate(q, self.turns), whole_length(rotate(k, self.turns)), whole_length(v)
         slots, new = past_k.shape[1], self.length + jnp.arange(q.shape[1])
         places = jnp.concatenate([jnp.arange(slots), new])[None]
         written = jnp.concatenate([jnp.arange(slots) < self.length, jnp.ones(len(new), bool)])[None, None]
