@@ -18,7 +18,9 @@ COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codeg
 def known(flag: str) -> bool:
     """Whether this XLA knows a flag; where it does not, it would end the process."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]
-    return not subprocess.run(command, env={**os.environ, "XLA_FLAGS": flag}, capture_output=True, check=False).returncode
+    return not subprocess.run(
+        command, env={**os.environ, "XLA_FLAGS": flag}, capture_output=True, check=False
+    ).returncode
 
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start

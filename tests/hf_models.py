@@ -163,7 +163,12 @@ def inputs(padded: bool = True) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(7)
     tokens = rng.integers(3, 103, (2, 17))
     valid = np.arange(17) < np.array([[17], [11 if padded else 17]])
-    return {"tokens": tokens, "valid": valid, "types": rng.integers(0, 2, (2, 17)), "target": rng.integers(3, 103, (2, 9))}
+    return {
+        "tokens": tokens,
+        "valid": valid,
+        "types": rng.integers(0, 2, (2, 17)),
+        "target": rng.integers(3, 103, (2, 9)),
+    }
 
 
 def torch_model(name: str, architecture: str):
@@ -187,7 +192,9 @@ def ours(config, params, padded: bool = True) -> dict:
     """The same results as `predictions`, by the names that transformers has for them, computed here."""
     import jax
 
-    return jax.jit(partial(_results, config))(params, {name: values.astype("int32") for name, values in inputs(padded).items()})
+    return jax.jit(partial(_results, config))(
+        params, {name: values.astype("int32") for name, values in inputs(padded).items()}
+    )
 
 
 def _results(config, params, given) -> dict:
@@ -235,7 +242,9 @@ def predictions(model, padded: bool = True) -> dict[str, np.ndarray]:
         arguments |= {"token_type_ids": given["types"]}
     with torch.no_grad():
         found = model(given["tokens"], **arguments, output_hidden_states=True)
-    results = {name: values.numpy() for name, values in found.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
+    results = {
+        name: values.numpy() for name, values in found.items() if isinstance(values, torch.Tensor) and values.ndim > 1
+    }
     states = found.decoder_hidden_states if model.config.is_encoder_decoder else found.hidden_states
     return results | {"hidden": states[-1].numpy()}
 
@@ -247,7 +256,10 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     kept = json.loads((REFERENCE / f"{name}.json").read_text())[architecture]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(kept["config"] | {"architectures": [architecture]}))
-    entries = [(each, np.dtype("float32"), tuple(shape), partial(weights, each, shape)) for each, shape in kept["shapes"].items()]
+    entries = [
+        (each, np.dtype("float32"), tuple(shape), partial(weights, each, shape))
+        for each, shape in kept["shapes"].items()
+    ]
     write(folder / "model.safetensors", entries)
     return kept["results"]
 

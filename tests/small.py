@@ -8,7 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from train import costs, devices, resolve, tasks
+from train import tasks
+from train.costs import job
+from train.devices import mesh
+from train.settings import resolve
 
 # A run of seconds; a test adds what it is about.
 FLAGS = (
@@ -61,4 +64,4 @@ def job_of(*argv):
     """What that run needs of all devices here."""
     run = run_of(*argv)
     task = tasks.find(run.task.name)
-    return costs.Job(run, task, devices.arrange(run, task.specs(run), jax.devices()))
+    return job.Job(run, task, mesh.arrange(run, task.specs(run), jax.devices()))

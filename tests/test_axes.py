@@ -122,8 +122,14 @@ def test_slices_meet_along_the_outer_axes(slices, shape, across):
 
 
 def test_slices_that_the_mesh_would_cut():
-    with pytest.raises(ValueError, match="mesh.data=1 mesh.fsdp=1 mesh.context=16 mesh.tensor=1 must leave the 3 slices of devices whole"):
-        arranged(np.array([Chip(number, 4) for number in range(12)] + [Chip(number, 4) for number in range(4)]), (1, 1, 16, 1))
+    with pytest.raises(
+        ValueError,
+        match="mesh.data=1 mesh.fsdp=1 mesh.context=16 mesh.tensor=1 must leave the 3 slices of devices whole",
+    ):
+        arranged(
+            np.array([Chip(number, 4) for number in range(12)] + [Chip(number, 4) for number in range(4)]),
+            (1, 1, 16, 1),
+        )
 
 
 def test_partition_ignores_mesh_axes_of_one_device():

@@ -47,12 +47,14 @@ def test_file(path):
     for function in functions(path):
         foreign = path.parent.name == "compat" and function.name in FOREIGN
         arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-        assert len([name for name in arguments if name != "self"]) <= PARAMETERS or foreign, f"{function.name} has too many parameters"
+        assert len([name for name in arguments if name != "self"]) <= PARAMETERS or foreign, (
+            f"{function.name} has too many parameters"
+        )
         assert function.end_lineno - function.lineno + 1 <= LINES_OF_A_FUNCTION, f"{function.name} is too long"
 
 
 def test_flags():
-    from train.resolve import FLAGS
+    from train.settings.resolve import FLAGS
 
     assert max(map(len, FLAGS.values())) <= FIELDS
 

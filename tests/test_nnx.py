@@ -13,7 +13,9 @@ import tfm
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=12, dropout=0.1)
+CONFIG = tfm.Config(
+    layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=12, dropout=0.1
+)
 TOKENS = jnp.array([[5, 59, 0, 7, 7, 31], [1, 2, 3, 4, 5, 6]])
 WHERE, TARGETS = jnp.array([[0, 2], [5, 1]]), jnp.array([[9, 8], [7, 59]])
 HIDDEN = np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32)
@@ -86,7 +88,9 @@ def test_a_call_is_the_function(fill, case):
 
 
 @pytest.mark.usefixtures("strict")
-@pytest.mark.parametrize("jit", [pytest.param(nnx.jit, id="nnx", marks=pytest.mark.slow), pytest.param(jax.jit, id="jax")])
+@pytest.mark.parametrize(
+    "jit", [pytest.param(nnx.jit, id="nnx", marks=pytest.mark.slow), pytest.param(jax.jit, id="jax")]
+)
 def test_a_call_under_jit(jit):
     """jax's own takes a module for the tree that it is."""
     params, module = masked_lm()
@@ -103,7 +107,9 @@ def test_arrays_go_in_and_out_uncopied(fill, case):
     variables = jax.tree.leaves(module.variables, is_leaf=lambda leaf: isinstance(leaf, nnx.Param))
     module.params = others
     assert same_arrays(module.params, others)
-    assert [variable.get_value() for variable in variables] == jax.tree.leaves(others)  # the Params that others may hold are kept
+    assert [variable.get_value() for variable in variables] == jax.tree.leaves(
+        others
+    )  # the Params that others may hold are kept
 
 
 def test_params_may_change_dtype():
@@ -261,7 +267,9 @@ WRONG = {
     "params.head.bias is a float, not an array": lambda params: tfm.Module(
         tfm.masked_lm, CONFIG, params.replace(head=params.head.replace(bias=0.0))
     ),
-    "params.weight is a Param, not an array": lambda params: tfm.Module(own, 3.0, Own(nnx.Param(params.head.bias), None)),
+    "params.weight is a Param, not an array": lambda params: tfm.Module(
+        own, 3.0, Own(nnx.Param(params.head.bias), None)
+    ),
 }
 
 
@@ -279,12 +287,17 @@ def test_what_is_not_a_function():
 def test_assigning_another_tree():
     params, module = masked_lm()
     with pytest.raises(
-        ValueError, match=r"tree \(Encoder\) than the module's \(MaskedLM\): it lacks 26 arrays \['encoder.blocks.* make a new"
+        ValueError,
+        match=r"tree \(Encoder\) than the module's \(MaskedLM\): it lacks 26 arrays \['encoder.blocks.* make a new",
     ):
         module.params = params.encoder
-    with pytest.raises(ValueError, match=r"it lacks 1 arrays \['head.bias'\] and adds 1 \['head.table'\]; make a new tfm.Module for it"):
+    with pytest.raises(
+        ValueError, match=r"it lacks 1 arrays \['head.bias'\] and adds 1 \['head.table'\]; make a new tfm.Module for it"
+    ):
         module.params = params.replace(head=params.head.replace(bias=None, table=params.encoder.embed.tokens))
-    with pytest.raises(ValueError, match=r"params.head.bias has shape \(3,\), the module's \(64,\); make a new tfm.Module for it"):
+    with pytest.raises(
+        ValueError, match=r"params.head.bias has shape \(3,\), the module's \(64,\); make a new tfm.Module for it"
+    ):
         module.params = params.replace(head=params.head.replace(bias=jnp.zeros(3)))
     with pytest.raises(TypeError, match="params is a Config, not an array"):
         module.params = CONFIG

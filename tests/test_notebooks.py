@@ -30,7 +30,9 @@ def text_of(cell):
 
 
 def pictures_of(notebook):
-    return [output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]
+    return [
+        output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -71,11 +73,16 @@ def test_runs_from_top_to_bottom(path, kernel, tmp_path):
     cell = parameters(notebook)
     assert "SHORT = False" in cell.source
     cell.source = cell.source.replace("SHORT = False", "SHORT = True")
-    client.NotebookClient(notebook, kernel_name=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client.NotebookClient(
+        notebook, kernel_name=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert len(pictures_of(notebook)) >= 4
     printed = {cell.id: text_of(cell) for cell in notebook.cells if cell.cell_type == "code"}
     if path.stem == "01_quickstart":
         assert len(printed["fill"].splitlines()) == 2 + 5, "a sentence, a line of names, five guesses for each blank"
         assert "True" in printed["blocks"], "recording changes nothing"
-        assert [line.split()[0] in ("pleased", "annoyed") for line in printed["predict"].splitlines()[-2:]] == [True, True]
+        assert [line.split()[0] in ("pleased", "annoyed") for line in printed["predict"].splitlines()[-2:]] == [
+            True,
+            True,
+        ]
     shutil.rmtree(tmp_path / "runs")

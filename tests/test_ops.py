@@ -85,7 +85,9 @@ def test_linear_adds_the_bias_on_the_last_axes(equation):
     bias = normal(3, *(SIZES[letter] for letter in outputs))
     expected = np.einsum(equation, x, kernel)
     np.testing.assert_allclose(tfm.linear(tfm.Linear(kernel, None), equation, x), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(tfm.linear(tfm.Linear(kernel, bias), equation, x), expected + np.asarray(bias), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        tfm.linear(tfm.Linear(kernel, bias), equation, x), expected + np.asarray(bias), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_linear_specs():

@@ -9,7 +9,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from train import hardware, presets
+from train.costs import counting
+from train.settings import presets
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -68,7 +69,9 @@ def test_init_on_a_mesh_gives_the_same_values():
 
 
 def test_stacked_layers_start_differently():
-    specs = tfm.stacked({"kernel": tfm.weight(CONFIG, "DF"), "table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F")}, 3)
+    specs = tfm.stacked(
+        {"kernel": tfm.weight(CONFIG, "DF"), "table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F")}, 3
+    )
     assert (specs["kernel"].axes, specs["kernel"].shape, specs["kernel"].decay) == ("LDF", (3, 16, 24), True)
     assert (specs["bias"].axes, specs["bias"].shape, specs["bias"].decay) == ("LF", (3, 24), False)
     assert tfm.count(specs["table"]) == 3 * 60 * 16
@@ -83,7 +86,9 @@ def test_abstract_and_shardings_describe_what_init_makes():
     assert tfm.abstract(specs) == values
     assert paths(jax.tree.map(lambda x: x.sharding, tfm.abstract(specs, mesh))) == paths(tfm.shardings(specs, mesh))
     assert tfm.shardings(specs, mesh).encoder.embed.tokens == NamedSharding(mesh, P("tensor", "fsdp"))
-    assert tfm.shardings(specs, mesh).encoder.blocks.attn.query.kernel == NamedSharding(mesh, P(None, "fsdp", "tensor", None, None))
+    assert tfm.shardings(specs, mesh).encoder.blocks.attn.query.kernel == NamedSharding(
+        mesh, P(None, "fsdp", "tensor", None, None)
+    )
 
 
 def test_shardings_refuse_a_mesh_that_does_not_divide_the_width():
@@ -106,9 +111,17 @@ T5 = dict(position="buckets", norm="rms", tied=False, output_bias=True)
     ("specs", "apply", "fields"),
     [
         (tfm.masked_lm_specs, lambda *given: tfm.masked_lm(*given, given[2]), {}),
-        (tfm.masked_lm_specs, lambda *given: tfm.masked_lm(*given, given[2]), dict(relative="c2p_p2c", buckets=4, bucket_distance=3)),
+        (
+            tfm.masked_lm_specs,
+            lambda *given: tfm.masked_lm(*given, given[2]),
+            dict(relative="c2p_p2c", buckets=4, bucket_distance=3),
+        ),
         (tfm.classifier_specs, tfm.classify, dict(position="sinusoidal", pool_norm=True)),
-        (tfm.causal_lm_specs, tfm.causal_lm, dict(position="rotary", tied=False, activation="swiglu", qk_norm=True, output_bias=True)),
+        (
+            tfm.causal_lm_specs,
+            tfm.causal_lm,
+            dict(position="rotary", tied=False, activation="swiglu", qk_norm=True, output_bias=True),
+        ),
         pytest.param(tfm.seq2seq_specs, lambda *given: tfm.seq2seq(*given, given[2]), T5, marks=pytest.mark.slow),
     ],
 )
@@ -173,7 +186,7 @@ def test_work_of_gpt3():
     attention scores; here they count, 4 * T * D a layer and token forward."""
     config = presets.model("gpt3-175b", vocab=50257, kernel="einsum")
     params, tokens = tfm.abstract(tfm.causal_lm_specs(config)), jax.ShapeDtypeStruct((1, 2048), jnp.int32)
-    forward = hardware.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
+    forward = counting.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
     assert (forward - 96 * 4 * 2048 * 12288) * 3 * 300e9 == pytest.approx(3.14e23, rel=0.01)
 
 
@@ -205,7 +218,15 @@ def test_what_a_variant_adds_or_saves(change, difference):
 
 def test_decay_is_for_matrices_and_tables():
     config = dataclasses.replace(CONFIG, tied=False, activation="swiglu", order="pre")
-    decayed = {".kernel": True, ".tokens": True, ".positions": True, ".types": True, ".table": True, ".bias": False, ".scale": False}
+    decayed = {
+        ".kernel": True,
+        ".tokens": True,
+        ".positions": True,
+        ".types": True,
+        ".table": True,
+        ".bias": False,
+        ".scale": False,
+    }
     mask = paths(tfm.decay_mask(tfm.masked_lm_specs(config)))
     assert mask == {path: decayed[path[path.rindex(".") :]] for path in mask}
     assert {path[path.rindex(".") :] for path in mask} == set(decayed)

@@ -20,11 +20,31 @@ def put(mesh, axes, x):
     return jax.device_put(x, NamedSharding(mesh, tfm.partition(axes, x.shape, mesh)))
 
 
-UNEVEN = dict(position="rotary", rotary_base_near=50.0, window=2, global_every=2, order="pre", first_norm=False, norm="layer_no_bias")
-DISTANCES = dict(position="none", relative="c2p_p2c", relative_norm=True, embed_width=8, embed_map="first", buckets=8, bucket_distance=5)
+UNEVEN = dict(
+    position="rotary",
+    rotary_base_near=50.0,
+    window=2,
+    global_every=2,
+    order="pre",
+    first_norm=False,
+    norm="layer_no_bias",
+)
+DISTANCES = dict(
+    position="none",
+    relative="c2p_p2c",
+    relative_norm=True,
+    embed_width=8,
+    embed_map="first",
+    buckets=8,
+    bucket_distance=5,
+)
 
 
-SLOW = [pytest.param(MESHES[name], fields, marks=pytest.mark.slow) for name in ("all", "context") for fields in (UNEVEN, DISTANCES)]
+SLOW = [
+    pytest.param(MESHES[name], fields, marks=pytest.mark.slow)
+    for name in ("all", "context")
+    for fields in (UNEVEN, DISTANCES)
+]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +109,12 @@ def test_a_sharded_length_is_not_folded(fill):
     ("heads", "kv_heads", "query", "key"),
     [
         (8, 2, P("fsdp", "tensor", None, None), P("fsdp", "tensor", None)),
-        (6, 3, P("fsdp", None, "tensor", None), P("fsdp", None, None)),  # 3 kv heads on 2 devices: the groups are sharded
+        (
+            6,
+            3,
+            P("fsdp", None, "tensor", None),
+            P("fsdp", None, None),
+        ),  # 3 kv heads on 2 devices: the groups are sharded
         (3, 3, P("fsdp", None, None, None), P("fsdp", None, None)),  # nothing left to shard: replicated
     ],
 )
@@ -103,7 +128,9 @@ def test_kv_heads_that_tensor_does_not_divide(fill, heads, kv_heads, query, key)
     expected = tfm.multi_head_attention(layer, config, x, tfm.causal())
     with jax.set_mesh(mesh):
         layer = jax.device_put(layer, shardings)
-        y = jax.jit(lambda layer, x: tfm.multi_head_attention(layer, config, x, tfm.causal()))(layer, put(mesh, "BTD", x))
+        y = jax.jit(lambda layer, x: tfm.multi_head_attention(layer, config, x, tfm.causal()))(
+            layer, put(mesh, "BTD", x)
+        )
     assert spec_of(y) == (("data", "fsdp"), None, None)
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
@@ -128,7 +155,8 @@ def test_dropout_is_the_same_however_x_is_sharded():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "length", "place"), [((1, 1, 8), 8, "tensor"), ((1, 1, 4, 2), 8, ("context", "tensor")), ((1, 1, 8), 6, None)]
+    ("sizes", "length", "place"),
+    [((1, 1, 8), 8, "tensor"), ((1, 1, 4, 2), 8, ("context", "tensor")), ((1, 1, 8), 6, None)],
 )
 def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(sizes, length, place):
     """Before and after each block; what comes out of the stack lives where its input did."""
@@ -141,6 +169,10 @@ def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(size
 
     with jax.set_mesh(mesh):
         x = put(mesh, "BTD", jnp.ones((2, length, 16)))
-        y = jax.eval_shape(lambda model, x: tfm.stack(model, config, x, block=block)[0], tfm.abstract(tfm.encoder_specs(config), mesh), x)
+        y = jax.eval_shape(
+            lambda model, x: tfm.stack(model, config, x, block=block)[0],
+            tfm.abstract(tfm.encoder_specs(config), mesh),
+            x,
+        )
     assert set(seen) == {place}
     assert y.sharding.spec == jax.typeof(x).sharding.spec

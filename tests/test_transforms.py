@@ -66,24 +66,42 @@ CASES = {
     "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),
     "since": Case(lambda p, n: tfm.since(n).dense(6), None, ("B:6",)),
     "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
-    "attend": Case(lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key), None, (*QKV, "BT:2", "key")),
-    "chunked": Case(lambda p, q, k, v, s: tfm.chunked(q, k, v, (tfm.causal() & tfm.segments(s)) | tfm.window(1, 1)), None, (*QKV, "BT:2")),
+    "attend": Case(
+        lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key),
+        None,
+        (*QKV, "BT:2", "key"),
+    ),
+    "chunked": Case(
+        lambda p, q, k, v, s: tfm.chunked(q, k, v, (tfm.causal() & tfm.segments(s)) | tfm.window(1, 1)),
+        None,
+        (*QKV, "BT:2"),
+    ),
     "attend_plain_heads": Case(lambda p, q, k, v: tfm.attend(q, k, v, tfm.causal()), None, ("BTNH", "BSNH", "BSNH")),
-    "attention_weights": Case(lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")),
+    "attention_weights": Case(
+        lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")
+    ),
     "compare": Case(lambda p, q, k: tfm.compare(q, k), None, ("BTKGH", "BSKH")),
     "mix": Case(lambda p, weights, v: tfm.mix(weights, v), None, ("BKGTS", "BSKH")),
     "multi_head_attention": Case(
-        lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key), ATTENTION, ("BTD", "BT:2", "key")
+        lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key),
+        ATTENTION,
+        ("BTD", "BT:2", "key"),
     ),
     "feed_forward": Case(lambda p, x: tfm.feed_forward(p, CONFIG, x), FFN, ("BTD",)),
     "transformer_block": Case(
-        lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.Dense(tfm.causal()), key=key)[0], BLOCK, ("BTD", "key")
+        lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.Dense(tfm.causal()), key=key)[0],
+        BLOCK,
+        ("BTD", "key"),
     ),
     "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
     "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.Dense(tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")),
     "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
-    "uneven": Case(lambda p, t, s: tfm.encoder(p, UNEVEN, t, tfm.segments(s)), tfm.encoder_specs(UNEVEN), ("BT:60", "BT:2")),
-    "relative": Case(lambda p, t, s: tfm.encoder(p, RELATIVE, t, tfm.segments(s)), tfm.encoder_specs(RELATIVE), ("BT:60", "BT:2")),
+    "uneven": Case(
+        lambda p, t, s: tfm.encoder(p, UNEVEN, t, tfm.segments(s)), tfm.encoder_specs(UNEVEN), ("BT:60", "BT:2")
+    ),
+    "relative": Case(
+        lambda p, t, s: tfm.encoder(p, RELATIVE, t, tfm.segments(s)), tfm.encoder_specs(RELATIVE), ("BT:60", "BT:2")
+    ),
     "decoder": Case(lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.since(n)), ROTARY_LM, ("BT:60", "B:3")),
     "recorded": Case(lambda p, x: tfm.stack(p.decoder, CONFIG, x, tfm.Recorded(tfm.causal()))[1], LM, ("BTD",)),
     "prefill": Case(lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].keys, LM, ("BT:60", "B:6")),
@@ -91,21 +109,39 @@ CASES = {
     "causal_lm": Case(lambda p, t, key: tfm.causal_lm(p, CONFIG, t, key=key), LM, ("BT:60", "key")),
     "next_logits": Case(lambda p, x: tfm.next_logits(p, CONFIG, x), LM, ("BTD",)),
     "keys_values": Case(lambda p, x: jnp.stack(tfm.keys_values(p, CONFIG, x)), ATTENTION, ("BSD",)),
-    "seq2seq": Case(lambda p, s, t, valid, key: tfm.seq2seq(p, CONFIG, s, t, valid > 0, key), SEQ2SEQ, ("BS:60", "BT:60", "BS:2", "key")),
-    "seq2seq_own_tables": Case(lambda p, s, t: tfm.seq2seq(p, CONFIG, s, t), OWN_TABLES, ("BS:60", "BT:60")),
-    "read_source": Case(lambda p, s, valid: tfm.read_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")),
-    "alignment": Case(lambda p, s, t: tfm.alignment(tfm.read_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")),
-    "masked_lm": Case(
-        lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key), MODEL, ("BT:60", "BM:6", "BT:2", "key")
+    "seq2seq": Case(
+        lambda p, s, t, valid, key: tfm.seq2seq(p, CONFIG, s, t, valid > 0, key),
+        SEQ2SEQ,
+        ("BS:60", "BT:60", "BS:2", "key"),
     ),
-    "classify": Case(lambda p, t, v, y, key: tfm.classify(p, CONFIG, t, v > 0, y, key), CLASSIFIER, ("BT:60", "BT:2", "BT:2", "key")),
+    "seq2seq_own_tables": Case(lambda p, s, t: tfm.seq2seq(p, CONFIG, s, t), OWN_TABLES, ("BS:60", "BT:60")),
+    "read_source": Case(
+        lambda p, s, valid: tfm.read_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")
+    ),
+    "alignment": Case(
+        lambda p, s, t: tfm.alignment(tfm.read_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")
+    ),
+    "masked_lm": Case(
+        lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key),
+        MODEL,
+        ("BT:60", "BM:6", "BT:2", "key"),
+    ),
+    "classify": Case(
+        lambda p, t, v, y, key: tfm.classify(p, CONFIG, t, v > 0, y, key), CLASSIFIER, ("BT:60", "BT:2", "BT:2", "key")
+    ),
     "classify_by_mean": Case(lambda p, t, v: tfm.classify(p, BY_MEAN, t, v > 0), CLASSIFIER, ("BT:60", "BT:2")),
-    "next_sentence": Case(lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)),
+    "next_sentence": Case(
+        lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)
+    ),
     "states_at": Case(lambda p, x, where: tfm.states_at(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
     "mlm_states": Case(lambda p, x: tfm.mlm_states(p.head, CONFIG, x), MODEL, ("BMD",)),
-    "vocabulary_loss": Case(lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], of("VD"), ("BMD", "BM:60", "BM")),
-    "losses": Case(lambda p, x, t: tfm.vocabulary_loss(CONFIG, p, x, t, jnp.ones(t.shape))[1], of("VD"), ("BMD", "BM:60")),
+    "vocabulary_loss": Case(
+        lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], of("VD"), ("BMD", "BM:60", "BM")
+    ),
+    "losses": Case(
+        lambda p, x, t: tfm.vocabulary_loss(CONFIG, p, x, t, jnp.ones(t.shape))[1], of("VD"), ("BMD", "BM:60")
+    ),
     "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), of("VD"), ("BMD",)),
     "cross_entropy": Case(lambda p, logits, targets: tfm.cross_entropy(logits, targets), None, ("BMV", "BM:64")),
 }
@@ -116,7 +152,11 @@ def argument(rng, text):
         return jax.random.key(rng.integers(1000))
     axes, _, below = text.partition(":")
     shape = tuple(SIZES[letter] for letter in axes)
-    return jnp.asarray(rng.integers(0, int(below), shape), jnp.int32) if below else jnp.asarray(rng.normal(size=shape), jnp.float32)
+    return (
+        jnp.asarray(rng.integers(0, int(below), shape), jnp.int32)
+        if below
+        else jnp.asarray(rng.normal(size=shape), jnp.float32)
+    )
 
 
 def arguments(case, seed):
@@ -141,7 +181,9 @@ def placed(case, mesh):
     params = jax.device_put(params, tfm.shardings(case.specs, mesh))
     for n, text in enumerate(case.arrays):
         if text != "key":
-            arrays[n] = jax.device_put(arrays[n], NamedSharding(mesh, tfm.partition(text.partition(":")[0], arrays[n].shape, mesh)))
+            arrays[n] = jax.device_put(
+                arrays[n], NamedSharding(mesh, tfm.partition(text.partition(":")[0], arrays[n].shape, mesh))
+            )
     return params, *arrays
 
 
@@ -200,18 +242,32 @@ def test_values(name, transform):
 
 def floats(case):
     """Which arguments are floats: the parameters, where there are any, and arrays."""
-    return [0] * (case.specs is not None) + [n for n, text in enumerate(case.arrays, 1) if text.isalpha() and text.isupper()]
+    return [0] * (case.specs is not None) + [
+        n for n, text in enumerate(case.arrays, 1) if text.isalpha() and text.isupper()
+    ]
 
 
 def gradient(case):
     """Of a random projection of the result, by all floats. What is forbidden, at -1e30, is left out."""
     projection = np.random.default_rng(2).normal(size=jax.eval_shape(case.f, *arguments(case, 0)).shape)
-    projected = lambda *args: jnp.where(jnp.abs(y := case.f(*args)) < 1e29, y * jnp.asarray(projection, y.dtype), 0).sum()
+    projected = lambda *args: jnp.where(
+        jnp.abs(y := case.f(*args)) < 1e29, y * jnp.asarray(projection, y.dtype), 0
+    ).sum()
     return jax.grad(projected, argnums=floats(case))
 
 
 GRADED = [name for name, case in CASES.items() if floats(case)]
-DECODERS = ["decoder", "recorded", "prefill", "extend", "causal_lm", "seq2seq", "seq2seq_own_tables", "read_source", "alignment"]
+DECODERS = [
+    "decoder",
+    "recorded",
+    "prefill",
+    "extend",
+    "causal_lm",
+    "seq2seq",
+    "seq2seq_own_tables",
+    "read_source",
+    "alignment",
+]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from tfm.config import nearest_divisor
+from tfm.config.model import nearest_divisor
 
 
 class Axis(NamedTuple):
@@ -60,7 +60,9 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, 
     wild = [name for name, size in sizes.items() if size == -1]
     wrong = [f"mesh.{name}={size}" for name, size in sizes.items() if size < 1 and size != -1]
     if wrong or len(wild) > 1:
-        raise ValueError(f"{' '.join(wrong) or 'more than one -1'}: mesh sizes are 1 or more, and one of them may be -1")
+        raise ValueError(
+            f"{' '.join(wrong) or 'more than one -1'}: mesh sizes are 1 or more, and one of them may be -1"
+        )
     given = math.prod(size for size in sizes.values() if size != -1)
     if wild:
         sizes[wild[0]] = devices.size // given

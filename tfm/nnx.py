@@ -51,7 +51,9 @@ class Module(nnx.Module):
             )
         for name in old:
             if old[name].shape != new[name].shape:
-                raise ValueError(f"params.{name} has shape {new[name].shape}, the module's {old[name].shape}; make a new tfm.Module for it")
+                raise ValueError(
+                    f"params.{name} has shape {new[name].shape}, the module's {old[name].shape}; make a new tfm.Module for it"
+                )
         jax.tree.map(lambda variable, array: variable.set_value(array), self.variables, params, is_leaf=is_variable)
 
     def __setattr__(self, name: str, value: Any) -> None:

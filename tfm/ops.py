@@ -19,7 +19,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tfm import params
 from tfm.axes import partition, platform
-from tfm.config import Config
+from tfm.config.model import Config
 
 
 @struct.dataclass

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from tfm.axes import AXES, partition
-from tfm.config import Config
+from tfm.config.model import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,19 +44,25 @@ def weight(config: Config, axes: str) -> Any:
 
 def bias(config: Config, axes: str) -> Any:
     """A bias: zeros, not decayed."""
-    return _spec(config, axes, lambda key, shape, sharding: jnp.zeros(shape, jnp.float32, out_sharding=sharding), decay=False)
+    return _spec(
+        config, axes, lambda key, shape, sharding: jnp.zeros(shape, jnp.float32, out_sharding=sharding), decay=False
+    )
 
 
 def scale(config: Config, axes: str) -> Any:
     """A norm's scale: ones, not decayed."""
-    return _spec(config, axes, lambda key, shape, sharding: jnp.ones(shape, jnp.float32, out_sharding=sharding), decay=False)
+    return _spec(
+        config, axes, lambda key, shape, sharding: jnp.ones(shape, jnp.float32, out_sharding=sharding), decay=False
+    )
 
 
 def stacked(specs, layers: int):
     """The specs of `layers` equal layers, stacked along a new leading axis L."""
 
     def stack(spec):
-        return dataclasses.replace(spec, axes="L" + spec.axes, shape=(layers, *spec.shape), padding=layers * spec.padding)
+        return dataclasses.replace(
+            spec, axes="L" + spec.axes, shape=(layers, *spec.shape), padding=layers * spec.padding
+        )
 
     return jax.tree.map(stack, specs)
 
@@ -86,7 +92,9 @@ def abstract(specs, mesh: Mesh | None = None):
 def shardings(specs, mesh: Mesh):
     """`NamedSharding` of every parameter, by the rules table `AXES`. Raises ValueError where the mesh does not divide an axis, with the
     name of the parameter."""
-    return jax.tree_util.tree_map_with_path(lambda path, spec: _sharding(spec, mesh, jax.tree_util.keystr(path).lstrip(".")), specs)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, spec: _sharding(spec, mesh, jax.tree_util.keystr(path).lstrip(".")), specs
+    )
 
 
 def count(specs) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train import UserError, exit_code, flags, resolve
-from train import run as folders
-from train.config import Attention, Batch, Config, Run
+from train import UserError, exit_code
+from train.runs import folder as folders
+from train.settings import flags, resolve
+from train.settings.schema import Attention, Batch, Config, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
@@ -72,7 +73,9 @@ class Options:
 
     def __post_init__(self):
         if self.generate and not (self.model == "gpt" and 10 <= self.generate < self.length):
-            raise ValueError(f"generate={self.generate} needs --model=gpt, and must be at least 10 and less than --length={self.length}")
+            raise ValueError(
+                f"generate={self.generate} needs --model=gpt, and must be at least 10 and less than --length={self.length}"
+            )
         if self.generate and self.profile:
             raise ValueError(f"profile={self.profile} is for training steps; leave --generate out")
         if self.model not in ("bert", "gpt", "seq2seq"):
@@ -105,7 +108,9 @@ def bench(argv):
 
     facts = {"peer": "tfm", "jax": jax.__version__}
     try:
-        found = _preset(options, others) if options.preset else _generate(options) if options.generate else _plain(options)
+        found = (
+            _preset(options, others) if options.preset else _generate(options) if options.generate else _plain(options)
+        )
     except tfm.KernelError as error:
         raise UserError(f"--{error}") from error
     print(json.dumps(facts | found))
@@ -113,9 +118,10 @@ def bench(argv):
 
 def _plain(options: Options) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
-    from train import devices, plain, timing
+    from train.costs import random_task, timing
+    from train.devices import mesh as devices
 
-    run, task = _run(options), plain.Plain(options.model, options.predict)
+    run, task = _run(options), random_task.Plain(options.model, options.predict)
     devices.use_cores(run)
     job, batches = _job(run, task), task.batches(run)
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
@@ -131,8 +137,10 @@ def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     import jax
 
-    from train import devices, tasks, timing
-    from train.log import Log
+    from train import tasks
+    from train.costs import timing
+    from train.devices import mesh as devices
+    from train.reporting.console import Log
 
     words = [*others, f"--preset={options.preset}"]
     run, decided = resolve.resolve(resolve.with_task(words, folders.read), folders.saved_values, folders.read)
@@ -150,9 +158,15 @@ def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
         supply = timing.time_data(job, corpus.batch, options.steps)
     data, host, device = (sum(part) for part in zip(*timed.steps, strict=True))
     shares = {
-        f"share_{name}": round(part / (data + host + device), 4) for name, part in (("data", data), ("host", host), ("device", device))
+        f"share_{name}": round(part / (data + host + device), 4)
+        for name, part in (("data", data), ("host", host), ("device", device))
     }
-    found = {"preset": options.preset, "task": run.task.name} | _facts(job) | _times(timed) | {"ms_unwaited": round(1e3 * seconds, 3)}
+    found = (
+        {"preset": options.preset, "task": run.task.name}
+        | _facts(job)
+        | _times(timed)
+        | {"ms_unwaited": round(1e3 * seconds, 3)}
+    )
     found |= {"tokens_per_s": round(corpus.tokens_a_step / seconds)} | shares
     found |= {"data_tokens_per_s": round(corpus.tokens_a_step / supply), "data_over_step": round(seconds / supply, 2)}
     found |= timing.share(job, timing.mean_flops(job, batches, options.steps), seconds)
@@ -162,8 +176,9 @@ def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
 
 def _job(run: Run, task):
     """The run on the devices here."""
-    from train import costs, devices
-    from train.log import Log
+    from train.costs import job as costs
+    from train.devices import mesh as devices
+    from train.reporting.console import Log
 
     return costs.Job(run, task, devices.arrange(run, task.specs(run), say=Log().say))
 
@@ -197,9 +212,10 @@ def _profile(options: Options, job, state, batch):
         return
     import jax
 
-    from train import hlo, profiles, timing
+    from train.costs import hlo, timing
+    from train.costs import profile as profiles
     from train.data import feed
-    from train.log import Log
+    from train.reporting.console import Log
 
     log = Log()
     with jax.set_mesh(job.mesh):
@@ -216,7 +232,7 @@ def _generate(options: Options) -> dict[str, Any]:
     import numpy as np
 
     import tfm
-    from train import timing
+    from train.costs import timing
 
     model, prompt = _run(options).model, options.length - options.generate
     specs = tfm.causal_lm_specs(model)
@@ -225,8 +241,19 @@ def _generate(options: Options) -> dict[str, Any]:
     runs = [timing.time_writing(params, model, prompts, options.generate) for _ in range(options.warmup // 3 + 2)][1:]
     prefill, decode, again = (1e3 * np.median(seconds, axis=0) for seconds in zip(*runs, strict=True))
     tenth = options.generate // 10
-    times = {"prefill": prefill, "decode": decode, "decode_first": decode[:tenth], "decode_last": decode[-tenth:], "read_again": again}
-    found = {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, "params": tfm.count(specs)}
+    times = {
+        "prefill": prefill,
+        "decode": decode,
+        "decode_first": decode[:tenth],
+        "decode_last": decode[-tenth:],
+        "read_again": again,
+    }
+    found = {
+        "model": options.model,
+        "device": jax.default_backend(),
+        "dtype": options.dtype,
+        "params": tfm.count(specs),
+    }
     found |= {f"ms_{name}": round(float(each.mean()), 4) for name, each in times.items()}
     found |= {"prefill_tokens_per_s": round(options.batch * prompt * 1e3 / prefill.mean())}
     return found | {"decode_tokens_per_s": round(options.batch * 1e3 / decode.mean())}
@@ -234,15 +261,18 @@ def _generate(options: Options) -> dict[str, Any]:
 
 def _run(options: Options) -> Run:
     """The shape of the peer's model, and its recipe."""
-    from train import plain
+    from train.costs import random_task
 
-    shape = {name: getattr(options, name) for name in ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")}
+    shape = {
+        name: getattr(options, name)
+        for name in ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
+    }
     try:
-        model = Config(**shape | plain.MODEL)
+        model = Config(**shape | random_task.MODEL)
         return Run(
             model=model,
             batch=Batch(size=options.batch, length=options.length),
-            optim=plain.OPTIM,
+            optim=random_task.OPTIM,
             attention=Attention(options.kernel),
             steps=1,
         )

@@ -7,8 +7,9 @@ import math
 import sys
 from typing import Any
 
-from train import UserError, config, exit_code, flags
-from train import run as folders
+from train import UserError, exit_code
+from train.runs import folder as folders
+from train.settings import flags, schema
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--stride=N | --beams=N --against=FILE]
 
@@ -52,6 +53,8 @@ def main(argv=None) -> int:
 
 def evaluate(argv):
     """Loads a run and measures it."""
+    from train.runs import pretrained
+
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
@@ -64,23 +67,28 @@ def evaluate(argv):
     for name in given.keys() & _OF_TASKS:
         if saved["task.name"] != _OF_TASKS[name]:
             flag, task = name.replace("_", "-"), saved["task.name"]
-            raise UserError(f"--{flag} belongs to --task={_OF_TASKS[name]}, and --run={options.run} was trained for {task}")
+            raise UserError(
+                f"--{flag} belongs to --task={_OF_TASKS[name]}, and --run={options.run} was trained for {task}"
+            )
         saved[f"task.{name}"] = given[name]
-    run = flags.build(config.Run, saved)
+    run = flags.build(schema.Run, saved)
 
     import jax
 
     import tfm
-    from train import handover, step, tasks
-    from train.log import Log
+    from train import tasks
+    from train.reporting.console import Log
+    from train.training import step
 
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
-    params = handover.load(options.run, mesh, log.say, options.average).params
+    params = pretrained.load(options.run, mesh, log.say, options.average).params
     if not isinstance(params, type(task.specs(run))):
-        raise UserError(f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init")
+        raise UserError(
+            f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
+        )
     eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
     with jax.set_mesh(mesh):
         found = task.metrics(measure(eval_step, params, corpus, mesh))
@@ -93,14 +101,17 @@ def measure(eval_step, params, corpus, mesh, most: int = 0) -> dict[str, Any]:
     """What a task's metrics are made of, over the held-out batches, `most` of them, or all: sums, and arrays of all rows."""
     import numpy as np
 
-    from train import processes
     from train.data import feed
+    from train.devices import distributed
 
     found: dict[str, list] = {}
     for batch in corpus.held_batches(most, functools.partial(feed.share, mesh, 1)):
         for name, value in eval_step(params, feed.put(batch, mesh)).items():
-            found.setdefault(name, []).append(processes.whole(value))
-    return {name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64)) for name, values in found.items()}
+            found.setdefault(name, []).append(distributed.whole(value))
+    return {
+        name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
+        for name, values in found.items()
+    }
 
 
 if __name__ == "__main__":

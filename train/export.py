@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from train import UserError, exit_code, flags
+from train import UserError, exit_code
+from train.settings import flags
 
 USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N]
 
@@ -36,7 +37,10 @@ class Options:
     average: int = 1
 
     def __post_init__(self):
-        for name, what in {"run": "run=DIR must name the folder of a run", "to": "to=FOLDER must name the folder to write"}.items():
+        for name, what in {
+            "run": "run=DIR must name the folder of a run",
+            "to": "to=FOLDER must name the folder to write",
+        }.items():
             if not getattr(self, name):
                 raise ValueError(what)
         if self.average < 1:
@@ -50,6 +54,8 @@ def main(argv=None) -> int:
 
 def export(argv):
     """Loads a run, writes the folder, and compares."""
+    from train.runs import pretrained
+
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
@@ -57,11 +63,10 @@ def export(argv):
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--to={options.to} already holds something; choose another folder")
 
-    from train import handover
-    from train.log import Log
+    from train.reporting.console import Log
 
     log = Log()
-    trained = handover.load(options.run, say=log.say, average=options.average)
+    trained = pretrained.load(options.run, say=log.say, average=options.average)
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -81,28 +86,33 @@ def _written(trained, source: str, folder: Path) -> dict[str, float]:
     """Writes the folder; the largest difference between the model and what is read back, after each layer and at the end."""
     import tfm
     from tfm.hf.folder import fit, read_config
-    from train import certificate, foreign
+    from train.runs import hf_folder, parity
 
     run, params = trained.run, trained.params
-    given = read_config(Path(source)) if foreign.here(source) else _fields(trained)
+    given = read_config(Path(source)) if hf_folder.here(source) else _fields(trained)
     try:
         kind, architecture, config, theirs = fit(
             run.model, params, {name: given[name] for name in ("model_type", "architectures") if name in given}
         )
     except ValueError as error:
-        remedy = "; transformers classifies by the first token: train with --model.pool=first" if "pool=mean" in str(error) else ""
+        remedy = (
+            "; transformers classifies by the first token: train with --model.pool=first"
+            if "pool=mean" in str(error)
+            else ""
+        )
         raise UserError(f"--run={source} cannot be exported: {error}{remedy}") from error
     given = given | {"model_type": kind.name, "architectures": [architecture]}
-    tfm.to_hf(config, theirs, folder, tokenizer=source if foreign.here(source) else None, like=given)
-    if not foreign.here(source):
+    tfm.to_hf(config, theirs, folder, tokenizer=source if hf_folder.here(source) else None, like=given)
+    if not hf_folder.here(source):
         _write_tokenizer(trained, folder)
     again, read = tfm.from_hf(folder)
-    return certificate.of_layers(config, theirs, again, read) | certificate.of_output(run.model, params, again, read)
+    return parity.of_layers(config, theirs, again, read) | parity.of_output(run.model, params, again, read)
 
 
 def _fields(trained) -> dict[str, Any]:
     """What config.json shall say beside the model: which tokens are special, and the names of classes."""
-    from train import foreign, tokenize
+    from train.runs import hf_folder
+    from train.text import tokenizer as tokenize
 
     special, task = tokenize.specials(trained.tokenizer), trained.run.task
     fields: dict[str, Any] = {"pad_token_id": special.pad}
@@ -110,13 +120,17 @@ def _fields(trained) -> dict[str, Any]:
         fields |= {"bos_token_id": special.sep if task.name == "lm" else special.cls, "eos_token_id": special.sep}
     if task.name == "translate":
         marks = tokenize.marks(trained.tokenizer, task.start)
-        fields |= {"decoder_start_token_id": marks.start, "forced_eos_token_id": marks.after[-1], "num_beams": task.beams}
+        fields |= {
+            "decoder_start_token_id": marks.start,
+            "forced_eos_token_id": marks.after[-1],
+            "num_beams": task.beams,
+        }
         fields |= {"forced_bos_token_id": marks.before[0]} if marks.before else {}
     if task.name == "classify":
         names = trained.facts["classes"] or ["LABEL_0"]
         labels = {str(number): name for number, name in enumerate(names)}
         fields |= {
-            "problem_type": foreign.PROBLEMS[task.kind],
+            "problem_type": hf_folder.PROBLEMS[task.kind],
             "id2label": labels,
             "label2id": {name: int(n) for n, name in labels.items()},
         }
@@ -127,7 +141,7 @@ def _write_tokenizer(trained, folder: Path):
     """tokenizer.json, which puts the special tokens where training had them, and what AutoTokenizer wants to know of it."""
     from tokenizers import Tokenizer
 
-    from train import tokenize
+    from train.text import tokenizer as tokenize
 
     tokenizer, special = Tokenizer.from_str(trained.tokenizer.to_str()), tokenize.specials(trained.tokenizer)
     task = trained.run.task.name
@@ -138,8 +152,13 @@ def _write_tokenizer(trained, folder: Path):
     roles = {"pad_token": special.pad, "unk_token": special.unk, "cls_token": special.cls, "sep_token": special.sep}
     roles |= {"mask_token": special.mask} if task == "mlm" else {}
     roles |= {"eos_token": special.sep} if task in ("lm", "translate") else {}
-    options: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": trained.run.model.length}
-    options |= {"clean_up_tokenization_spaces": False} | {name: tokenizer.id_to_token(number) for name, number in roles.items()}
+    options: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": trained.run.model.length,
+    }
+    options |= {"clean_up_tokenization_spaces": False} | {
+        name: tokenizer.id_to_token(number) for name, number in roles.items()
+    }
     types = ["token_type_ids"] if trained.run.model.token_types > 1 else []
     options["model_input_names"] = ["input_ids", *types, "attention_mask"]
     (folder / "tokenizer_config.json").write_text(json.dumps(options, indent=2) + "\n")

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from train import UserError, config, exit_code, flags, output
-from train import run as folders
+from train import UserError, exit_code
+from train.files import lines as output
+from train.runs import folder as folders
+from train.settings import flags, schema
 
 USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-file=FILE | --file=IN | --interactive [--to=OUT] [...]
 
@@ -105,7 +107,9 @@ class Options:
             if getattr(self, name) < least:
                 raise ValueError(f"{name.replace('_', '-')}={getattr(self, name)} must be at least {least}")
         if self.temperature <= 0:
-            raise ValueError(f"temperature={self.temperature} must be above 0; for the most probable token take --strategy=greedy")
+            raise ValueError(
+                f"temperature={self.temperature} must be above 0; for the most probable token take --strategy=greedy"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top-p={self.top_p} must be above 0 and at most 1, which means all tokens")
         if not 0 <= self.min_p <= 1:
@@ -126,26 +130,32 @@ def main(argv=None) -> int:
 
 def generate(argv):
     """Loads a run and writes."""
+    from train.runs import pretrained
+
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
     given = flags.parse(argv, flags.flags_of(Options, {}), {})
     strategy = _strategy(given)
     prompts = [] if options.interactive else _prompts(given)
-    run = flags.build(config.Run, folders.read(options.run))
+    run = flags.build(schema.Run, folders.read(options.run))
     if run.task.name not in ("lm", "translate"):
-        raise UserError(f"--run={options.run} was trained for --task={run.task.name}, which writes no text; train one with --task=lm")
+        raise UserError(
+            f"--run={options.run} was trained for --task={run.task.name}, which writes no text; train one with --task=lm"
+        )
     strategy = strategy or ("sample" if run.task.name == "lm" else "beam")
     if run.task.name == "lm":
         _refuse_empty(prompts, given)
     if strategy == "beam" and options.n > options.beams:
-        raise UserError(f"--n={options.n} is more than --beams={options.beams}; follow more beams or ask for fewer texts")
+        raise UserError(
+            f"--n={options.n} is more than --beams={options.beams}; follow more beams or ask for fewer texts"
+        )
 
-    from train import handover, writing
-    from train.log import Log
+    from train.generation import writer as writing
+    from train.reporting.console import Log
 
     log = Log()
-    trained = handover.load(options.run, say=log.say, average=options.average)
+    trained = pretrained.load(options.run, say=log.say, average=options.average)
     writer = writing.of(trained, options, strategy, given.get("slide"), log)
     if options.interactive:
         for line in _lines(run.task.name):
@@ -169,7 +179,10 @@ def _write(options: Options, writer, strategy: str, prompts: list[str]):
 
 def _lines(task: str) -> Iterator[str]:
     """What a user types, line by line, to the end of the input; empty lines are passed over."""
-    print(f"{'a text to go on from' if task == 'lm' else 'a sentence to translate'}, a line each; Ctrl-D ends", file=sys.stderr)
+    print(
+        f"{'a text to go on from' if task == 'lm' else 'a sentence to translate'}, a line each; Ctrl-D ends",
+        file=sys.stderr,
+    )
     for line in sys.stdin:
         if line.strip():
             yield line.rstrip("\n")
@@ -179,17 +192,21 @@ def _strategy(given: Mapping[str, Any]) -> str:
     """The strategy that is named, or that the flags belong to, if any. Raises UserError where they belong to several."""
     named = given.get("strategy", "")
     if "strategy" in given and named not in _OWN:
-        from tfm.config import suggest
+        from tfm.config.model import suggest
 
         raise UserError(f"--strategy={named} is unknown{suggest(named, _OWN)}")
     homes = {flag: [name for name, own in _OWN.items() if flag in own] for flag in given}
     homes = {flag: names for flag, names in homes.items() if names}
     if not named and not homes:
         return ""
-    chosen = named or next((name for name in ("sample", "beam") if all(name in names for names in homes.values())), "beam")
+    chosen = named or next(
+        (name for name in ("sample", "beam") if all(name in names for names in homes.values())), "beam"
+    )
     for flag, names in homes.items():
         if chosen not in names:
-            raise UserError(f"--{flag.replace('_', '-')} belongs to --strategy={' or '.join(names)}, not to {chosen}; leave it out")
+            raise UserError(
+                f"--{flag.replace('_', '-')} belongs to --strategy={' or '.join(names)}, not to {chosen}; leave it out"
+            )
     return chosen
 
 
@@ -200,7 +217,7 @@ def _prompts(given: Mapping[str, Any]) -> list[str]:
         raise UserError("--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three")
     if sources == ["prompt"]:
         return [given["prompt"]]
-    from train.data import files
+    from train.data.sources import files
 
     lines = files.read_lines(Path(given[sources[0]]))
     return lines if sources == ["file"] else ["\n".join(lines)]
@@ -219,7 +236,9 @@ def _show(options: Options, write, prompt: str, completion):
     """Writes a completion as the options ask."""
     pairs = list(zip(completion.pieces, completion.logprobs, strict=False)) if options.logprobs else []
     if options.to.endswith(".jsonl"):
-        found = {"prompt": prompt, "completion": completion.text} | ({"score": completion.score} if completion.score is not None else {})
+        found = {"prompt": prompt, "completion": completion.text} | (
+            {"score": completion.score} if completion.score is not None else {}
+        )
         write(json.dumps(found | ({"logprobs": pairs} if options.logprobs else {}), ensure_ascii=False))
         return
     if not completion.shown:

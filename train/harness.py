@@ -8,9 +8,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from tfm.config import nearest
-from train import UserError, config, exit_code, flags
-from train import run as folders
+from tfm.config.model import nearest
+from train import UserError, exit_code
+from train.runs import folder as folders
+from train.settings import flags, schema
 
 USAGE = """usage: python -m train.harness --run=DIR --tasks=NAME[,NAME] [--include=FOLDER] [--shots=N] [--limit=N]
 
@@ -58,9 +59,11 @@ def measure(argv):
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    run = flags.build(config.Run, folders.read(options.run))
+    run = flags.build(schema.Run, folders.read(options.run))
     if run.task.name != "lm":
-        raise UserError(f"--run={options.run} was trained for --task={run.task.name}, which is no language model; train one with --task=lm")
+        raise UserError(
+            f"--run={options.run} was trained for --task={run.task.name}, which is no language model; train one with --task=lm"
+        )
     try:
         import lm_eval  # noqa: F401
     except ModuleNotFoundError as error:
@@ -72,7 +75,8 @@ def measure(argv):
 
 def _measure(options: Options) -> dict[str, dict]:
     """The metrics of each task. Raises UserError where lm-evaluation-harness cannot ask it: it has no data, or not as many examples."""
-    from train.log import Log
+    from train.generation import lm_eval
+    from train.reporting.console import Log
 
     log = Log()
     with log.waiting("looking for the tasks"):
@@ -80,12 +84,10 @@ def _measure(options: Options) -> dict[str, dict]:
 
         manager, names = _find(options)
 
-    from train import answers
-
     os.environ["DISABLE_MULTIPROC"] = "1"  # its draws for standard errors: a process with jax in it does not fork
     try:
         found = simple_evaluate(
-            answers.Answerer(options.run, options.batch, log),
+            lm_eval.Answerer(options.run, options.batch, log),
             tasks=names,
             num_fewshot=None if options.shots < 0 else options.shots,
             limit=options.limit or None,
@@ -94,11 +96,14 @@ def _measure(options: Options) -> dict[str, dict]:
             task_manager=manager,
         )
     except (OSError, ImportError, ValueError) as error:
-        if any(frame.f_code.co_filename == answers.__file__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if any(frame.f_code.co_filename == lm_eval.__file__ for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise  # our own bug
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(f"--tasks={options.tasks} cannot be asked: {reason}") from error
-    return {task: {name: value for name, value in each.items() if name not in ("name", "alias")} for task, each in found["results"].items()}
+    return {
+        task: {name: value for name, value in each.items() if name not in ("name", "alias")}
+        for task, each in found["results"].items()
+    }
 
 
 def _find(options: Options):
@@ -117,7 +122,9 @@ def _find(options: Options):
     for name in wanted:
         if not manager.match_tasks([name]):
             near = nearest(name, manager.all_tasks)
-            raise UserError(f"--tasks={name} is unknown; " + (f"did you mean {near}?" if near else "lm-eval ls tasks lists them"))
+            raise UserError(
+                f"--tasks={name} is unknown; " + (f"did you mean {near}?" if near else "lm-eval ls tasks lists them")
+            )
     return manager, manager.match_tasks(wanted)
 
 

@@ -4,8 +4,10 @@ import sys
 import time
 from pathlib import Path
 
-from train import exit_code, processes, resolve
-from train import run as folders
+from train import exit_code
+from train.devices import distributed
+from train.runs import folder as folders
+from train.settings import resolve
 
 
 def main(argv=None) -> int:
@@ -22,17 +24,19 @@ def train(argv):
 
     # ---------------------------------------------------------------- configuration
     run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
-    count = processes.join(run.distributed)
+    count = distributed.join(run.distributed)
 
     # ---------------------------------------------------------------- data
     import jax
 
-    from train import devices, loop, tasks
-    from train.log import Log
+    from train import tasks
+    from train.devices import mesh as devices
+    from train.reporting.console import Log
+    from train.training import loop
 
     devices.use_cores(run, count)
-    folder = Path(processes.told(lambda: str(folders.choose_folder(run))))
-    log, task = Log(quiet=not processes.first()), tasks.find(run.task.name)
+    folder = Path(distributed.told(lambda: str(folders.choose_folder(run))))
+    log, task = Log(quiet=not distributed.first()), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
     if run.resume:
@@ -46,7 +50,7 @@ def train(argv):
     training.start_from(folder)
 
     # ---------------------------------------------------------------- run folder: from here on, something is left behind
-    folders.create(processes.own(folder), run, corpus.tokenizer, training.facts())
+    folders.create(distributed.own(folder), run, corpus.tokenizer, training.facts())
     training.announce()
 
     # ---------------------------------------------------------------- loop

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from train import UserError, advice, exit_code, flags, resolve, topology
-from train import run as folders
-from train.advice import amount
-from train.config import Run
+from train import UserError, exit_code
+from train.costs import advice
+from train.costs.advice import amount
+from train.devices import topology
+from train.runs import folder as folders
+from train.settings import flags, resolve
+from train.settings.schema import Run
 
 USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--preset=NAME] [--init=FOLDER] [--section.field=value ...]
 
@@ -76,7 +79,7 @@ def plan(argv):
     run = resolve.settle(run, decided, sizes, place.platform)
     devices, exact = topology.devices(place, options.simulate)
 
-    from train.log import Log
+    from train.reporting.console import Log
 
     planner = Planner(place, devices, exact, options.tokens, Log())
     found = planner.examine(run)
@@ -98,7 +101,9 @@ class Planner:
 
     def job(self, run: Run):
         """The run on these devices. Raises UserError where it does not divide over them."""
-        from train import costs, devices, tasks
+        from train import tasks
+        from train.costs import job as costs
+        from train.devices import mesh as devices
 
         task = tasks.find(run.task.name)
         return costs.Job(run, task, devices.arrange(run, task.specs(run), self.devices))
@@ -107,22 +112,33 @@ class Planner:
         """All numbers of a run: what its step needs, sends and computes, and how long that takes at best."""
         import jax
 
-        from train import hlo
+        from train.costs import hlo
 
         job = self.job(run)
         memory, (model, made) = job.memory(), job.flops()
-        found: dict[str, Any] = {"mesh": dict(job.mesh.shape), "tokens_a_step": job.tokens, "flops": model, "flops_made": made}
+        found: dict[str, Any] = {
+            "mesh": dict(job.mesh.shape),
+            "tokens_a_step": job.tokens,
+            "flops": model,
+            "flops_made": made,
+        }
         found["estimated"] = memory["all"]
         try:
             with self.log.waiting(f"compiling the step for {self.place.name}"):
                 compiled = job.compile()
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
-                raise UserError(f"the step cannot be compiled for {self.place.name}: {str(error).splitlines()[0]}") from error
+                raise UserError(
+                    f"the step cannot be compiled for {self.place.name}: {str(error).splitlines()[0]}"
+                ) from error
             return found | {"fits": False, "memory": memory, "refused": _refusal(str(error))}
         memory = _measured(memory, compiled.memory_analysis(), job) if self.exact else memory
         moved = {kind: dataclasses.asdict(traffic) for kind, traffic in hlo.collectives(compiled.as_text()).items()}
-        found |= {"fits": self.exact or memory["all"] <= self.place.device.memory, "memory": memory, "collectives": moved}
+        found |= {
+            "fits": self.exact or memory["all"] <= self.place.device.memory,
+            "memory": memory,
+            "collectives": moved,
+        }
         return found | _roofline(found, job.traffic(), self.place)
 
     def show(self, run: Run, found: Mapping[str, Any]):
@@ -134,11 +150,20 @@ class Planner:
             "devices": f"{self.place.size} x {self.place.kind}, {by}",
             "mesh": " x ".join(f"{name} {size}" for name, size in found["mesh"].items()),
             "model": f"{run.model.dtype}, vocabulary {run.model.vocab:,}, remat {run.model.remat}",
-            "batch": f"{found['tokens_a_step']:,} tokens" + (f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""),
-            **{name: f"{amount(size):>9} a device, {_SURE[name][sure]}" for name, size in memory.items() if name != "all" and size},
+            "batch": f"{found['tokens_a_step']:,} tokens"
+            + (f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""),
+            **{
+                name: f"{amount(size):>9} a device, {_SURE[name][sure]}"
+                for name, size in memory.items()
+                if name != "all" and size
+            },
             "all": f"{amount(memory['all']):>9} of {amount(self.place.device.memory)}, {_SURE['all'][sure]}: it {verdict}",
         }
-        rows |= {"compiler": found["refused"]} if "refused" in found else _speed(found, self.tokens or run.steps * found["tokens_a_step"])
+        rows |= (
+            {"compiler": found["refused"]}
+            if "refused" in found
+            else _speed(found, self.tokens or run.steps * found["tokens_a_step"])
+        )
         self.log.table(f"{run.task.name} {run.preset} on {self.place.name}", rows)
 
     def search(self, run: Run) -> dict[str, Any]:
@@ -156,7 +181,9 @@ class Planner:
         state = sum(needs(run)[name] for name in ("parameters", "optimizer", "gradients"))
         least = math.ceil(state * self.place.size / self.place.device.memory)
         bigger = ", ".join(topology.larger(self.place)[:2])
-        self.log.say(f"no remat, accumulation or mesh fits; the state alone fills {least} devices; try {bigger} or a smaller batch")
+        self.log.say(
+            f"no remat, accumulation or mesh fits; the state alone fills {least} devices; try {bigger} or a smaller batch"
+        )
         return {"instead": None}
 
 
@@ -170,7 +197,7 @@ def _measured(estimated: Mapping[str, float], compiled, job) -> dict[str, float]
     """The memory that the compiled step needs on a device. What it needs beside its arguments is divided as it was estimated."""
     import jax
 
-    from train.hardware import bytes_of
+    from train.costs.counting import bytes_of
 
     exact = {name: estimated[name] for name in ("parameters", "optimizer")}
     batch = bytes_of(jax.tree.leaves(job.batch))
@@ -178,7 +205,11 @@ def _measured(estimated: Mapping[str, float], compiled, job) -> dict[str, float]
     padding = compiled.argument_size_in_bytes - sum(exact.values()) - batch
     gradients = min(rest, estimated["gradients"])
     activations = min(rest - gradients, estimated["activations"])
-    divided = {"gradients": gradients, "activations": activations, "temporaries": batch + rest - gradients - activations}
+    divided = {
+        "gradients": gradients,
+        "activations": activations,
+        "temporaries": batch + rest - gradients - activations,
+    }
     return {"all": compiled.argument_size_in_bytes + rest, **exact, "padding": max(0, padding), **divided}
 
 
@@ -197,7 +228,10 @@ def _roofline(found: Mapping[str, Any], traffic: float, place: topology.Topology
 
 def _speed(found: Mapping[str, Any], budget: int) -> dict[str, str]:
     """What is sent and computed, how long that takes at best, and the days for so many tokens."""
-    rows = {kind: f"{each['number']:,} a step, {amount(each['sent'])} sent by a device" for kind, each in found["collectives"].items()}
+    rows = {
+        kind: f"{each['number']:,} a step, {amount(each['sent'])} sent by a device"
+        for kind, each in found["collectives"].items()
+    }
     seconds = ", ".join(f"{name} {1000 * value:,.1f}" for name, value in found["seconds"].items())
     again = f"; {found['flops_made']:.4g} with what is computed again" if found["flops_made"] > found["flops"] else ""
     days = budget / found["tokens_per_s"] / 86400

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train import UserError, config, exit_code, flags, output
-from train import run as folders
+from train import UserError, exit_code
+from train.files import lines
+from train.runs import folder as folders
+from train.settings import flags, schema
 
 USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT] | --file=IN [--to=OUT]
 
@@ -53,47 +55,54 @@ def main(argv=None) -> int:
 
 def predict(argv):
     """Loads a run and classifies."""
+    from train.runs import pretrained
+
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    run = flags.build(config.Run, folders.read(options.run))
+    run = flags.build(schema.Run, folders.read(options.run))
     if run.task.name != "classify":
-        raise UserError(f"--run={options.run} was trained for --task={run.task.name}, not for classify; fine-tune it with --init first")
+        raise UserError(
+            f"--run={options.run} was trained for --task={run.task.name}, not for classify; fine-tune it with --init first"
+        )
     columns = (options.field or run.data.field).split(",")
     texts = _texts(options, run.data, columns)
 
-    from train import handover
-    from train.log import Log
+    from train.reporting.console import Log
     from train.tasks import classify
 
     log = Log()
-    trained = handover.load(options.run, say=log.say)
-    with output.lines(options.to) as write:
+    trained = pretrained.load(options.run, say=log.say)
+    with lines.lines(options.to) as write:
         for number, guess in enumerate(classify.predict(trained, texts, log, options.batch)):
             if options.to.endswith(".jsonl"):
                 row = dict(zip(columns, texts[number], strict=True))
-                write(json.dumps(row | {"label": guess.label, "probabilities": guess.probabilities}, ensure_ascii=False))
+                write(
+                    json.dumps(row | {"label": guess.label, "probabilities": guess.probabilities}, ensure_ascii=False)
+                )
             else:
                 write(f"{guess.label}\t{guess.probability}".rstrip("\t"))
 
 
-def _texts(options: Options, data: config.Data, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def _texts(options: Options, data: schema.Data, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The texts or pairs to classify, empty lines among them: every line has its answer."""
     texts: list[tuple[str, ...]]
     if options.text:
         texts = [(options.text, options.pair) if options.pair else (options.text,)]
     elif options.file.removesuffix(".gz").endswith(".txt"):
-        from train.data import files
+        from train.data.sources import files
 
         texts = [tuple(line.split("\t")) for line in files.read_lines(Path(options.file))]
     else:
-        from train.data import files, sources
+        from train.data.sources import files, sources
 
         rows = files.read(Path(options.file), data, sources.Columns(tuple(columns)))
         texts = [tuple(row[name] for name in columns) for row in rows]
     for number, text in enumerate(texts, start=1):
         if len(text) != len(columns):
-            wanted = "two texts with a tab between, or --text and --pair" if len(columns) == 2 else "one text, without a tab"
+            wanted = (
+                "two texts with a tab between, or --text and --pair" if len(columns) == 2 else "one text, without a tab"
+            )
             raise UserError(f"text {number} has {len(text)} parts; this run classifies {wanted}")
     return texts
 

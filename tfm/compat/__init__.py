@@ -14,7 +14,20 @@ from tfm.compat.classes import BASES, Auto, Encoder
 from tfm.hf import FAMILIES
 
 # Families that the old classes had, and architectures of ours that they had not.
-OLD = "bert", "roberta", "distilbert", "electra", "albert", "gpt2", "llama", "mistral", "t5", "bart", "marian", "pegasus"
+OLD = (
+    "bert",
+    "roberta",
+    "distilbert",
+    "electra",
+    "albert",
+    "gpt2",
+    "llama",
+    "mistral",
+    "t5",
+    "bart",
+    "marian",
+    "pegasus",
+)
 NEW = "T5WithLMHeadModel", "BartModel"
 
 # What an architecture is called besides its family.

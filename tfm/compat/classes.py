@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm import params as specs_of
-from tfm.cache import Cache
 from tfm.compat.forward import Given, Program, Watch, decode, encode, encode_source, layout
 from tfm.compat.generation import DEFAULTS, generate, read_generation, write_generation
 from tfm.compat.outputs import USUAL, Fields, Output, fields_of
+from tfm.decoding.cache import Cache
 from tfm.hf import FAMILIES
 from tfm.hf.folder import load, open_folder, read_config, to_hf
 
@@ -30,7 +30,9 @@ class Pretrained:
     family: str
     architecture: str
 
-    def __init__(self, config: Any, input_shape: tuple = (1, 1), seed: int = 0, dtype: Any = jnp.float32, _do_init: bool = True):
+    def __init__(
+        self, config: Any, input_shape: tuple = (1, 1), seed: int = 0, dtype: Any = jnp.float32, _do_init: bool = True
+    ):
         self._begin(fields_of(config), dtype)
         self._ours: Any = None
         if _do_init:
@@ -39,7 +41,9 @@ class Pretrained:
     def _begin(self, fields: Mapping[str, Any], dtype: Any):
         """Everything but the parameters."""
         if jnp.dtype(dtype).name not in ("float32", "bfloat16"):
-            raise ValueError(f"dtype={jnp.dtype(dtype).name} is not supported; take jax.numpy.float32 or jax.numpy.bfloat16")
+            raise ValueError(
+                f"dtype={jnp.dtype(dtype).name} is not supported; take jax.numpy.float32 or jax.numpy.bfloat16"
+            )
         kind = FAMILIES[self.family]
         if fields.get("model_type", self.family) != self.family:
             raise ValueError(
@@ -54,7 +58,9 @@ class Pretrained:
         self._nested: dict | None = None
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, config: Any = None, dtype: Any = jnp.float32, _do_init: bool = True, **others):
+    def from_pretrained(
+        cls, folder: str | Path, *, config: Any = None, dtype: Any = jnp.float32, _do_init: bool = True, **others
+    ):
         """The model in a folder, of safetensors or flax_model.msgpack; with _do_init=False, a pair of it and its parameters.
 
         A head that the folder lacks starts anew, with a warning; so does one of another size with ignore_mismatched_sizes=True. Other
@@ -69,7 +75,9 @@ class Pretrained:
         model.generation_config = read_generation(Path(folder))
         return model if _do_init else (model, model.params)
 
-    def save_pretrained(self, folder: str | Path, params: Mapping | None = None, push_to_hub: bool = False, **ignored: Any):
+    def save_pretrained(
+        self, folder: str | Path, params: Mapping | None = None, push_to_hub: bool = False, **ignored: Any
+    ):
         """Writes config.json and model.safetensors, of its own parameters or of others."""
         if push_to_hub:
             raise ValueError("push_to_hub=True is not supported; save to a folder and upload that")
@@ -82,7 +90,9 @@ class Pretrained:
         """The parameters as a nested dict, in the layout of the old classes."""
         if self._nested is None:
             if self._ours is None:
-                raise ValueError("the model was made with _do_init=False and has no parameters; give them as params=, or set model.params")
+                raise ValueError(
+                    "the model was made with _do_init=False and has no parameters; give them as params=, or set model.params"
+                )
             with jax.ensure_compile_time_eval():
                 self._nested = layout(self._program).nest(self._ours)
         return self._nested
@@ -108,7 +118,9 @@ class Pretrained:
 
     def _watch(self, attentions: bool | None, states: bool | None) -> Watch:
         usual = self.config.output_attentions, self.config.output_hidden_states
-        return Watch(*(bool(own if asked is None else asked) for asked, own in zip((attentions, states), usual, strict=True)))
+        return Watch(
+            *(bool(own if asked is None else asked) for asked, own in zip((attentions, states), usual, strict=True))
+        )
 
     def _out(self, values: Mapping[str, Any], return_dict: bool | None) -> Any:
         output = Output(values)
@@ -120,7 +132,9 @@ class Pretrained:
         if tokens.ndim != 2:
             raise ValueError(f"input_ids have shape {tokens.shape}; they must be rows of tokens, [batch, length]")
         if config.position == "learned" and tokens.shape[1] > config.length:
-            raise ValueError(f"{tokens.shape[1]} tokens are more than the {config.length} positions of the model; truncate the input")
+            raise ValueError(
+                f"{tokens.shape[1]} tokens are more than the {config.length} positions of the model; truncate the input"
+            )
         each = [None if value is None else jnp.asarray(value, jnp.int32) for value in (types, positions)]
         each = [value if value is None else jnp.broadcast_to(jnp.atleast_2d(value), tokens.shape) for value in each]
         return Given(tokens, None if valid is None else jnp.asarray(valid) > 0, *each)
@@ -128,7 +142,9 @@ class Pretrained:
 
 def _plain(tree: Any) -> Any:
     """Any mapping as dicts."""
-    return {str(name): _plain(value) for name, value in tree.items()} if isinstance(tree, Mapping) else jnp.asarray(tree)
+    return (
+        {str(name): _plain(value) for name, value in tree.items()} if isinstance(tree, Mapping) else jnp.asarray(tree)
+    )
 
 
 def with_fields(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +154,9 @@ def with_fields(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[st
         labels = {number: f"LABEL_{number}" for number in range(others.pop("num_labels"))}
         others = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}, **others}
     for name in others:
-        if name not in known | {*USUAL, *DEFAULTS, "id2label", "label2id"} | {field for kind in FAMILIES.values() for field in kind.fields}:
+        if name not in known | {*USUAL, *DEFAULTS, "id2label", "label2id"} | {
+            field for kind in FAMILIES.values() for field in kind.fields
+        }:
             raise TypeError(f"from_pretrained has no argument {name!r}, and config.json no such field")
     return {**fields, **others}
 
@@ -184,14 +202,20 @@ class Decoding(Pretrained):
         empty = jnp.zeros(sizes, config.dtype)
         return Cache(empty, empty, jnp.zeros(batch_size, jnp.int32), jnp.int32(0))
 
-    def _decode(self, watch: Watch, given: Given, source: Any, cache: Cache | None, params: Any, key: Array | None) -> dict[str, Any]:
+    def _decode(
+        self, watch: Watch, given: Given, source: Any, cache: Cache | None, params: Any, key: Array | None
+    ) -> dict[str, Any]:
         """The outputs of the decoder. Raises ValueError for what cannot be watched or does not fit."""
         if cache is not None:
             slots, new = cache.keys.shape[2], given.tokens.shape[1]
             if watch.attentions:
-                raise ValueError("output_attentions is not supported together with past_key_values; leave out one of both")
+                raise ValueError(
+                    "output_attentions is not supported together with past_key_values; leave out one of both"
+                )
             if new > slots:
-                raise ValueError(f"{new} tokens do not fit into a cache of max_length={slots}; make a longer one with init_cache")
+                raise ValueError(
+                    f"{new} tokens do not fit into a cache of max_length={slots}; make a longer one with init_cache"
+                )
             if given.valid is not None:
                 valid = jnp.pad(given.valid, ((0, 0), (0, max(0, slots - given.valid.shape[1]))), constant_values=True)
                 given = given._replace(valid=valid)
@@ -209,7 +233,9 @@ class Causal(Decoding):
         _refuse(encoder_hidden_states=encoder_hidden_states)
         given = self._given(input_ids, attention_mask, None, position_ids)
         watch = self._watch(output_attentions, output_hidden_states)
-        return self._out(self._decode(watch, given, None, past_key_values, params, _key(train, dropout_rng)), return_dict)
+        return self._out(
+            self._decode(watch, given, None, past_key_values, params, _key(train, dropout_rng)), return_dict
+        )
 
 
 class Seq2Seq(Decoding):
@@ -248,7 +274,9 @@ class Seq2Seq(Decoding):
         """Sources [B,S] -> their last_hidden_state."""
         given = self._given(input_ids, attention_mask, None, position_ids)
         watch = self._watch(output_attentions, output_hidden_states)
-        return self._out(encode_source(self._program, watch, self._tree(params), given, _key(train, dropout_rng)), return_dict)
+        return self._out(
+            encode_source(self._program, watch, self._tree(params), given, _key(train, dropout_rng)), return_dict
+        )
 
     def decode(
         self, decoder_input_ids, encoder_outputs, encoder_attention_mask=None, decoder_attention_mask=None, decoder_position_ids=None,
@@ -259,7 +287,9 @@ class Seq2Seq(Decoding):
         given = self._given(decoder_input_ids, decoder_attention_mask, None, decoder_position_ids)
         watch = self._watch(output_attentions, output_hidden_states)
         source = encoder_outputs[0], None if encoder_attention_mask is None else jnp.asarray(encoder_attention_mask) > 0
-        return self._out(self._decode(watch, given, source, past_key_values, params, _key(train, dropout_rng)), return_dict)
+        return self._out(
+            self._decode(watch, given, source, past_key_values, params, _key(train, dropout_rng)), return_dict
+        )
 
     def _shifted(self, tokens: Array) -> Array:
         """Sources as targets: one place later, behind the token that a target begins with."""

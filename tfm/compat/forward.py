@@ -10,20 +10,31 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention import Dense, Recorded
-from tfm.block import transformer_block, watched_block
-from tfm.cache import Cache, Cached
-from tfm.config import Config
-from tfm.heads import CausalLM, Classifier, MaskedLM, Tagger, mlm_logits, next_logits, next_sentence, pooled, text_logits, token_logits
+from tfm.attention.attend import Dense, Recorded
+from tfm.config.model import Config
+from tfm.decoding.cache import Cache, Cached
 from tfm.hf import FAMILIES
-from tfm.hf.family import Head
+from tfm.hf.config import Head
+from tfm.hf.families.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
-from tfm.hf.roberta import UNUSED_ROWS
+from tfm.layers.block import transformer_block, watched_block
 from tfm.masks import padding
-from tfm.model import Encoder, before, embed, placed, remember, stack
+from tfm.models.encoder import Encoder, before, embed, placed, remember, stack
+from tfm.models.heads import (
+    CausalLM,
+    Classifier,
+    MaskedLM,
+    Tagger,
+    mlm_logits,
+    next_logits,
+    next_sentence,
+    pooled,
+    text_logits,
+    token_logits,
+)
+from tfm.models.seq2seq import Seq2Seq, reader
 from tfm.ops import split
-from tfm.translation import Seq2Seq, reader
 
 PAD = 1  # of RoBERTa, whose positions depend on it
 
@@ -131,7 +142,9 @@ def read(model: Encoder, config: Config, given: Given, key: Array | None, watch:
     return hidden, states, _by_layer(found)
 
 
-def _through(model: Encoder, config: Config, x: Array, ways: tuple, key: Array | None, watch: Watch) -> tuple[Array, Any, Any]:
+def _through(
+    model: Encoder, config: Config, x: Array, ways: tuple, key: Array | None, watch: Watch
+) -> tuple[Array, Any, Any]:
     """Through the stack: the last states, what each layer has read and the last states, and what its way of attending hands back."""
     hidden, found = stack(model, config, x, ways[0], ways[1], key, watched_block if watch.states else transformer_block)
     if not watch.states:
@@ -145,7 +158,9 @@ def _by_layer(weights: Array | None) -> tuple[Array, ...] | None:
     return None if weights is None else tuple(jnp.unstack(weights.reshape(*weights.shape[:2], -1, *weights.shape[4:])))
 
 
-def _written(model: CausalLM, config: Config, given: Given, cache: Cache | None, key, watch: Watch) -> tuple[Array, dict[str, Any]]:
+def _written(
+    model: CausalLM, config: Config, given: Given, cache: Cache | None, key, watch: Watch
+) -> tuple[Array, dict[str, Any]]:
     """The states of a decoder, which continues what is in the cache, and the other outputs."""
     embed_key, stack_key = split(key, 2)
     if cache is not None and given.positions is None:
@@ -162,7 +177,11 @@ def _written(model: CausalLM, config: Config, given: Given, cache: Cache | None,
     hidden, states, found = _through(model.decoder, config, x, ways, stack_key, watch)
     found, crossed = found if model.memory is not None else (found, None)
     outputs = {"past_key_values": None if cache is None else _extended(cache, found), "hidden_states": states}
-    return hidden, {**outputs, "attentions": None if cache is not None else _by_layer(found), "cross_attentions": _by_layer(crossed)}
+    return hidden, {
+        **outputs,
+        "attentions": None if cache is not None else _by_layer(found),
+        "cross_attentions": _by_layer(crossed),
+    }
 
 
 def _extended(cache: Cache, made: tuple[Array, Array]) -> Cache:
@@ -197,4 +216,7 @@ def _predicted(program: Program, model: Any, hidden: Array, valid: Array | None,
     assert isinstance(model, Classifier)
     if model.output is not None:
         return {"logits": text_logits(model, config, hidden, valid, key)}
-    return {"last_hidden_state": hidden, "pooler_output": model.pooler and pooled(model.pooler, model.norm, config, hidden[:, 0])}
+    return {
+        "last_hidden_state": hidden,
+        "pooler_output": model.pooler and pooled(model.pooler, model.norm, config, hidden[:, 0]),
+    }

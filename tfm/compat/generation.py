@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tfm import beam, decode
 from tfm.compat.forward import Given, Watch, encode_source, ours, with_source
 from tfm.compat.outputs import Output
-from tfm.config import Config
-from tfm.heads import CausalLM
-from tfm.sample import Greedy, Rules, Sample
+from tfm.config.model import Config
+from tfm.decoding import beam
+from tfm.decoding import generate as decode
+from tfm.decoding.sampling import Greedy, Rules, Sample
+from tfm.models.heads import CausalLM
 
 FILE = "generation_config.json"
 DEFAULTS: dict[str, Any] = dict(
@@ -47,7 +48,9 @@ def generate(
     model = ours(program, self._tree(params))
     if program.head.kind == "seq2seq":
         if encoder_outputs is None:
-            encoder_outputs = encode_source(program, Watch(), model, self._given(tokens, valid), None)["last_hidden_state"]
+            encoder_outputs = encode_source(program, Watch(), model, self._given(tokens, valid), None)[
+                "last_hidden_state"
+            ]
         else:
             encoder_outputs = encoder_outputs[0]
         writer = with_source(model, program.config, encoder_outputs, valid)
@@ -73,14 +76,21 @@ def settings(model: Any, given: Any, asked: Mapping[str, Any]) -> dict[str, Any]
         if asked.get(name) not in (None, *usual):
             raise ValueError(f"{name}={asked[name]} is not supported; leave it out")
         if saved.get(name) not in (None, *usual) and not name.startswith("output_"):
-            warnings.warn(f"the configuration has {name}={saved[name]}, which is not supported and does nothing here", stacklevel=3)
-    wanted = {name: saved.get(name, usual) for name, usual in DEFAULTS.items()} | {k: v for k, v in asked.items() if v is not None}
+            warnings.warn(
+                f"the configuration has {name}={saved[name]}, which is not supported and does nothing here",
+                stacklevel=3,
+            )
+    wanted = {name: saved.get(name, usual) for name, usual in DEFAULTS.items()} | {
+        k: v for k, v in asked.items() if v is not None
+    }
     if asked.get("max_length") is not None:
         if asked.get("max_new_tokens") is not None:
             raise ValueError("max_length and max_new_tokens are both given; leave out one of them")
         wanted["max_new_tokens"] = None
     if wanted["num_beams"] > 1 and wanted["do_sample"]:
-        raise ValueError(f"num_beams={wanted['num_beams']} and do_sample=True are not supported together; leave out one of them")
+        raise ValueError(
+            f"num_beams={wanted['num_beams']} and do_sample=True are not supported together; leave out one of them"
+        )
     if not 1 <= wanted["num_return_sequences"] <= wanted["num_beams"]:
         raise ValueError(
             f"num_return_sequences={wanted['num_return_sequences']} must be at least 1 and at most num_beams={wanted['num_beams']}"
@@ -110,7 +120,9 @@ def _length(wanted: Mapping[str, Any], prompt: int, config: Config) -> int:
     new = wanted["max_new_tokens"]
     length = wanted["max_length"] if new is None else prompt + new
     if length <= prompt:
-        raise ValueError(f"max_length={length} leaves no room behind the {prompt} tokens of the prompt; raise it, or give max_new_tokens")
+        raise ValueError(
+            f"max_length={length} leaves no room behind the {prompt} tokens of the prompt; raise it, or give max_new_tokens"
+        )
     if config.position == "learned" and length > config.length:
         raise ValueError(f"max_length={length} is more than the {config.length} positions of the model; lower it")
     return length
@@ -136,7 +148,9 @@ def _rules(wanted: Mapping[str, Any], config: Config, given: Array, length: int)
     return Rules(first, last, length - prompt, least if least > 0 else None, never, given if ngram else None, ngram)
 
 
-def _output(wanted: Mapping[str, Any], config: Config, model: CausalLM, texts: tuple[Array, Array, Array], length: int, key: Any) -> Output:
+def _output(
+    wanted: Mapping[str, Any], config: Config, model: CausalLM, texts: tuple[Array, Array, Array], length: int, key: Any
+) -> Output:
     """The texts, [B,T] as given, and left-padded with where they start, and what is written after them."""
     given, prompts, starts = texts
     new = length - given.shape[1]
@@ -148,7 +162,9 @@ def _output(wanted: Mapping[str, Any], config: Config, model: CausalLM, texts: t
     number = wanted["num_return_sequences"]
     if wanted["num_beams"] > 1:
         early: Any = {True: True, False: "likely", "never": False}[wanted["early_stopping"]]
-        wide = beam.Beam(wanted["num_beams"], length_penalty=wanted["length_penalty"], offset=0.0, early=early, rules=rules)
+        wide = beam.Beam(
+            wanted["num_beams"], length_penalty=wanted["length_penalty"], offset=0.0, early=early, rules=rules
+        )
         wide.check()
         found = beam.explore(config, room, model, (prompts, starts), wide, stop, jnp.int32(new))
         added = jnp.where(jnp.arange(room)[None, None] < found.lengths[..., None], found.tokens, pad)[:, :number]
@@ -156,7 +172,12 @@ def _output(wanted: Mapping[str, Any], config: Config, model: CausalLM, texts: t
         sequences = jnp.concatenate([rows, added.reshape(len(rows), room)[:, :new]], axis=1)
         return Output({"sequences": sequences, "scores": found.scores[:, :number].reshape(-1)})
     state = decode.start(
-        config, room, model, (prompts, starts, jnp.zeros(len(given), bool), jnp.int32(0)), _how(wanted, rules, key, len(given)), stop
+        config,
+        room,
+        model,
+        (prompts, starts, jnp.zeros(len(given), bool), jnp.int32(0)),
+        _how(wanted, rules, key, len(given)),
+        stop,
     )
     state = decode.advance(config, model, state, _how(wanted, rules, key, len(given)), stop, jnp.int32(new))
     ended = (state.tokens[..., None] == stop[None, None]).any(-1)
@@ -169,7 +190,10 @@ def _how(wanted: Mapping[str, Any], rules: Rules | None, key: Any, rows: int) ->
     if not wanted["do_sample"]:
         return Greedy(rules=rules)
     seeds = jax.random.bits(jax.random.PRNGKey(0) if key is None else key, (rows,), jnp.uint32)
-    knobs = {name: wanted[name] if wanted[name] != usual else None for name, usual in (("temperature", 1.0), ("top_p", 1.0), ("top_k", 0))}
+    knobs = {
+        name: wanted[name] if wanted[name] != usual else None
+        for name, usual in (("temperature", 1.0), ("top_p", 1.0), ("top_k", 0))
+    }
     how = Sample(**knobs, seed=seeds, rules=rules)
     how.check()
     return how

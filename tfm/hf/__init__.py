@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfm.hf.albert import ALBERT
-from tfm.hf.bart import BART, MARIAN, PEGASUS
-from tfm.hf.bert import BERT
-from tfm.hf.deberta import DEBERTA
-from tfm.hf.distilbert import DISTILBERT
-from tfm.hf.electra import ELECTRA
-from tfm.hf.family import Family
-from tfm.hf.gpt2 import GPT2
-from tfm.hf.gpt_neox import GPT_NEOX
-from tfm.hf.llama import LLAMA, MISTRAL, QWEN3
-from tfm.hf.modernbert import MODERNBERT
-from tfm.hf.roberta import ROBERTA
-from tfm.hf.t5 import T5
+from tfm.hf.config import Family
+from tfm.hf.families.albert import ALBERT
+from tfm.hf.families.bart import BART, MARIAN, PEGASUS
+from tfm.hf.families.bert import BERT
+from tfm.hf.families.deberta import DEBERTA
+from tfm.hf.families.distilbert import DISTILBERT
+from tfm.hf.families.electra import ELECTRA
+from tfm.hf.families.gpt2 import GPT2
+from tfm.hf.families.gpt_neox import GPT_NEOX
+from tfm.hf.families.llama import LLAMA, MISTRAL, QWEN3
+from tfm.hf.families.modernbert import MODERNBERT
+from tfm.hf.families.roberta import ROBERTA
+from tfm.hf.families.t5 import T5
 
 # In this order they are tried for a model that does not say what it is.
 FAMILIES = {
@@ -35,5 +35,7 @@ def family(fields: Mapping[str, Any], folder: str | Path) -> Family:
     if name is None:
         raise ValueError(f"{folder}/config.json has no model_type; add it, one of {', '.join(FAMILIES)}")
     if name not in FAMILIES:
-        raise ValueError(f"{folder} is of model_type {name}, which is not supported; supported are {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"{folder} is of model_type {name}, which is not supported; supported are {', '.join(FAMILIES)}"
+        )
     return FAMILIES[name]

@@ -70,12 +70,16 @@ class Layout(NamedTuple):
         """Raises ValueError where parameters are missing, too many, or of another shape."""
         given, wanted = {path: np.shape(value) for path, value in flat(tree)}, self.shapes
         for path in wanted.keys() - given.keys():
-            raise ValueError(f"params lack {'.'.join(path)}, of shape {wanted[path]}; give the whole tree of this model")
+            raise ValueError(
+                f"params lack {'.'.join(path)}, of shape {wanted[path]}; give the whole tree of this model"
+            )
         for path in given.keys() - wanted.keys():
             raise ValueError(f"params have {'.'.join(path)}, which this model has not; leave it out")
         for path, shape in wanted.items():
             if given[path] != shape:
-                raise ValueError(f"params have {'.'.join(path)} of shape {given[path]} instead of {shape}; are they of another model?")
+                raise ValueError(
+                    f"params have {'.'.join(path)} of shape {given[path]} instead of {shape}; are they of another model?"
+                )
 
     def take(self, tree: Mapping) -> Any:
         """The nested dict -> our parameters; under `jit` and `grad`, too. Raises ValueError as `check` does."""
@@ -86,7 +90,9 @@ class Layout(NamedTuple):
             tensors = (jnp.asarray(given[self.place(leaf, name)]) for name in leaf.names)
             layers = [leaf.view(tensor.T if kernel(leaf) else tensor) for tensor in tensors]
             values = jnp.stack(layers) if leaf.stacked else layers[0]
-            values = jnp.pad(values, [(0, whole - size) for whole, size in zip(leaf.spec.shape, values.shape, strict=True)])
+            values = jnp.pad(
+                values, [(0, whole - size) for whole, size in zip(leaf.spec.shape, values.shape, strict=True)]
+            )
             return values * jnp.asarray(leaf.theirs.factor, values.dtype) if leaf.theirs.factor != 1 else values
 
         return jax.tree.unflatten(jax.tree.structure(self.specs), [one(leaf) for leaf in self.leaves])
@@ -109,7 +115,9 @@ def flat(tree: Mapping, path: Place = ()) -> Iterator[tuple[Place, Any]]:
 def weights(folder: str | Path) -> Tensors:
     """The weights of a folder: safetensors, or where there are none, those of Flax."""
     names = {path.name for path in Path(folder).glob("*")}
-    old = names & {SINGLE, INDEX} and not any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names)
+    old = names & {SINGLE, INDEX} and not any(
+        name.endswith((".safetensors", ".safetensors.index.json")) for name in names
+    )
     return Msgpack(folder) if old else Tensors(folder)
 
 

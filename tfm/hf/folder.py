@@ -15,16 +15,24 @@ import numpy as np
 from jax.sharding import Mesh
 
 from tfm import params as specs_of
-from tfm.config import Config
+from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
-from tfm.hf.family import Family, Head
+from tfm.hf.config import Family, Head
 from tfm.hf.flax_layout import weights
 from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.tensors import Tensors, write_folder
 
 # What a tokenizer may consist of.
 TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt"),
+    *(
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+    ),
     *("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "source.spm", "target.spm", "chat_template.jinja"),
 )
 
@@ -77,7 +85,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         what = "does not exist" if not folder.exists() else "has no config.json"
-        raise ValueError(f"{folder} {what}; give the folder of a model that was saved with save_pretrained or downloaded whole")
+        raise ValueError(
+            f"{folder} {what}; give the folder of a model that was saved with save_pretrained or downloaded whole"
+        )
     try:
         fields = json.loads(path.read_text())
     except ValueError as error:
@@ -107,7 +117,9 @@ def _fresh(found: list[Leaf], tensors: Tensors, allowed: Iterable[str], folder: 
     anew = missing + (other if "other shape" in allowed else [])
     if anew:
         names = _some(leaf.names[0] for leaf in anew)
-        warnings.warn(f"{folder} has no such {names}: they start anew, so train the model before you rely on it", stacklevel=4)
+        warnings.warn(
+            f"{folder} has no such {names}: they start anew, so train the model before you rely on it", stacklevel=4
+        )
     return frozenset(leaf.path for leaf in anew)
 
 
@@ -117,8 +129,14 @@ def _check(found: list[Leaf], anew: frozenset[str], tensors: Tensors, kind: Fami
     known = {name for leaf in found for name in leaf.names}
     missing = [name for name in wanted if name not in tensors]
     if missing:
-        raise ValueError(f"{folder} lacks {_some(missing)}; config.json promises them, so download the folder again or correct it")
-    wrong = [f"{name} of shape {tensors.shape(name)} instead of {shape}" for name, shape in wanted.items() if tensors.shape(name) != shape]
+        raise ValueError(
+            f"{folder} lacks {_some(missing)}; config.json promises them, so download the folder again or correct it"
+        )
+    wrong = [
+        f"{name} of shape {tensors.shape(name)} instead of {shape}"
+        for name, shape in wanted.items()
+        if tensors.shape(name) != shape
+    ]
     if wrong:
         raise ValueError(f"{folder} has {_some(wrong)}; config.json and the weights are not of the same model")
     left = [name for name in tensors if name not in known and not kind.knows(name)]
@@ -139,7 +157,9 @@ def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> Any:
 
     def read(leaf, place):
         if leaf.path in opened.fresh:
-            return leaf.spec.init(jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.path.encode())), leaf.spec.shape, place)
+            return leaf.spec.init(
+                jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.path.encode())), leaf.spec.shape, place
+            )
         return _read(leaf, opened.tensors, place)
 
     found = [read(leaf, place) for leaf, place in zip(opened.leaves, places, strict=True)]
@@ -200,7 +220,11 @@ def _copy(source: np.ndarray, target: np.ndarray, block: int = 8):
 
 
 def to_hf(
-    config: Config, params: Any, folder: str | Path, tokenizer: Any = None, like: str | Path | Mapping[str, Any] | None = None
+    config: Config,
+    params: Any,
+    folder: str | Path,
+    tokenizer: Any = None,
+    like: str | Path | Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes config.json, model.safetensors (float32; several files above 5 GB) and tokenizer files that transformers loads.
 
@@ -247,7 +271,12 @@ def fit(config: Config, params: Any, given: Mapping[str, Any]) -> tuple[Family, 
 
 def _others(config: Config, given: Mapping[str, Any], kind: Family) -> dict[str, Any]:
     """The fields that our configuration does not know, and those that say the same in another word."""
-    known = set(kind.only) | set(kind.same) | kind.read(given)[1] | {"architectures", "transformers_version", "dtype", "torch_dtype"}
+    known = (
+        set(kind.only)
+        | set(kind.same)
+        | kind.read(given)[1]
+        | {"architectures", "transformers_version", "dtype", "torch_dtype"}
+    )
 
     def kept(name: str) -> bool:
         field = kind.fields.get(name)

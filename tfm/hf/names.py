@@ -144,7 +144,9 @@ def entries(found: list[Leaf], params: Any) -> list:
     for leaf, values in zip(found, jax.tree.leaves(params), strict=True):
         for layer, name in enumerate(leaf.names):
             users.setdefault(name, []).append((leaf, values, layer))
-    return [(name, np.dtype(np.float32), each[0][0].shape, lambda each=each: made(each)) for name, each in users.items()]
+    return [
+        (name, np.dtype(np.float32), each[0][0].shape, lambda each=each: made(each)) for name, each in users.items()
+    ]
 
 
 def made(users: list) -> np.ndarray:

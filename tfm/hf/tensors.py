@@ -17,7 +17,18 @@ import ml_dtypes
 import numpy as np
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-KINDS = dict(F64="<f8", F32="<f4", F16="<f2", BF16=ml_dtypes.bfloat16, I64="<i8", I32="<i4", I16="<i2", I8="i1", U8="u1", BOOL="?")
+KINDS = dict(
+    F64="<f8",
+    F32="<f4",
+    F16="<f2",
+    BF16=ml_dtypes.bfloat16,
+    I64="<i8",
+    I32="<i4",
+    I16="<i2",
+    I8="i1",
+    U8="u1",
+    BOOL="?",
+)
 DTYPES = {code: np.dtype(kind) for code, kind in KINDS.items()}
 HEADER_BYTES = 100 * 1000**2  # the limit of the reference implementation
 POINTER = b"version https://git-lfs"  # what git without LFS leaves in the place of a large file
@@ -35,9 +46,13 @@ class Tensors(dict[str, np.ndarray]):
         for path, listed in files.items():
             views = _read(path)
             for name in listed - views.keys():
-                raise ValueError(f"{path} does not hold tensor {name!r}, which {INDEX} beside it lists there; download both again")
+                raise ValueError(
+                    f"{path} does not hold tensor {name!r}, which {INDEX} beside it lists there; download both again"
+                )
             for name in views.keys() & self.keys():
-                raise ValueError(f"tensor {name!r} is in {path} and in another file of {INDEX}; remove the one that does not belong there")
+                raise ValueError(
+                    f"tensor {name!r} is in {path} and in another file of {INDEX}; remove the one that does not belong there"
+                )
             self.update(views)
         self.files = list(files)
         self.bytes = sum(view.nbytes for view in self.values())
@@ -62,7 +77,10 @@ class Tensors(dict[str, np.ndarray]):
 
 def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] | None = None) -> None:
     """entries (name, dtype, shape, make) -> a file that appears once it is whole; one array at a time is made. ValueError if wrong."""
-    path, entries = Path(path), sorted(entries, key=lambda entry: -np.dtype(entry[1]).itemsize)  # widest first: all lie aligned
+    path, entries = (
+        Path(path),
+        sorted(entries, key=lambda entry: -np.dtype(entry[1]).itemsize),
+    )  # widest first: all lie aligned
     header = {"__metadata__": {"format": "pt"} if metadata is None else metadata, **_header(entries)}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -73,7 +91,9 @@ def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] |
             for name, dtype, shape, make in entries:
                 array = np.asarray(make())
                 if (array.shape, array.dtype) != (tuple(shape), np.dtype(dtype)):
-                    raise ValueError(f"tensor {name!r} is {array.dtype} {array.shape}; it was declared {np.dtype(dtype)} {tuple(shape)}")
+                    raise ValueError(
+                        f"tensor {name!r} is {array.dtype} {array.shape}; it was declared {np.dtype(dtype)} {tuple(shape)}"
+                    )
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
                 del array  # or it would still be there while the next one is made
         os.replace(partial, path)
@@ -92,15 +112,23 @@ def write_folder(folder: str | Path, entries: Sequence[Entry], shard_bytes: int 
             shards.append([])
             first = begin
         shards[-1].append(entry)
-    names = [f"model-{n:05}-of-{len(shards):05}.safetensors" for n in range(1, len(shards) + 1)] if shards[1:] else [SINGLE]
+    names = (
+        [f"model-{n:05}-of-{len(shards):05}.safetensors" for n in range(1, len(shards) + 1)] if shards[1:] else [SINGLE]
+    )
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
         for name, shard in zip(names, shards, strict=True):
             write(Path(partial, name), shard)
         if shards[1:]:
             weight_map = {entry[0]: name for name, shard in zip(names, shards, strict=True) for entry in shard}
-            Path(partial, INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2))
-        for stale in (Path(folder, SINGLE), Path(folder, INDEX), *Path(folder).glob("model-?????-of-?????.safetensors")):
+            Path(partial, INDEX).write_text(
+                json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2)
+            )
+        for stale in (
+            Path(folder, SINGLE),
+            Path(folder, INDEX),
+            *Path(folder).glob("model-?????-of-?????.safetensors"),
+        ):
             stale.unlink(missing_ok=True)
         for name in sorted(os.listdir(partial)):  # the index is last: shards without it are no model
             os.replace(Path(partial, name), Path(folder, name))
@@ -109,7 +137,9 @@ def write_folder(folder: str | Path, entries: Sequence[Entry], shard_bytes: int 
 def _files(folder: Path) -> dict[Path, set[str]]:
     """The weight files of a folder, each with the tensors that an index says are there."""
     if not folder.is_dir():
-        raise ValueError(f"{folder} {'is a file' if folder.exists() else 'does not exist'}; give a folder with {SINGLE} (download it)")
+        raise ValueError(
+            f"{folder} {'is a file' if folder.exists() else 'does not exist'}; give a folder with {SINGLE} (download it)"
+        )
     if os.path.isfile(folder / SINGLE):
         return {folder / SINGLE: set()}
     if os.path.isfile(folder / INDEX):
@@ -118,14 +148,20 @@ def _files(folder: Path) -> dict[Path, set[str]]:
             raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files; {AGAIN}")
         for name in names.values():
             if not isinstance(name, str) or set(name) & set("/\\:") or not name.endswith(".safetensors"):
-                raise ValueError(f"{folder / INDEX} names {name!r}; correct that, for only .safetensors files beside it are read")
+                raise ValueError(
+                    f"{folder / INDEX} names {name!r}; correct that, for only .safetensors files beside it are read"
+                )
             if not os.path.isfile(folder / name):
-                raise ValueError(f"{folder / INDEX} names {name!r}, which is missing beside it; download that file, too")
+                raise ValueError(
+                    f"{folder / INDEX} names {name!r}, which is missing beside it; download that file, too"
+                )
         return {folder / file: {name for name in names if names[name] == file} for file in sorted(set(names.values()))}
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".ckpt"})
     if pickles:
         wrong = f"{folder} holds only pickle checkpoints ({pickles[0]}), and reading a pickle runs the code in it"
-        raise ValueError(f"{wrong}; convert it once, in an environment that has torch and trusts the file, with {CONVERT}")
+        raise ValueError(
+            f"{wrong}; convert it once, in an environment that has torch and trusts the file, with {CONVERT}"
+        )
     raise ValueError(f"{folder} holds no weights; it needs {SINGLE}, or {INDEX} and the files it names")
 
 
@@ -139,16 +175,22 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         if size < 8:
             raise ValueError(f"{path} has {size} bytes, too few for a safetensors file; {AGAIN}")
         if start - 8 > room:
-            raise ValueError(f"{path} announces a header of {start - 8} bytes, more than {room}; it is not safetensors, or {AGAIN}")
+            raise ValueError(
+                f"{path} announces a header of {start - 8} bytes, more than {room}; it is not safetensors, or {AGAIN}"
+            )
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     places = sorted(_place(path, *item) for item in _object(path, data[8:start]).items() if item[0] != "__metadata__")
     end = 0
     for begin, stop, name, *_ in places:
         if begin != end:
-            raise ValueError(f"{path} has a hole or an overlap of {abs(begin - end)} bytes before tensor {name!r}; {AGAIN}")
+            raise ValueError(
+                f"{path} has a hole or an overlap of {abs(begin - end)} bytes before tensor {name!r}; {AGAIN}"
+            )
         end = stop
     if start + end != size:
-        raise ValueError(f"{path} has {abs(start + end - size)} bytes too {'few' if start + end > size else 'many'}; {AGAIN}")
+        raise ValueError(
+            f"{path} has {abs(start + end - size)} bytes too {'few' if start + end > size else 'many'}; {AGAIN}"
+        )
     return {name: np.ndarray(shape, dtype, data, start + begin) for begin, _, name, dtype, shape in places}
 
 
@@ -157,7 +199,9 @@ def _object(path: Path, text: bytes) -> dict[str, Any]:
     try:
         return {**json.loads(text.decode())}
     except (ValueError, TypeError, RecursionError):
-        raise ValueError(f"the JSON of {path} cannot be read as an object; {PULL if text.startswith(POINTER) else AGAIN}") from None
+        raise ValueError(
+            f"the JSON of {path} cannot be read as an object; {PULL if text.startswith(POINTER) else AGAIN}"
+        ) from None
 
 
 def _place(path: Path, name: str, fields: Any) -> tuple[int, int, str, np.dtype, tuple[int, ...]]:
@@ -167,11 +211,21 @@ def _place(path: Path, name: str, fields: Any) -> tuple[int, int, str, np.dtype,
     if code not in list(DTYPES):
         raise ValueError(f"tensor {name!r} of {path} has dtype {code!r}; save it again as one of {', '.join(DTYPES)}")
     for numbers in (shape, offsets):  # type, for true is an int; numpy holds 64 dimensions
-        if not isinstance(numbers, list) or len(numbers) > 64 or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
-            raise ValueError(f"tensor {name!r} of {path} has a shape or data_offsets that are not lists of counts; {AGAIN}")
+        if (
+            not isinstance(numbers, list)
+            or len(numbers) > 64
+            or not all(type(n) is int and 0 <= n < 2**63 for n in numbers)
+        ):
+            raise ValueError(
+                f"tensor {name!r} of {path} has a shape or data_offsets that are not lists of counts; {AGAIN}"
+            )
     size = math.prod(shape) * DTYPES[code].itemsize
-    if len(offsets) != 2 or offsets[1] - offsets[0] != size or math.prod(n or 1 for n in shape) >= 2**60:  # the limit of numpy
-        raise ValueError(f"tensor {name!r} of {path} is {code} {shape}, {size} bytes, but its data_offsets are {offsets}; {AGAIN}")
+    if (
+        len(offsets) != 2 or offsets[1] - offsets[0] != size or math.prod(n or 1 for n in shape) >= 2**60
+    ):  # the limit of numpy
+        raise ValueError(
+            f"tensor {name!r} of {path} is {code} {shape}, {size} bytes, but its data_offsets are {offsets}; {AGAIN}"
+        )
     return *offsets, name, DTYPES[code], tuple(shape)
 
 
@@ -184,7 +238,9 @@ def _header(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
         if name in header or name == "__metadata__":
             raise ValueError(f"tensor name {name!r} is taken; give each tensor a name of its own")
         if np.dtype(dtype) not in codes:
-            raise ValueError(f"tensor {name!r} has dtype {np.dtype(dtype)}; cast it to one of {', '.join(map(str, codes))}")
+            raise ValueError(
+                f"tensor {name!r} has dtype {np.dtype(dtype)}; cast it to one of {', '.join(map(str, codes))}"
+            )
         begin, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
         header[name] = {"dtype": codes[np.dtype(dtype)], "shape": [int(n) for n in shape], "data_offsets": [begin, end]}
     return header

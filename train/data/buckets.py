@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from train.config import Batch
+from train.settings.schema import Batch
 
 
 class Shape(NamedTuple):

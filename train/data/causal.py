@@ -22,7 +22,12 @@ class Packed:
     buckets, apart = None, True
 
     def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_each: float):
-        self.text, self.pad, self.bytes_each, self.plan = text, pad, bytes_each, packing.plan(text, length, pack, around=0)
+        self.text, self.pad, self.bytes_each, self.plan = (
+            text,
+            pad,
+            bytes_each,
+            packing.plan(text, length, pack, around=0),
+        )
         self.tokens, self.padding = int(text.starts[-1]), self.plan.padding
 
     def __len__(self):
@@ -45,7 +50,9 @@ class Windows:
 
     buckets, apart = None, True
 
-    def __init__(self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False):
+    def __init__(
+        self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False
+    ):
         self.text, self.length, self.pad, self.bytes_each, self.jitter = text, length, pad, bytes_each, jitter
         bounds = text.starts[[0, -1]] if across else text.starts
         self.starts, self.sizes, self.fresh = _windows(bounds, length, stride)

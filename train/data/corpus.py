@@ -7,10 +7,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from train import UserError, tokenize
-from train.config import Run
+from train import UserError
 from train.data import feed
 from train.data.buckets import Buckets
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 
 class Rows(Protocol):
@@ -61,7 +62,9 @@ class Corpus(Generic[Layout]):
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         least, size = min(map(len, train), default=0), run.batch.size
         if train and least < size and not train[0].buckets:
-            raise UserError(f"--data={run.data.source} fills {least} rows of {run.batch.length} tokens, too few for --batch.size={size}")
+            raise UserError(
+                f"--data={run.data.source} fills {least} rows of {run.batch.length} tokens, too few for --batch.size={size}"
+            )
 
     @cached_property
     def rows(self) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
@@ -99,7 +102,11 @@ class Corpus(Generic[Layout]):
         of this process."""
         size, rows = self.run.batch.size, len(self.held)
         places = (np.arange(start, start + size) for start in range(0, rows, size))
-        batches = self.held.buckets.epoch() if self.held.buckets else (np.where(numbers < rows, numbers, -1) for numbers in places)
+        batches = (
+            self.held.buckets.epoch()
+            if self.held.buckets
+            else (np.where(numbers < rows, numbers, -1) for numbers in places)
+        )
         for n, numbers in enumerate(itertools.islice(batches, most or None)):
             yield self.held.batch(_shared(numbers, share) if self.held.apart else numbers, self._rng(1, n))
 
@@ -126,7 +133,9 @@ class Corpus(Generic[Layout]):
         }
         if rows.buckets:
             shapes = rows.buckets.shapes
-            lines["rows"] = f"{len(rows):,}, {facts['padding']:.1%} padding, in {rows.buckets.batches:,} batches an epoch"
+            lines["rows"] = (
+                f"{len(rows):,}, {facts['padding']:.1%} padding, in {rows.buckets.batches:,} batches an epoch"
+            )
             lines["shapes"] = f"{len(shapes)} to compile: {', '.join(map(str, shapes))}"
         if facts.get("empty") or facts.get("long"):
             longer = f"{facts['long']:,} longer than {run.batch.length} tokens"

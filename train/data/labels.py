@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from train import UserError
-from train.data.files import Row
+from train.data.sources.files import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Labels:
     def of(cls, kind: str, rows: Sequence[Row], columns: Sequence[str]) -> "Labels":
         """The classes that the rows name, numbers in their order and words in theirs. Raises UserError where there is only one."""
         if len(columns) > 1 and kind != "multi":
-            raise UserError(f"--data.label={','.join(columns)} names {len(columns)} columns; --task.kind={kind} has one label a text")
+            raise UserError(
+                f"--data.label={','.join(columns)} names {len(columns)} columns; --task.kind={kind} has one label a text"
+            )
         if kind == "regression":
             return cls(kind, [])
         if len(columns) > 1:
@@ -43,7 +45,9 @@ class Labels:
         if self.kind == "regression":
             return np.array([_number(row[columns[0]]) for row in rows], np.float32)
         if len(columns) > 1:
-            return np.array([[_number(row[name]) for name in columns] for row in rows], np.float32).reshape(-1, len(columns))
+            return np.array([[_number(row[name]) for name in columns] for row in rows], np.float32).reshape(
+                -1, len(columns)
+            )
         index = {name: number for number, name in enumerate(self.names)}
         found = [[self._index(index, name) for name in _names(self.kind, row[columns[0]])] for row in rows]
         if self.kind == "single":
@@ -55,7 +59,9 @@ class Labels:
 
     def _index(self, index: dict[str, int], name: str) -> int:
         if name not in index:
-            raise UserError(f"the label {name!r} never occurs in the training data (it has {', '.join(self.names[:20])}); correct it")
+            raise UserError(
+                f"the label {name!r} never occurs in the training data (it has {', '.join(self.names[:20])}); correct it"
+            )
         return index[name]
 
 

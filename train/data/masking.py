@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from train import UserError, tokenize
-from train.tasks.options import Mlm
+from train import UserError
+from train.settings.tasks import Mlm
+from train.text import tokenizer as tokenize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Masker:
         """The masker that the options describe."""
         specials = tokenize.specials(tokenizer)
         if specials.mask < 0:
-            raise UserError("the tokenizer has no [MASK] or <mask> token to hide tokens behind; start from a masked language model")
+            raise UserError(
+                "the tokenizer has no [MASK] or <mask> token to hide tokens behind; start from a masked language model"
+            )
         regular = np.setdiff1d(np.arange(tokenizer.get_vocab_size()), specials)
         continues = tokenize.continues(tokenizer) if task.whole_words else None
         return cls(task.rate, specials, regular, tokenize.alphabetic(tokenizer), continues)
@@ -68,7 +71,9 @@ class Masker:
 def _least(priority: np.ndarray, most: int) -> np.ndarray:
     """[B,T] -> the places [B,M] of the least of each row, in order: a fifth of the time of sorting them all."""
     least = np.argpartition(priority, most - 1, axis=1)[:, :most]
-    return np.take_along_axis(least, np.argsort(np.take_along_axis(priority, least, axis=1), axis=1, kind="stable"), axis=1)
+    return np.take_along_axis(
+        least, np.argsort(np.take_along_axis(priority, least, axis=1), axis=1, kind="stable"), axis=1
+    )
 
 
 def _first_of_word(continues: np.ndarray, candidates: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from train import UserError
 from train.data.masking import Masker
 from train.data.tokens import Tokens
-from train.tokenize import Specials
+from train.text.tokenizer import Specials
 
 # A sentence ends at a stop before a capital, a digit or a line break, and at an empty line.
 _END = re.compile(r"""[.!?]["')\]\u201d\u2019]*(?:\s+(?=["'(\[\u201c\u2018]*[A-Z0-9])|[ \t]*\n)|\n\s*\n""")
@@ -28,7 +28,9 @@ def sentences(documents: Sequence[str]) -> tuple[list[str], np.ndarray]:
             "--task.nsp=true needs documents of two sentences or more, and each document here has one; leave it out, or say what a "
             "document is with --data.split"
         )
-    return [sentence for document in found for sentence in document], np.repeat(np.arange(len(found)), [len(each) for each in found])
+    return [sentence for document in found for sentence in document], np.repeat(
+        np.arange(len(found)), [len(each) for each in found]
+    )
 
 
 def _sentences(document: str) -> list[str]:
@@ -129,5 +131,7 @@ def join(texts: Sequence[np.ndarray], length: int, specials: Specials, between: 
     one, two = texts
     most = length - 2 - between
     one = one[: max(most - len(two), most - most // 2)]
-    row = np.concatenate([[specials.cls], one, [specials.sep] * between, two[: most - len(one)], [specials.sep]]).astype(np.int32)
+    row = np.concatenate(
+        [[specials.cls], one, [specials.sep] * between, two[: most - len(one)], [specials.sep]]
+    ).astype(np.int32)
     return row, len(one) + 1 + between

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from train import cache, tokenize
-from train.config import Run
+from train.files import cache
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 # Characters in a piece of a text, and in what the tokenizer's threads are given at a time.
 _PIECE, _BATCH = 50_000, 800_000
@@ -41,7 +42,9 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
 
 
-def encode(tokenizer, texts: Sequence[str], log, what: str, dropout: float = 0.0, draw: int = 0, mark: int | None = None) -> Tokens:
+def encode(
+    tokenizer, texts: Sequence[str], log, what: str, dropout: float = 0.0, draw: int = 0, mark: int | None = None
+) -> Tokens:
     """The texts' tokens, with a mark before each if one is given; from the cache where the same text met the same tokenizer before.
 
     With `dropout`, BPE merges are left out at random (Provilkov et al. 2020). The tokenizer's chance has no seed: what it drew stays in

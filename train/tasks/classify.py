@@ -20,13 +20,18 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train import cache, pictures, scores, tokenize
-from train.config import Run
-from train.data import opinions, pairs, sources
+from train.data import pairs
 from train.data.corpus import Corpus
 from train.data.labels import Labels
+from train.data.sources import sources
+from train.data.synthetic import opinions
 from train.data.tokens import Tokens, drawn, draws, encode, in_memory
-from train.handover import Trained
+from train.files import cache
+from train.reporting import metrics as scores
+from train.reporting import plots
+from train.runs.pretrained import Trained
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max)
@@ -118,7 +123,11 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
     """Labelled texts, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings."""
     columns = sources.Columns.of(run.data, labelled=True)
     train, held = sources.load(run.data, columns, lambda: builtin(columns), held_only)
-    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
+    tokenizer = (
+        saved.tokenizer
+        if saved
+        else tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
+    )
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of(run.task.kind, train, columns.labels) if classes is None else Labels(run.task.kind, classes)
 
@@ -129,14 +138,21 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
     texts = ([str(row[name]) for row in part for name in (*columns.texts, *columns.labels)] for part in (train, held))
     training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
     seen = drawn(run, (text for layout in training for text in layout.texts))
-    facts = {"hash": cache.digest(*texts), "drawn": seen, "classes": labels.names, "cut": training[0].cut if training else 0.0}
+    facts = {
+        "hash": cache.digest(*texts),
+        "drawn": seen,
+        "classes": labels.names,
+        "cut": training[0].cut if training else 0.0,
+    }
     return Corpus(run, tokenizer, training, rows(held, "validation text"), {"classes": labels.outputs}, facts)
 
 
 def builtin(columns: sources.Columns) -> tuple[list[sources.Row], list[sources.Row]]:
     """The built-in opinions, in the columns that the run asks for."""
     texts, labels = columns.texts[0], columns.labels[0]
-    train, held = ([{texts: row["text"], labels: row["label"]} for row in rows] for rows in opinions.generate(train=20_000))
+    train, held = (
+        [{texts: row["text"], labels: row["label"]} for row in rows] for rows in opinions.generate(train=20_000)
+    )
     return train, held
 
 
@@ -159,7 +175,7 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
         text = " | ".join(corpus.tokenizer.decode(text[number].tolist()) for text in corpus.held.texts)
         log.say(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
     if run.task.kind == "single":
-        pictures.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
+        plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 
 
 def predict(trained: Trained, texts: Sequence[tuple[str, ...]], log, size: int = 32) -> Iterator["Guess"]:

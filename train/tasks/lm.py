@@ -21,12 +21,13 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train import cache, tokenize
-from train.config import Run
-from train.data import documents
 from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
+from train.data.sources import documents
 from train.data.tokens import drawn, draws, encode
+from train.files import cache
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
@@ -80,7 +81,13 @@ def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
     """Type and shape of a row of each field of a batch."""
     row = (run.batch.length,)
     placed = {} if run.task.windows else {"segments": (np.int32, row), "positions": (np.int32, row)}
-    return {"tokens": (np.int32, row), "targets": (np.int32, row), **placed, "weights": (np.float32, row), "bytes": (np.float32, ())}
+    return {
+        "tokens": (np.int32, row),
+        "targets": (np.int32, row),
+        **placed,
+        "weights": (np.float32, row),
+        "bytes": (np.float32, ()),
+    }
 
 
 Text = Packed | Windows
@@ -119,4 +126,6 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
     found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
     spell = lambda tokens: corpus.tokenizer.decode([int(token) for token in tokens])
-    log.say(f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n")
+    log.say(
+        f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
+    )

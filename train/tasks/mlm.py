@@ -26,12 +26,14 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train import cache, tokenize
-from train.config import Run
-from train.data import documents, packing, pairs
+from train.data import packing, pairs
 from train.data.corpus import Corpus
 from train.data.masking import Masker
+from train.data.sources import documents
 from train.data.tokens import Tokens, drawn, draws, encode
+from train.files import cache
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
@@ -58,7 +60,9 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
     mask = tfm.segments(batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
     states = tfm.mlm_states(params.head, model, tfm.states_at(hidden, batch["where"]))
-    total, _, hits = tfm.vocabulary_loss(model, params.output, states, batch["targets"], batch["weights"], bias=params.head.bias)
+    total, _, hits = tfm.vocabulary_loss(
+        model, params.output, states, batch["targets"], batch["weights"], bias=params.head.bias
+    )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
     sums = {
         "loss": total,
@@ -104,9 +108,13 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
 def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
     """Type and shape of a row of each field of a batch."""
     row, chosen = (run.batch.length,), (math.ceil(run.task.rate * run.batch.length),)
-    found = dict.fromkeys(("tokens", "segments", "positions"), (np.int32, row)) | dict.fromkeys(("where", "targets"), (np.int32, chosen))
+    found = dict.fromkeys(("tokens", "segments", "positions"), (np.int32, row)) | dict.fromkeys(
+        ("where", "targets"), (np.int32, chosen)
+    )
     found |= dict.fromkeys(("weights", "words"), (np.float32, chosen))
-    return found | ({"types": (np.int32, row), "next": (np.int32, ()), "pairs": (np.float32, ())} if run.task.nsp else {})
+    return found | (
+        {"types": (np.int32, row), "next": (np.int32, ()), "pairs": (np.float32, ())} if run.task.nsp else {}
+    )
 
 
 class Packed:
@@ -175,9 +183,13 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
         where = (hidden - before + 1).astype(np.int32)
         tokens[where] = masker.specials.mask
         spelled = (f"[{name(text[n])}]" if n in hidden else name(text[n]).removeprefix("##") for n in range(start, end))
-        joined = (piece if inner else f" {piece}" for inner, piece in zip(continues[text[start:end]], spelled, strict=True))
+        joined = (
+            piece if inner else f" {piece}" for inner, piece in zip(continues[text[start:end]], spelled, strict=True)
+        )
         log.say("\n" + "".join(joined).strip())
-        for place, row in zip(hidden, np.asarray(_probabilities(params, run.model, tokens[None], where[None])), strict=True):
+        for place, row in zip(
+            hidden, np.asarray(_probabilities(params, run.model, tokens[None], where[None])), strict=True
+        ):
             guesses = (f"{name(token)} {row[token]:.2f}" for token in np.argsort(-row)[:4])
             log.say(f"{name(text[place]):>16} : {'  '.join(guesses)}")
 
@@ -188,7 +200,9 @@ def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list
     stops = np.flatnonzero(text == corpus.tokenizer.token_to_id("."))
     most = min(24, corpus.run.batch.length - 2)
     spans = ((int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops) if 8 <= end - start <= most)
-    found = [(start, end) for start, end in spans if _whole_words(corpus.held.masker, continues, text[start:end]).sum() >= 6]
+    found = [
+        (start, end) for start, end in spans if _whole_words(corpus.held.masker, continues, text[start:end]).sum() >= 6
+    ]
     return found[:: max(1, len(found) // number)][:number]
 
 

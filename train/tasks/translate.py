@@ -22,12 +22,17 @@ from jax import Array
 
 import tfm
 from tfm.ops import split
-from train import UserError, cache, pictures, scores, tokenize
-from train.config import Run
-from train.data import files, grammar, parallel
+from train import UserError
 from train.data.corpus import Corpus
-from train.data.parallel import Pair, Pairs
+from train.data.sources import files, parallel
+from train.data.sources.parallel import Pair, Pairs
+from train.data.synthetic import grammar
 from train.data.tokens import drawn, draws, encode
+from train.files import cache
+from train.reporting import metrics as scores
+from train.reporting import plots
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
@@ -88,9 +93,15 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
     """
     splits: Any = grammar.pairs() if "builtin" in (run.data.source, run.data.eval) else None
     columns = parallel.columns_of(run.data, run.task)
-    as_rows = lambda pairs: [files.checked({"en": english, "de": german}, columns, "builtin") for english, german in pairs]
-    train, held, empty = parallel.load(run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only)
-    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
+    as_rows = lambda pairs: [
+        files.checked({"en": english, "de": german}, columns, "builtin") for english, german in pairs
+    ]
+    train, held, empty = parallel.load(
+        run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only
+    )
+    tokenizer = (
+        saved.tokenizer if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
+    )
 
     def rows(pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False) -> Pairs:
         sides = [encode(tokenizer, side, log, what, dropout, draw) for side in zip(*pairs, strict=True)]
@@ -98,7 +109,9 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
         found = Pairs(pairs, sides, run.batch, tokenize.marks(tokenizer, run.task.start), smoothing, shapes)
         if found.long and run.task.long == "error":
             pair = " | ".join(found.long[0])
-            raise UserError(f"{pair!r} is longer than --batch.length={run.batch.length} tokens; raise that, or leave the pair out")
+            raise UserError(
+                f"{pair!r} is longer than --batch.length={run.batch.length} tokens; raise that, or leave the pair out"
+            )
         return found
 
     training = [rows(train, "training pairs", *draw, training=True) for draw in draws(run)] if train else []
@@ -121,7 +134,9 @@ def baselines(corpus: Corpus[Pairs]) -> dict[str, float]:
     return {"n": len(corpus.held), "n_long": len(corpus.held.long)}
 
 
-def judge(params: tfm.Seq2Seq, run: Run, corpus: Corpus[Pairs], log, most: int = 0, against: str | None = None) -> dict[str, Any]:
+def judge(
+    params: tfm.Seq2Seq, run: Run, corpus: Corpus[Pairs], log, most: int = 0, against: str | None = None
+) -> dict[str, Any]:
     """BLEU and chrF of the translations of validation sentences, `most` of them or all; and of others that the data have.
 
     With `against`, the name of a file of other translations or "", also how sure these numbers are. Raises UserError where the file has
@@ -143,7 +158,9 @@ def _others(path: str, count: int) -> list[str]:
     """The translations in a file. Raises UserError where there are not `count`."""
     lines = files.read_lines(Path(path))
     if len(lines) != count:
-        raise UserError(f"--against={path} has {len(lines):,} lines, and {count:,} sentences are translated; give a line for each")
+        raise UserError(
+            f"--against={path} has {len(lines):,} lines, and {count:,} sentences are translated; give a line for each"
+        )
     return lines
 
 
@@ -154,7 +171,7 @@ def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder
     for (source, target), text in zip(pairs, written, strict=True):
         log.say(f"{source}\n  {text}\n  reference: {target}\n")
     sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
-    pictures.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
+    plots.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
 
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
@@ -176,7 +193,9 @@ def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], lo
     return [found[n] for n in range(len(texts))]
 
 
-def aligned(params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str) -> tuple[list[str], list[str], np.ndarray]:
+def aligned(
+    params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str
+) -> tuple[list[str], list[str], np.ndarray]:
     """The words of a source and of a target, and [T,S] how much each word of the target looks, when it is written, at each of the source.
 
     A mean over layers and heads, and over the tokens of a word of the target; a sum over those of a word of the source.
@@ -185,7 +204,9 @@ def aligned(params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str) 
     sides = [tokenizer.encode(text, add_special_tokens=False) for text in (source, target)]
     tokens, valid = padded([marks.around(sides[0].ids)], marks.pad)
     written, _ = padded([[*marks.begin, *sides[1].ids]], marks.pad)
-    first = len(marks.before)  # the place of the first word in the source, and of what writes the first word of the target
+    first = len(
+        marks.before
+    )  # the place of the first word in the source, and of what writes the first word of the target
     weights = np.asarray(look(run.model, read(run.model, params, tokens, valid), written))[first:, first:]
     (words, starts), (others, ends) = (_words(text, side) for text, side in zip((source, target), sides, strict=True))
     weights = np.add.reduceat(weights[: len(sides[1].ids), : len(sides[0].ids)], starts, axis=1)

@@ -1,0 +1,335 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend import core
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import tfm
+from tfm.attention import chunked
+from train.costs import counting
+
+pytestmark = pytest.mark.usefixtures("strict", "quick")
+
+B, T, S, K, G, H = 2, 13, 11, 2, 3, 4
+BUCKETS = tfm.Config(position="buckets", heads=6, kv_heads=2, width=24, buckets=8, bucket_distance=16)
+RNG = np.random.default_rng(0)
+SEGMENTS = tfm.segments(jnp.asarray(RNG.integers(0, 3, (B, T))), jnp.asarray(RNG.integers(0, 3, (B, S))))
+PADDING = tfm.padding(jnp.asarray(RNG.integers(0, 2, (B, S))))
+PREFIX = tfm.prefix(jnp.array([3, 8]))
+MASKS = {
+    "none": None,
+    "causal": tfm.causal(),
+    "window": tfm.window(3, 1),
+    "padding": PADDING,
+    "packed": tfm.causal() & SEGMENTS,
+    "prefix lm": tfm.causal() | PREFIX,
+    "all": tfm.window(6, 2) & SEGMENTS & (PREFIX | tfm.since(jnp.array([1, 0]))),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of 4, which divide neither length."""
+    monkeypatch.setattr(chunked, "SMALLEST", 4)
+    monkeypatch.setattr(chunked, "SCORES", {"cpu": 1})
+
+
+def arrays(batch=B, queries=T, keys=S, size=H):
+    rng = np.random.default_rng(1)
+    shapes = (batch, queries, K, G, size), (batch, keys, K, size), (batch, keys, K, size)
+    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+def values_and_gradients(kernel, mask, *given, bias=lambda table: None):
+    """Of q, k, v and the table of a bias, where rows that see something count."""
+    q, k = given[:2]
+    seen = True if mask is None else mask.dense(q.shape[1], k.shape[1]).any(-1)[:, :, None, None, None]
+    weights = jnp.where(seen, jnp.asarray(np.random.default_rng(2).normal(size=q.shape), jnp.float32), 0)
+
+    def total(*given):
+        y = jnp.where(seen, kernel(*given[:3], mask, bias(given[-1])), 0)
+        return (y * weights).sum(), y
+
+    return jax.jit(jax.value_and_grad(total, argnums=tuple(range(len(given))), has_aux=True))(*given)
+
+
+def assert_same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "packed" else pytest.mark.slow) for name in MASKS]
+)
+def test_chunks_agree_with_the_einsum(name, small):
+    """With grouped heads and a learned bias, whose table has a gradient too."""
+    table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
+    given, bias = (*arrays(), table), lambda table: tfm.bucketed(BUCKETS, table, True)
+    found = [values_and_gradients(kernel, MASKS[name], *given, bias=bias) for kernel in (tfm.chunked, tfm.attend)]
+    assert_same(*found)
+    assert np.abs(found[0][1][3]).max() > 0.01
+
+
+@pytest.mark.slow
+def test_chunks_agree_in_bfloat16_and_with_alibi(small):
+    bias = tfm.alibi(K * G, K)
+    found = [
+        values_and_gradients(kernel, MASKS["causal"], *arrays(), bias=lambda v: bias)
+        for kernel in (tfm.chunked, tfm.attend)
+    ]
+    assert_same(*found)
+    q, k, v = (x.astype(jnp.bfloat16) for x in arrays())
+    y = tfm.chunked(q, k, v, tfm.causal())
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_allclose(y.astype(jnp.float32), tfm.attend(*arrays(), tfm.causal()), atol=0.05)
+
+
+def sizes(jaxpr):
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.size for variable in equation.outvars)
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from sizes(inner)
+
+
+def test_chunks_never_hold_all_scores():
+    """Neither forward nor backward."""
+    q, k, v = arrays(1, 512, 512)
+    largest = {}
+    for kernel in (tfm.chunked, tfm.attend):
+        program = jax.make_jaxpr(
+            jax.grad(lambda q, k, v, kernel=kernel: kernel(q, k, v, tfm.causal()).sum(), argnums=(0, 1, 2))
+        )(q, k, v)
+        largest[kernel.__name__] = max(sizes(program.jaxpr))
+    assert largest["attend"] == K * G * 512 * 512
+    assert largest["chunked"] <= K * G * 128 * 512
+
+
+def test_a_row_that_sees_nothing_is_finite(small):
+    """Without a window it is the mean of all values, as that of the einsum, and its gradient too."""
+    nothing = tfm.padding(jnp.zeros((B, S)))
+    run = lambda kernel, mask: jax.jit(jax.value_and_grad(lambda *x: (kernel(*x, mask) ** 2).sum(), argnums=(0, 1, 2)))(
+        *arrays()
+    )
+    assert_same(run(tfm.chunked, nothing), run(tfm.attend, nothing))
+    windowed = run(tfm.chunked, nothing & tfm.window(2, 0))
+    assert all(np.isfinite(each).all() for each in jax.tree.leaves(windowed))
+
+
+def test_chunks_on_shards(small):
+    """Each device computes its own rows and groups of heads; the mask is cut as the rows are, wherever it was. Shards of key/value heads
+    are in test_transforms."""
+    rng = np.random.default_rng(1)
+    q, k, v = (
+        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((4, 6, 2, 2, 4), (4, 6, 2, 4), (4, 6, 2, 4))
+    )
+    mask = tfm.causal() & tfm.segments(jnp.asarray(rng.integers(0, 2, (4, 6))))
+    grad = lambda kernel: jax.jit(jax.grad(lambda *x: (kernel(*x, mask) ** 2).sum(), argnums=(0, 1, 2)))
+    mesh = tfm.make_mesh(2, 2, 2)
+    with jax.set_mesh(mesh):
+        places = P("data", None, None, "tensor"), P("data"), P("data")
+        placed = [jax.device_put(x, NamedSharding(mesh, place)) for x, place in zip((q, k, v), places, strict=True)]
+        run = grad(tfm.chunked).lower(*placed).compile()
+        gradients = run(*placed)
+    assert "all-to-all" not in run.as_text()
+    assert [each.sharding.spec[0] for each in gradients] == ["data"] * 3
+    assert_same(gradients, grad(tfm.attend)(q, k, v))
+
+
+def shapes(length=1024, size=64, dtype="bfloat16", batch=8, heads=12):
+    return jax.ShapeDtypeStruct((batch, length, heads, 1, size), dtype), jax.ShapeDtypeStruct(
+        (batch, length, heads, size), dtype
+    )
+
+
+LONG = jnp.ones((8, 1024), jnp.int32)
+PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("platform", "given", "options", "name", "reason"),
+    [
+        ("cpu", {"length": 16, "batch": 1}, {}, "einsum", "less than 1,048,576 scores a layer"),
+        ("cpu", {}, {}, "chunked", "1,048,576 scores a layer or more"),
+        ("cpu", {"length": 128}, {}, "einsum", "less than 256 keys"),
+        ("cpu", {}, {"rate": 0.1}, "einsum", "attention weights are dropped (at 0.1)"),
+        ("gpu 9.0", {}, {"mask": tfm.causal()}, "cudnn", "gpu"),
+        ("gpu 9.0", {}, {"mask": tfm.window(8, 0) & tfm.prefix(LONG[:, 0])}, "cudnn", "gpu"),
+        ("gpu 9.0", {"size": 256}, {}, "cudnn", "gpu"),
+        ("gpu 8.0", {"size": 256}, {}, "einsum", "heads of size 256 must be a multiple of 8 and at most 128"),
+        ("gpu 9.0", {"size": 20}, {}, "einsum", "heads of size 20 must be a multiple of 8"),
+        ("gpu 7.5", {}, {}, "einsum", "compute capability 8.0 or more, and this is gpu 7.5"),
+        ("gpu 9.0", {"dtype": "float32"}, {}, "einsum", "cudnn knows bfloat16 and float16, and this is float32"),
+        ("gpu 9.0", {}, {"mask": tfm.segments(LONG)}, "einsum", "cudnn would read this mask as an array"),
+        ("gpu 9.0", {"batch": 64}, {"mask": tfm.padding(LONG)}, "chunked", "array; 268,435,456 scores a layer or more"),
+        ("gpu 9.0", {}, {"bias": tfm.alibi(12)}, "einsum", "a bias is added to the scores"),
+        ("gpu 9.0", {}, {"rate": 0.1}, "einsum", "attention weights are dropped"),
+        ("tpu", {}, {"mask": tfm.causal() & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
+        ("tpu", {"length": 1000}, {}, "einsum", "lengths must be multiples of 128, and they are 1000 and 1000"),
+        ("tpu", {}, {"mask": PREFIX_LM}, "einsum", "this mask has other parts"),
+        (
+            "tpu",
+            {"length": 4096},
+            {"mask": PREFIX_LM},
+            "chunked",
+            "this mask has other parts; 268,435,456 scores a layer or more",
+        ),
+        ("tpu", {}, {"kernel": "chunked"}, "chunked", "asked for"),
+        ("gpu 9.0", {}, {"mask": tfm.segments(LONG), "kernel": "cudnn"}, "cudnn", "asked for"),
+    ],
+)
+def test_choose(platform, given, options, name, reason):
+    choice = tfm.choose(*shapes(**given), platform=platform, **options)
+    assert choice.name == name
+    assert reason in choice.reason
+
+
+def test_choose_knows_what_is_sharded():
+    """A length that is sharded is left to the einsum; scores are those of one device."""
+    mesh = tfm.make_mesh(8, 1, 1)
+    q, k = shapes(256, batch=8, heads=4)
+    on = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+    assert tfm.choose(q, k).name == "chunked"
+    assert tfm.choose(on(q, P("data")), on(k, P("data"))).name == "einsum"
+    q, k = shapes()
+    found = tfm.choose(on(q, P(None, "data")), on(k, P(None, "data")))
+    assert found == ("einsum", "1,048,576 scores a layer or more, but the length is sharded")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "splsh"}, "kernel=splsh is unknown; did you mean splash?"),
+        (
+            {"kernel": "cudnn"},
+            "kernel=cudnn cannot do this: cudnn needs an NVIDIA GPU of compute capability 8.0 or more, and this is cpu",
+        ),
+        ({"kernel": "splash"}, "kernel=splash cannot do this: splash needs a TPU, and this is cpu; leave it at auto"),
+        (
+            {"kernel": "chunked", "rate": 0.1},
+            r"kernel=chunked cannot do this: attention weights are dropped \(at 0.1\)",
+        ),
+        (
+            {"kernel": "splash", "platform": "tpu", "bias": tfm.alibi(12)},
+            "kernel=splash cannot do this: a bias is added to the scores",
+        ),
+    ],
+)
+def test_a_forced_kernel_that_cannot_do_it(options, message):
+    with pytest.raises(tfm.KernelError, match=message):
+        tfm.choose(*shapes(), **options)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, {"is_causal": False}),
+        (tfm.causal() & PREFIX, {"is_causal": True, "lengths": [3, 8]}),
+        (
+            tfm.window(3, 0) & tfm.prefix(jnp.array([0, 9])),
+            {"is_causal": True, "local_window_size": (3, 0), "lengths": [1, 9]},
+        ),
+        (tfm.window(3, 1) & PADDING, {"is_causal": False, "mask": (B, 1, T, S)}),
+        (tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T, S)}),
+    ],
+)
+def test_what_cudnn_is_given(mask, expected, monkeypatch):
+    """And that it means the same, by jax's other implementation of the same arguments."""
+    seen, original = {}, jax.nn.dot_product_attention
+
+    def watch(*given, implementation, **options):
+        assert implementation == "cudnn"
+        seen.update({name: value for name, value in options.items() if value is not None})
+        return original(*given, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", watch)
+    mean = values_and_gradients(tfm.attend, mask, *arrays())
+    assert_same(values_and_gradients(tfm.cudnn, mask, *arrays()), mean)
+    lengths = seen.pop("key_value_seq_lengths", None)
+    found = {name: value.shape if name == "mask" else value for name, value in seen.items()}
+    assert {**expected, "lengths": None} == {**found, "lengths": None}
+    assert (lengths is None) == ("lengths" not in expected)
+
+
+def test_cudnn_lowers(monkeypatch):
+    """For a GPU that is not here, once jax believes that cuDNN is installed."""
+    monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
+    given = [x.astype(jnp.bfloat16) for x in arrays(2, 16, 16, 8)]
+    grad = jax.jit(
+        jax.grad(
+            lambda q, k, v: tfm.cudnn(q, k, v, tfm.window(3, 0) & PREFIX).astype(jnp.float32).sum(), argnums=(0, 1, 2)
+        )
+    )
+    program = grad.trace(*given).lower(lowering_platforms=("cuda",)).as_text()
+    assert program.count("PADDING_CAUSAL") == 2
+    assert "fmhaSoftmaxBackward" in program
+    assert "sliding_window_length\\22: 4" in program
+
+
+SPLASHED = {
+    "none": None,
+    "window": tfm.window(9, 3),
+    "packed": tfm.causal()
+    & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128)))))
+    & tfm.padding(jnp.arange(128)[None] < 100),
+}
+
+
+@pytest.mark.parametrize("name", SPLASHED)
+def test_splash_lowers(name):
+    """For a TPU that is not here: three kernels, one forward and two backward."""
+    grad = jax.jit(jax.grad(lambda q, k, v, mask: tfm.splash(q, k, v, mask).sum(), argnums=(0, 1, 2)))
+    program = grad.trace(*arrays(B, 128, 128), SPLASHED[name]).lower(lowering_platforms=("tpu",)).as_text()
+    assert program.count("tpu_custom_call") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPLASHED)
+def test_splash_agrees_with_the_einsum(name):
+    run = lambda q, k, v, mask, bias: tfm.splash(q, k, v, mask, interpret=True)
+    found = [values_and_gradients(kernel, SPLASHED[name], *arrays(B, 128, 128, 64)) for kernel in (run, tfm.attend)]
+    assert_same(*found)
+
+
+@pytest.mark.slow
+def test_splash_on_shards():
+    q, k, v = arrays(4, 128, 128)
+    mask = tfm.causal() & tfm.segments(jnp.arange(128)[None] // jnp.array([[30], [64], [100], [7]]))
+    mesh = tfm.make_mesh(2, 2, 2)
+    with jax.set_mesh(mesh):
+        placed = [jax.device_put(x, NamedSharding(mesh, P(("data", "fsdp"), None, "tensor"))) for x in (q, k, v)]
+        y = jax.jit(lambda q, k, v: tfm.splash(q, k, v, mask, interpret=True))(*placed)
+    np.testing.assert_allclose(y, tfm.attend(q, k, v, mask), rtol=1e-4, atol=1e-5)
+
+
+CONFIG = tfm.Config(
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    width=16,
+    ffn=24,
+    vocab=60,
+    vocab_multiple=64,
+    length=16,
+    dropout=0.0,
+    position="rotary",
+    remat="block",
+)
+
+
+@pytest.mark.slow
+def test_a_model_has_the_same_gradients_with_every_kernel(fill, small):
+    """Rotary positions, grouped heads, scanned and recomputed blocks; and the program says what computes attention."""
+    params = fill(tfm.encoder_specs(CONFIG))
+    tokens, ids = jnp.arange(26).reshape(2, 13), jnp.arange(13)[None] // jnp.array([[5], [9]])
+    found = {}
+    for kernel in ("einsum", "chunked"):
+        config = dataclasses.replace(CONFIG, kernel=kernel)
+        loss = lambda params, config=config: (tfm.decoder(params, config, tokens, tfm.segments(ids)) ** 2).sum()
+        assert counting.kernels(loss, params) == [f"{kernel}: asked for"]
+        found[kernel] = jax.jit(jax.value_and_grad(loss))(params)
+    for one, other in zip(*map(jax.tree.leaves, found.values()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * np.abs(other).max())

@@ -1,0 +1,192 @@
+"""Runs become Hugging Face folders, and such folders stand in for runs."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+from tasks.test_translate import SMALL, counting, write_sides
+
+from train.evaluate import main as evaluate
+from train.export import main as export
+from train.generate import main as generate
+from train.main import main
+from train.predict import main as predict
+
+pytestmark = pytest.mark.slow
+MLM = ["--task=mlm", *FLAGS, "--batch.length=16"]
+GOOD, BAD = "what a fine film it was", "what a dull film it was"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, request):
+    """A folder with a run of each task, and what export makes of it."""
+    request.getfixturevalue("quick_compilation")
+    folder = tmp_path_factory.mktemp("home")
+    with contextlib.chdir(folder):
+        write_text(Path("text.txt"))
+        write_sides("train", counting(400, 0))
+        rows = [f"{GOOD} {n}\tgood" if n % 2 else f"{BAD} {n}\tbad" for n in range(80)]
+        Path("rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+        trained("mlm", *MLM)
+        trained("lm", "--task=lm", *FLAGS)
+        classify = ["--task=classify", *FLAGS[1:], "--data=rows.tsv", "--batch.length=16"]
+        trained("classify", *classify, "--model.pool=first", "--steps=30", "--optim.rate=1e-2")
+        trained("mean", *classify, "--steps=1")
+        trained("translate", *SMALL, "--data=train.en,train.de", "--steps=20")
+        for name in ("mlm", "lm", "classify", "translate"):
+            code, out, err = call(export, f"--run={name}", f"--to={name}-hf")
+            assert code == 0, err
+            assert max(json.loads(out).values()) < 1e-5
+    return folder
+
+
+def trained(folder, *flags):
+    code, _, err = call(main, *flags, "--eval.final=false", f"--out={folder}")
+    assert code == 0, err
+
+
+@pytest.fixture(autouse=True)
+def in_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+
+def test_the_folder_has_a_certificate_and_all_that_transformers_wants():
+    names = {"certificate.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in Path("mlm-hf").iterdir()} == names
+    assert list(json.loads(Path("mlm-hf/certificate.json").read_text())) == [
+        "encoder embeddings",
+        "encoder layer 0",
+        "output",
+    ]
+    fields = json.loads(Path("classify-hf/config.json").read_text())
+    assert fields["id2label"] == {"0": "bad", "1": "good"}
+    assert fields["problem_type"] == "single_label_classification"
+
+
+def test_a_folder_is_evaluated_as_its_run():
+    def measured(run):
+        code, out, err = call(evaluate, f"--run={run}", "--data=rows.tsv")
+        assert code == 0, err
+        return json.loads(out)
+
+    one, two = measured("classify"), measured("classify-hf")
+    assert one["accuracy"] == two["accuracy"] == 1.0
+    np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-5)
+    assert call(predict, "--run=classify-hf", f"--text={BAD}")[1] == call(predict, "--run=classify", f"--text={BAD}")[1]
+
+
+def test_a_folder_writes_as_its_run():
+    for name, prompt in {"lm": "the cat", "translate": "one two"}.items():
+        flags = (f"--prompt={prompt}", "--max-new-tokens=5", "--strategy=greedy" if name == "lm" else "--beams=2")
+        code, out, err = call(generate, f"--run={name}-hf", *flags)
+        assert code == 0, err
+        assert out
+        if name == "translate":
+            assert out == call(generate, f"--run={name}", *flags)[1]
+
+
+def test_a_run_starts_from_a_folder(tmp_path):
+    """Without a step, the weights are those of the folder."""
+    for name, flags in {"mlm": MLM, "lm": ["--task=lm", *FLAGS]}.items():
+        flags = [flag for flag in flags if not flag.startswith(("--tokenizer", "--model"))]
+        code, _, err = call(
+            main,
+            *flags,
+            f"--init={name}-hf",
+            "--steps=1",
+            "--optim.rate=0",
+            "--eval.final=false",
+            f"--out={tmp_path}/{name}",
+        )
+        assert code == 0, err
+        assert call(export, f"--run={tmp_path}/{name}", f"--to={tmp_path}/{name}-hf")[0] == 0
+        one, two = (
+            Path(f"{name}-hf/model.safetensors").read_bytes(),
+            (tmp_path / f"{name}-hf/model.safetensors").read_bytes(),
+        )
+        assert one == two
+    code, _, err = call(
+        main,
+        "--task=classify",
+        "--init=mlm-hf",
+        "--data=rows.tsv",
+        "--steps=1",
+        "--batch.size=8",
+        "--batch.length=16",
+        f"--out={tmp_path}/c",
+    )
+    assert code == 0, err
+    assert "taken from mlm-hf: its weights; what it lacks starts fresh: pooler, output" in err
+
+
+def test_a_folder_of_a_folder_keeps_its_fields(tmp_path):
+    path = tmp_path / "mine"
+    shutil.copytree("classify-hf", path)
+    fields = json.loads((path / "config.json").read_text()) | {"task_specific_params": {"a": 1}}
+    (path / "config.json").write_text(json.dumps(fields))
+    assert call(export, f"--run={path}", f"--to={tmp_path}/again")[0] == 0
+    again = json.loads((tmp_path / "again/config.json").read_text())
+    assert again == fields
+    assert (tmp_path / "again/tokenizer.json").read_bytes() == (path / "tokenizer.json").read_bytes()
+
+
+def test_bad_input(tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree("mlm-hf", broken)
+    whole = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(whole[:-100])
+    bare = tmp_path / "bare"
+    shutil.copytree("mlm-hf", bare)
+    (bare / "tokenizer.json").unlink()
+    for command, flags, sentence in (
+        (export, ("--run=mlm",), "to=FOLDER must name the folder to write"),
+        (export, ("--to=x",), "run=DIR must name the folder of a run"),
+        (export, ("--run=mlm", "--to=mlm-hf"), "--to=mlm-hf already holds something"),
+        (export, ("--run=nowhere", "--to=x"), "nowhere is not a run folder: it has no run.json (nor config.json"),
+        (export, ("--run=mean", "--to=x"), "transformers classifies by the first token: train with --model.pool=first"),
+        (export, (f"--run={broken}", "--to=x"), "download it again"),
+        (evaluate, (f"--run={broken}",), "download it again"),
+        (evaluate, (f"--run={bare}",), "has no tokenizer.json; make it once"),
+        (generate, ("--run=mlm-hf", "--prompt=a"), "was trained for --task=mlm, which writes no text"),
+        (main, ("--task=lm", "--init=mlm-hf", *FLAGS[:1]), "holds no decoder"),
+    ):
+        code, out, err = call(command, *flags)
+        assert (code, out) == (2, ""), err
+        assert sentence in err
+        assert "Traceback" not in err
+        assert not Path("x").exists()
+        assert not Path("x.part").exists()
+
+
+@pytest.mark.parity
+def test_transformers_loads_what_is_written(home):
+    """Auto classes and tokenizers find the same label, the same next tokens, the same translation."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained("classify-hf")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("classify-hf").eval()
+    with torch.no_grad():
+        scores = model(**tokenizer(BAD, return_tensors="pt")).logits.softmax(-1)[0]
+    label, probability = call(predict, "--run=classify", f"--text={BAD}")[1].split()
+    assert model.config.id2label[int(scores.argmax())] == label
+    np.testing.assert_allclose(float(scores.max()), float(probability), atol=1e-4)
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained("lm-hf")
+    model = transformers.AutoModelForCausalLM.from_pretrained("lm-hf").eval()
+    given = tokenizer("the cat", return_tensors="pt", return_token_type_ids=False)
+    written = model.generate(**given, max_new_tokens=5, do_sample=False)
+    expected = call(generate, "--run=lm", "--prompt=the cat", "--max-new-tokens=5", "--strategy=greedy")[1]
+    assert tokenizer.decode(written[0], skip_special_tokens=True).strip() == expected.strip()
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained("translate-hf")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained("translate-hf").eval()
+    written = model.generate(**tokenizer("one two", return_tensors="pt"), num_beams=1, max_new_tokens=12)
+    expected = call(generate, "--run=translate", "--prompt=one two", "--strategy=greedy", "--max-new-tokens=12")[1]
+    assert tokenizer.decode(written[0], skip_special_tokens=True).strip() == expected.strip()
+
+    assert transformers.AutoModelForMaskedLM.from_pretrained("mlm-hf").config.model_type == "bert"

@@ -1,0 +1,197 @@
+"""Text from a trained language model, as a user asks for it."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+
+import tfm
+from train import evaluate
+from train.generate import main as generate
+from train.main import main
+from train.runs import pretrained
+
+pytestmark = pytest.mark.slow
+SHORT = ("--max-new-tokens=12",)
+
+
+def trained(folder, *flags):
+    code, out, err = call(main, *FLAGS, f"--out={folder}", *flags)
+    assert (code, out) == (0, ""), err
+    return err
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a run on documents (bpe), one on windows (characters) and one of another task."""
+    folder = tmp_path_factory.mktemp("home")
+    with contextlib.chdir(folder):
+        write_text(Path("text.txt"))
+        said = trained("bpe", "--task=lm", "--data.split=line", "--model.length=48")
+        trained("char", "--task=lm", "--preset=gpt-char", "--model.length=32", "--tokenizer.vocab=300")
+        trained("mlm", "--task=mlm", "--steps=2")
+        Path("said.txt").write_text(said)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+
+def written(*flags, run="bpe"):
+    code, out, _ = call(generate, f"--run={run}", *flags)
+    assert code == 0
+    return out
+
+
+def objects(*flags, run="bpe"):
+    Path("out.jsonl").unlink(missing_ok=True)
+    assert written(*flags, "--to=out.jsonl", run=run) == ""
+    return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+
+def test_a_run_ends_with_a_sample_and_its_figures():
+    assert "a sample; what it is given ends at the bar:\n" in Path("said.txt").read_text()
+    result = json.loads(Path("bpe/result.json").read_text())
+    assert {"eval_loss", "eval_perplexity", "eval_bits_per_byte", "eval_accuracy", "eval_n"} <= set(result)
+    assert result["task"] == "lm"
+
+
+def test_prompt_and_completion_come_out():
+    out = written("--prompt=the cat", *SHORT)
+    assert out.startswith("the cat")
+    assert out == written("--prompt=the cat", *SHORT)
+    assert out != written("--prompt=the cat", "--seed=1", *SHORT)
+    assert out == "the cat" + objects("--prompt=the cat", *SHORT)[0]["completion"] + "\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--strategy=greedy",), ("--beams=3",)])
+def test_a_file_of_prompts_is_as_single_prompts(flags):
+    prompts = ["the cat", "a quickly old bird sat and", "it"]
+    Path("prompts.txt").write_text("\n".join(prompts) + "\n")
+    found = objects("--file=prompts.txt", "--batch=2", *flags, *SHORT)
+    assert [each["prompt"] for each in found] == prompts
+    for number, (prompt, each) in enumerate(zip(prompts, found, strict=True)):
+        seed = () if flags else (f"--seed={number}",)
+        assert objects(f"--prompt={prompt}", *flags, *seed, *SHORT)[0]["completion"] == each["completion"]
+    texts = written("--file=prompts.txt", *flags, *SHORT)
+    assert all(each["prompt"] + each["completion"] in texts for each in found)
+
+
+def test_greedy_is_what_the_library_generates():
+    run, tokenizer, _, params = pretrained.load("bpe")
+    prompt = [tokenizer.token_to_id("[SEP]"), *tokenizer.encode("the dog", add_special_tokens=False).ids]
+    tokens = tfm.generate(params, run.model, [prompt], 12, stop=prompt[:1]).tokens[0]
+    assert objects("--prompt=the dog", "--strategy=greedy", *SHORT)[0]["completion"] == tokenizer.decode(tokens)
+
+
+def test_best_beams_come_first():
+    found = objects("--prompt=the cat", "--beams=4", "--n=3", *SHORT)
+    assert len(found) == 3
+    scores = [each["score"] for each in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({each["completion"] for each in found}) == 3
+
+
+@pytest.mark.parametrize("stop", ["e", " th", "zzz| th", "\\n|t"])
+def test_a_completion_ends_before_its_stop(stop):
+    free = objects("--prompt=the cat", "--max-new-tokens=25", run="char")[0]["completion"]
+    ends = [free.index(each) for each in stop.replace("\\n", "\n").split("|") if each in free]
+    expected = free[: min(ends, default=len(free))]
+    assert objects("--prompt=the cat", "--max-new-tokens=25", f"--stop={stop}", run="char")[0]["completion"] == expected
+    assert written("--prompt=the cat", "--max-new-tokens=25", f"--stop={stop}", run="char") == f"the cat{expected}\n"
+
+
+def test_logprobs_are_those_of_the_tokens():
+    (found,) = objects("--prompt=the cat", "--logprobs=true", *SHORT, run="char")
+    pieces, logprobs = zip(*found["logprobs"], strict=True)
+    assert "".join(pieces) == found["completion"]
+    assert all(logprob <= 0 for logprob in logprobs)
+    lines = written("--prompt=the cat", "--logprobs=true", *SHORT, run="char").splitlines()
+    assert lines[-1] == f"{logprobs[-1]:8.3f}  {pieces[-1]!r}"
+
+
+def test_several_samples_of_a_prompt():
+    found = objects("--prompt=the cat", "--n=3", "--temperature=1.5", *SHORT)
+    assert len({each["completion"] for each in found}) == 3
+
+
+def test_text_goes_on_where_it_slides():
+    """Windows slide unless told not to, and documents do when told."""
+    count = lambda *flags: len(objects("--prompt=the cat", "--logprobs=true", *flags, run="char")[0]["logprobs"])
+    assert count("--max-new-tokens=70") == 70
+    assert count("--slide=false") == 32 - len("the cat")
+    code, out, err = call(generate, "--run=bpe", "--prompt=the cat", "--max-new-tokens=70")
+    assert (code, out) == (2, "")
+    assert "exceeds the 48 positions of the model; ask for at most" in err
+    assert written("--prompt=the cat", "--max-new-tokens=70", "--slide=true").startswith("the cat")
+
+
+def test_examples_in_a_prompt_file():
+    Path("shots.txt").write_text("red: bird\nblue: dog\nold:")
+    assert written("--prompt-file=shots.txt", "--strategy=greedy", "--stop=\\n", *SHORT).startswith(
+        "red: bird\nblue: dog\nold:"
+    )
+
+
+def test_strided_evaluation_judges_the_same_text_with_more_context():
+    code, out, _ = call(evaluate.main, "--run=char", "--stride=8")
+    strided = json.loads(out)
+    plain = json.loads(Path("char/result.json").read_text())
+    assert code == 0
+    assert strided["n"] == plain["eval_n"]
+    assert strided["loss"] != plain["eval_loss"]
+    assert strided["bits_per_byte"] / strided["loss"] == pytest.approx(plain["eval_bits_per_byte"] / plain["eval_loss"])
+
+
+BAD = {
+    "--prompt=": "--prompt is empty; give a text to go on from",
+    "--prompt=é the": "the prompt has 'é', which this model cannot read; leave that out",
+    "--prompt=a --temperature=-1": "--temperature=-1.0 must be above 0; for the most probable token take --strategy=greedy",
+    "--prompt=a --top-p=0": "--top-p=0.0 must be above 0 and at most 1, which means all tokens",
+    "--prompt=a --top-p=1.1": "--top-p=1.1 must be above 0 and at most 1, which means all tokens",
+    "--prompt=a --min-p=2": "--min-p=2.0 must be at least 0, which means all tokens, and at most 1",
+    "--prompt=a --beams=2 --top-k=5": "--top-k belongs to --strategy=sample, not to beam; leave it out",
+    "--prompt=a --strategy=beam --temperature=2": "--temperature belongs to --strategy=sample, not to beam; leave it out",
+    "--prompt=a --strategy=greedy --seed=2": "--seed belongs to --strategy=sample, not to greedy; leave it out",
+    "--prompt=a --beams=2 --logprobs=true": "--logprobs belongs to --strategy=greedy or sample, not to beam; leave it out",
+    "--prompt=a --strategy=bean": "--strategy=bean is unknown; did you mean beam?",
+    "--prompt=a --beams=4 --beam-groups=3": "--beam-groups=3 must divide beams=4",
+    "--prompt=a --beams=2 --n=3": "--n=3 is more than --beams=2; follow more beams or ask for fewer texts",
+    "--prompt=a --repetition-penalty=0.5": "--repetition-penalty=0.5 must be at least 1, which means none",
+    "--prompt=a --n=0": "--n=0 must be at least 1",
+    "--prompt=a --file=b": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
+    "": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
+    "--prompt=a --beams=2 --max-new-tokens=99": "exceeds the 32 positions of the model; ask for at most 31\n",
+    "--file=gone.txt": "gone.txt",
+    "--file=holes.txt": "line 2 of --file=holes.txt is empty; give a text to go on from",
+    "--prompt=a --to=none/out.txt": "--to=none/out.txt cannot be written: No such file or directory; choose another file",
+}
+
+
+@pytest.mark.parametrize("flags", BAD)
+def test_bad_input_is_one_sentence(flags):
+    Path("holes.txt").write_text("the\n\ncat\n")
+    words = [f"--{word}" for word in flags.removeprefix("--").split(" --") if word]
+    code, out, err = call(generate, "--run=char", *words)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("error: ")
+    assert BAD[flags] in err
+
+
+def test_runs_of_other_tasks_and_no_runs_are_refused():
+    for flags, message in {
+        ("--run=mlm",): "error: --run=mlm was trained for --task=mlm, which writes no text; train one with --task=lm\n",
+        (
+            "--run=gone",
+        ): "error: gone is not a run folder: it has no run.json (nor config.json, as models of transformers have)\n",
+        (): "error: --run=DIR must name the run folder of a language model\n",
+    }.items():
+        assert call(generate, *flags, "--prompt=a") == (2, "", message)
+    code, out, err = call(evaluate.main, "--run=mlm", "--stride=4")
+    assert (code, out, err) == (2, "", "error: --stride belongs to --task=lm, and --run=mlm was trained for mlm\n")
+    code, _, err = call(main, "--task=mlm", "--init=bpe", "--data=text.txt")
+    assert (code, err.splitlines()[-1]) == (2, "error: --init=bpe holds no encoder; start from a run of another task")

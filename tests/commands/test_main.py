@@ -1,0 +1,511 @@
+"""Whole runs, in this process: what they leave behind, and that an interruption changes nothing."""
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from small import FLAGS, call, quick_compilation, read_lines, write_text  # noqa: F401
+
+import train.data.tokens
+from train import evaluate
+from train.costs import counting
+from train.main import main
+from train.runs import checkpoint
+from train.tasks import mlm
+from train.text import tokenizer
+from train.training import step
+
+CLOCK = ("tokens_per_s", "ms_per_step")
+
+
+def run(*flags):
+    """Stderr of a training run that ends well."""
+    code, out, err = call(main, *flags)
+    assert (code, out) == (0, ""), err
+    return err
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a text in it."""
+    folder = tmp_path_factory.mktemp("home")
+    write_text(folder / "text.txt")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_home(home, monkeypatch):
+    """Every test starts in it."""
+    monkeypatch.chdir(home)
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """A run of six steps without interruption: its folder and its stderr."""
+    with contextlib.chdir(home):
+        return Path("whole"), run(*FLAGS, "--out=whole")
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """The same run, to be gone on with or broken."""
+    return shutil.copytree(whole[0], tmp_path / "copy")
+
+
+def metrics(folder):
+    """The lines of metrics.jsonl, without the clock."""
+    return [
+        {name: value for name, value in line.items() if name not in CLOCK}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
+
+
+def saved(folder, at):
+    """Parameters and optimizer state of a checkpoint, as it lies on disk."""
+    items = [
+        ocp.StandardCheckpointer().restore((folder / "checkpoints" / str(at) / item).absolute())
+        for item in ("params", "opt")
+    ]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(items)]
+
+
+def steps_in(folder):
+    """The steps whose checkpoints are there."""
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def assert_same_run(one, other):
+    assert metrics(one) == metrics(other)
+    for a, b in zip(saved(one, 6), saved(other, 6), strict=True):
+        np.testing.assert_array_equal(a, b)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (one, other)]
+    assert results[0] | {"seconds": 0} == results[1] | {"seconds": 0}
+
+
+# What a run leaves behind
+
+
+def test_files(whole):
+    folder, _ = whole
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json", "metrics.jsonl", "result.json", "tokenizer.json", "checkpoints", "plots", "tensorboard"
+    }  # fmt: skip
+    for name in ("loss.png", "lr.png"):
+        assert (folder / "plots" / name).read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "tensorboard").glob("events*"))
+    assert not list(folder.rglob("*.part"))
+
+
+def test_run_json(whole):
+    found = json.loads((whole[0] / "run.json").read_text())
+    assert {"config", "command", "versions", "data", "devices", "mesh", "params"} <= found.keys()
+    assert {"python", "jax", "flax", "optax", "orbax-checkpoint", "tokenizers"} <= found["versions"].keys()
+    assert {"hash", "tokenizer", "train_tokens", "eval_tokens"} <= found["data"].keys()
+    config = found["config"]
+    assert {
+        "model",
+        "task",
+        "data",
+        "tokenizer",
+        "batch",
+        "optim",
+        "mesh",
+        "checkpoint",
+        "eval",
+        "log",
+    } <= config.keys()
+    assert (config["model"]["layers"], config["model"]["ffn"], config["batch"]["size"]) == (1, 64, 8)
+    assert config["model"]["vocab"] == len(json.loads((whole[0] / "tokenizer.json").read_text())["model"]["vocab"])
+    assert found["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1, "context": 1}
+
+
+def test_metrics_jsonl(whole):
+    lines = read_lines(whole[0] / "metrics.jsonl")
+    assert [(line["step"], line["split"]) for line in lines] == [
+        (n, split) for n in (2, 4, 6) for split in ("train", "eval")
+    ]
+    for line in lines:
+        assert {"loss", "perplexity", "accuracy", "accuracy_words"} <= line.keys()
+        assert line["perplexity"] == pytest.approx(math.exp(line["loss"]))
+        assert line["split"] == "eval" or {*CLOCK, "rate", "grad_norm"} <= line.keys()
+    assert lines[0]["loss"] == pytest.approx(math.log(lines[0]["perplexity"]))
+    assert lines[0]["loss"] > lines[-1]["loss"] > 0, "it learns"
+
+
+def test_result_json(whole):
+    found = json.loads((whole[0] / "result.json").read_text())
+    assert (found["task"], found["steps"]) == ("mlm", 6)
+    assert found["params"] == json.loads((whole[0] / "run.json").read_text())["params"]
+    assert found["seconds"] > 0
+    assert {"eval_loss", "eval_accuracy", "eval_accuracy_words", "eval_majority"} <= found.keys()
+    last = [line for line in read_lines(whole[0] / "metrics.jsonl") if line["split"] == "eval"][-1]
+    assert last["loss"] == found["eval_loss"]
+    assert not any(isinstance(value, dict | list) for value in found.values())
+
+
+def test_stderr_tells_what_happens(whole):
+    err = whole[1]
+    for text in (
+        "parameters",
+        "tokens",
+        "devices",
+        "mesh",
+        "batch",
+        "padding",
+        "train      2/6",
+        "eval       6/6",
+        "eval_accuracy",
+    ):
+        assert text in err
+    for command in (
+        "train.evaluate --run=whole",
+        "train.main --resume --out=whole",
+        "train.main --task=classify --init=whole",
+    ):
+        assert f"python -m {command}" in err
+    assert len(re.findall(r"\[\w+\]", err)) >= 5, "five sentences with hidden words"
+
+
+def test_default_folder_and_second_run_from_the_cache(whole, monkeypatch, tmp_path):
+    (tmp_path / "runs" / "mlm-bert-tiny-1").mkdir(parents=True)
+    shutil.copy("text.txt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for module, name in ((tokenizer, "train"), (train.data.tokens, "_write")):
+        monkeypatch.setattr(module, name, lambda *args: pytest.fail("not from the cache"))
+    run(*FLAGS, "--stop-at=1")
+    assert (tmp_path / "runs" / "mlm-bert-tiny-2" / "run.json").exists()
+    assert steps_in(tmp_path / "runs" / "mlm-bert-tiny-2") == [1]
+
+
+# Interruption and resumption
+
+
+@pytest.mark.parametrize("stop", [pytest.param(3, marks=pytest.mark.slow), 4])
+def test_two_halves_equal_the_whole(whole, tmp_path, stop):
+    """Bit for bit, with dropout, also where the interruption falls between two log lines."""
+    half = tmp_path / "half"
+    err = run(*FLAGS, f"--out={half}", f"--stop-at={stop}")
+    assert f"stopped at step {stop}" in err
+    assert f"python -m train.main --resume --out={half}" in err
+    assert not (half / "result.json").exists()
+    assert metrics(half)[-1]["step"] <= stop
+    err = run("--resume", f"--out={half}")
+    assert f"going on from step {stop}" in err
+    assert_same_run(half, whole[0])
+
+
+def test_lines_after_the_checkpoint_are_written_again(whole, copy):
+    """As after a crash: the log is ahead of the newest checkpoint, and its last line is cut short."""
+    shutil.rmtree(copy / "checkpoints" / "6")
+    (copy / "result.json").unlink()
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "spl')
+    run("--resume", f"--out={copy}")
+    assert_same_run(copy, whole[0])
+
+
+@pytest.mark.slow
+def test_resume_takes_the_newest_run(whole, home, tmp_path, monkeypatch):
+    shutil.copy("text.txt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for number, age in ((1, 100), (2, 0), (3, 200)):
+        shutil.copytree(home / "whole", f"runs/mlm-bert-tiny-{number}")
+        made = (home / "whole" / "run.json").stat().st_mtime - age
+        os.utime(f"runs/mlm-bert-tiny-{number}/run.json", (made, made))
+    err = run("--resume", "--steps=7", "--stop-at=7")
+    assert "going on from step 6 of runs/mlm-bert-tiny-2" in err
+
+
+@pytest.mark.slow
+def test_steps_and_log_may_change_on_resume(copy):
+    run("--resume", f"--out={copy}", "--steps=8", "--log.every=1")
+    assert [line["step"] for line in metrics(copy) if line["split"] == "train"] == [2, 4, 6, 7, 8]
+    assert json.loads((copy / "result.json").read_text())["steps"] == 8
+    assert json.loads((copy / "run.json").read_text())["config"]["steps"] == 8
+
+
+@pytest.mark.slow
+def test_stop_at_is_not_remembered_and_the_last_evaluation_may_be_left_out(tmp_path):
+    run(*FLAGS, f"--out={tmp_path / 'a'}", "--stop-at=1", "--steps=2")
+    run("--resume", f"--out={tmp_path / 'a'}", "--eval.final=false")
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert result["steps"] == 2
+    assert not any(name.startswith("eval_") for name in result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(whole, tmp_path, monkeypatch, number):
+    assert threading.current_thread() is threading.main_thread()
+    real = mlm.Corpus.batch
+
+    def batch(corpus, n, *share):
+        if n == 2:
+            signal.raise_signal(number)
+        return real(corpus, n, *share)
+
+    handler = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(mlm.Corpus, "batch", batch)
+        err = run(*FLAGS, f"--out={tmp_path / 'a'}")
+    assert signal.getsignal(number) is handler, "handlers are given back"
+    assert "stopped at step 3" in err
+    assert f"python -m train.main --resume --out={tmp_path / 'a'}" in err
+    run("--resume", f"--out={tmp_path / 'a'}")
+    assert_same_run(tmp_path / "a", whole[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_from_outside(tmp_path, number):
+    write_text(tmp_path / "text.txt")
+    command = [
+        sys.executable,
+        "-m",
+        "train.main",
+        *FLAGS,
+        "--out=a",
+        "--steps=100000",
+        "--checkpoint.every=50",
+        "--eval.every=100000",
+    ]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("train     80/"):
+                process.send_signal(number)
+                break
+        rest = process.stderr.read()
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 0, rest
+        assert "python -m train.main --resume --out=a" in rest
+        assert "Traceback" not in rest
+    newest = max(int(path.name) for path in (tmp_path / "a" / "checkpoints").iterdir() if path.name.isdigit())
+    command = [sys.executable, "-m", "train.main", "--resume", "--out=a", f"--stop-at={newest + 1}"]
+    again = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    assert again.returncode == 0, again.stderr
+    assert f"going on from step {newest}" in again.stderr
+    assert f"stopped at step {newest + 1}" in again.stderr
+
+
+# Damaged checkpoints
+
+
+def damage(folder, how):
+    """Spoils a checkpoint as a crash or a full disk would."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    data = [path for path in files if path.parent.name == "d"]  # of the OCDBT key-value store
+    if how == "cut short":
+        for path in data:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif how == "emptied":
+        for path in files:
+            path.write_bytes(b"")
+    elif how == "without parameters":
+        shutil.rmtree(folder / "params")
+    elif how == "without a note":
+        shutil.rmtree(folder / "note")
+    elif how == "without metadata":
+        (folder / "params" / "_METADATA").unlink()
+    elif how == "without data":
+        for path in data:
+            path.unlink()
+
+
+@pytest.mark.slow
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(whole, copy):
+    damage(copy / "checkpoints" / "6", "cut short")
+    (copy / "checkpoints" / "8.orbax-checkpoint-tmp").mkdir()
+    err = run("--resume", f"--out={copy}")
+    assert "checkpoint 6 cannot be read" in err
+    assert "checkpoint 8 was never finished" in err
+    assert "going on from step 4" in err
+    assert_same_run(copy, whole[0])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Checkpoints 1 and 2 of a small state."""
+
+    def state(n):
+        return step.State(
+            jax.numpy.int32(n), {"w": jax.numpy.full((4, 64), 1.0 * n)}, {"m": jax.numpy.full((4, 64), 2.0 * n)}
+        )
+
+    store = checkpoint.Checkpoints(tmp_path / "checkpoints", keep=3)
+    for n in (1, 2):
+        store.save(n, state(n), {"window": {"loss": 0.5 * n}, "best": {}}, None)
+    store.close()
+    return tmp_path / "checkpoints", state(0)
+
+
+@pytest.mark.parametrize("how", ["cut short", "emptied", "without parameters", "without a note", "without data"])
+def test_damages(store, how):
+    folder, like = store
+    damage(folder / "2", how)
+    said = []
+    state, note, at = checkpoint.Checkpoints(folder).restore(like, said.append)
+    assert at == state.step == 1
+    assert note == {"window": {"loss": 0.5}, "best": {}}
+    assert (state.params["w"] == 1).all()
+    assert (state.opt["m"] == 2).all()
+    assert any("checkpoint 2 cannot be read" in line and "falling back" in line for line in said)
+
+
+def test_no_whole_checkpoint_at_all(store):
+    folder, like = store
+    for number in "12":
+        damage(folder / number, "emptied")
+    with pytest.raises(checkpoint.UserError, match="holds no whole checkpoint; start a new run"):
+        checkpoint.Checkpoints(folder).restore(like, lambda text: None)
+
+
+@pytest.mark.slow
+def test_keeps_the_last_and_the_best(tmp_path, monkeypatch):
+    losses = iter([5.0, 1.0, 4.0, 3.0, 2.0, 6.0, 6.0])
+    real = mlm.metrics
+    monkeypatch.setattr(
+        mlm, "metrics", lambda sums: real(sums) | ({} if "grad_norm" in sums else {"loss": next(losses)})
+    )
+    run(*FLAGS, f"--out={tmp_path / 'a'}", "--eval.every=1", "--checkpoint.every=1", "--checkpoint.keep=2")
+    assert steps_in(tmp_path / "a") == [2, 5, 6]
+
+
+@pytest.mark.slow
+def test_memory_and_mfu(monkeypatch, tmp_path):
+    """The share of the device's peak that the matrix products of a step reach, where the peak is known."""
+    monkeypatch.setitem(counting.DEVICES, "cpu", counting.Device("cpu", 0.5e12, 1e12, 1e12, 1e12))
+    err = run(*FLAGS, f"--out={tmp_path / 'a'}", "--model.dtype=bfloat16", "--steps=4")
+    assert re.search(r"attention +einsum: (.*; )?less than 1,048,576 scores a layer", err)
+    assert re.search(
+        r"memory +about \d+ MB a device \(parameters \d+ MB, gradients \d+ MB, optimizer \d+ MB, activations \d+ MB\)",
+        err,
+    )
+    line = read_lines(tmp_path / "a" / "metrics.jsonl")[-2]
+    rows, length, predicted, width = 8, 32, 8 * 5, 32
+    vocab = -(-json.loads((tmp_path / "a" / "run.json").read_text())["config"]["model"]["vocab"] // 128) * 128
+    forward = 2 * rows * length * (4 * width**2 + 2 * width * 64 + 2 * length * width) + 2 * predicted * (
+        width**2 + width * vocab
+    )
+    assert line["mfu"] == pytest.approx(3 * forward / (line["ms_per_step"] / 1000) / (8 * 0.5e12), rel=0.01)
+
+
+# Losses that are not finite
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite(whole, tmp_path, monkeypatch):
+    """It stops the run, names step and rows, and leaves what was good."""
+    real = mlm.Corpus.batch
+
+    def batch(corpus, n, *share):
+        fields = real(corpus, n, *share)
+        return fields | {"weights": fields["weights"] * (np.nan if n == 4 else 1)}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mlm.Corpus, "batch", batch)
+        rows, rows_of = {}, mlm.Corpus.rows.func
+        patch.setattr(mlm.Corpus, "rows", property(lambda corpus: lambda n: rows.setdefault(n, rows_of(corpus)(n))))
+        code, out, err = call(main, *FLAGS, f"--out={tmp_path / 'a'}")
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("error: the loss of step 5 is not finite")
+    assert str(rows[4][1].tolist()) in err
+    assert "checkpoint is 4" in err
+    assert steps_in(tmp_path / "a") == [2, 4]
+    run("--resume", f"--out={tmp_path / 'a'}")
+    assert_same_run(tmp_path / "a", whole[0])
+
+
+@pytest.mark.slow
+def test_a_learning_rate_that_is_far_too_high(tmp_path):
+    code, _, err = call(
+        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=0", "--model.norm=rms"
+    )
+    assert code == 2
+    assert re.search(r"error: the loss of step \d is not finite", err)
+    assert "--optim.rate" in err
+
+
+# Starting from a run, and evaluating one
+
+
+@pytest.mark.slow
+def test_init_starts_from_the_weights_of_a_run(whole, tmp_path):
+    run(
+        "--init=whole",
+        "--data=text.txt",
+        f"--out={tmp_path / 'a'}",
+        "--batch.size=8",
+        "--batch.length=32",
+        "--steps=1",
+        "--optim.rate=0",
+    )
+    one, two = (json.loads((folder / "result.json").read_text()) for folder in (whole[0], tmp_path / "a"))
+    for name in one:
+        if name.startswith("eval_"):
+            assert one[name] == two[name], name
+    assert (tmp_path / "a" / "tokenizer.json").read_text() == (whole[0] / "tokenizer.json").read_text()
+
+
+def test_evaluate(whole):
+    code, out, _ = call(evaluate.main, "--run=whole")
+    assert code == 0
+    (line,) = out.splitlines()
+    result = json.loads((whole[0] / "result.json").read_text())
+    assert {f"eval_{name}": value for name, value in json.loads(line).items()} == pytest.approx(
+        {name: value for name, value in result.items() if name.startswith("eval_")}, rel=1e-6
+    )
+
+
+def test_evaluate_on_other_text(whole, tmp_path):
+    write_text(tmp_path / "other.txt", seed=1, lines=40)
+    code, out, _ = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'other.txt'}")
+    assert code == 0
+    found = json.loads(out)
+    assert {"loss", "perplexity", "accuracy", "n"} <= found.keys()
+    tokens = len((tmp_path / "other.txt").read_text().replace(".", " .").split())
+    assert found["n"] == pytest.approx(0.15 * tokens, rel=0.2), "all of the text"
+
+
+def test_help(capsys):
+    for command in (main, evaluate.main):
+        assert command(["--help"]) == 0
+        assert "usage: python -m train." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_evaluate_where_the_batch_does_not_divide_by_the_devices(tmp_path):
+    """As a run from one device, evaluated on eight."""
+    mesh = ["--mesh.data=1", "--mesh.tensor=8", "--model.heads=8", "--batch.size=4"]
+    run(*FLAGS, *mesh, f"--out={tmp_path / 'a'}", "--steps=1")
+    code, out, _ = call(evaluate.main, f"--run={tmp_path / 'a'}")
+    assert code == 0
+    assert json.loads(out)["loss"] == pytest.approx(
+        json.loads((tmp_path / "a" / "result.json").read_text())["eval_loss"], rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("how", ["emptied", "without parameters", "without metadata"])
+def test_weights_of_a_run_whose_newest_checkpoint_is_damaged(copy, how):
+    damage(copy / "checkpoints" / "6", how)
+    code, out, err = call(evaluate.main, f"--run={copy}")
+    assert code == 0
+    assert "checkpoint 6 cannot be read" in err
+    last = [line for line in metrics(copy) if line["split"] == "eval" and line["step"] == 4]
+    assert json.loads(out)["loss"] == pytest.approx(last[0]["loss"], rel=1e-6)
+    assert steps_in(copy) == [4, 6], "reading changes nothing"

@@ -1,0 +1,193 @@
+"""Plans for devices that are not here."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+from jax.experimental import topologies
+from small import TINY, call, job_of, quick_compilation  # noqa: F401
+
+import tfm
+from train import UserError, plan, tasks
+from train.costs import counting
+from train.costs import job as costs
+from train.devices import mesh, topology
+from train.settings import resolve
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eight_devices():
+    """They are there before a plan could ask for another number."""
+    assert len(jax.devices()) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("v5p:4x4x8", 128), ("v5e:1x1", 1), ("h100:8", 8), ("v4:2x2x1", 4), ("t4:1", 1)]
+)
+def test_topologies(name, size):
+    place = topology.parse(name)
+    assert (place.size, place.platform) == (size, "tpu" if name.startswith("v") else "gpu")
+    assert all(topology.parse(larger).size > size for larger in topology.larger(place))
+
+
+def test_device_table():
+    """Every device can read its whole memory in less than a tenth of a second, and multiplies at least 100 times while it reads a byte."""
+    for name, device in counting.DEVICES.items():
+        assert device.memory / device.bandwidth < 0.1, name
+        assert device.flops / device.bandwidth > 100, name
+        assert device.link < device.bandwidth, name
+    assert counting.room(jax.devices()[0]) is None, "a CPU says nothing"
+
+
+BAD = [
+    (
+        "",
+        "--topology= is unknown; known are t4, l4, a100, h100, h200, v4, v5e, v5p, v6e; write v5p:4x4x8 for TPUs, h100:8 for GPUs",
+    ),
+    ("--topology=v5:4x4", "--topology=v5:4x4 is unknown; did you mean v5p?; write v5p:4x4x8"),
+    ("--topology=v5p:4x4x5", "--topology=v5p:4x4x5 is unknown; v5p has 2x2x1, 2x2x2"),
+    ("--topology=h100", "--topology=h100 must say how many devices there are: h100:8"),
+    ("--topology=h100:0", "must say how many devices there are"),
+    ("--topology=h100:2048", "has 2048 devices, and 1024 can be simulated; take fewer"),
+    ("--topology=h100:16", "--topology=h100:16 needs 16 simulated devices, and JAX runs with 8; start anew"),
+    (
+        "--topology=h100:8 --mesh.data=3",
+        "--mesh.data=3 mesh.fsdp=1 mesh.tensor=1 mesh.context=1 must multiply to the 8 devices here",
+    ),
+    (
+        "--topology=h100:8 --mesh.tensor=8 --model.ffn=100",
+        "must divide the feed-forward axis of size 100 of decoder.blocks.ffn.",
+    ),
+    ("--topology=h100:8 --batch.size=4", "--mesh.data = 8 must divide the batch axis of size 4; try 4"),
+    ("--topology=h100:8 --tokens=-1", "--tokens=-1 must not be negative"),
+    ("--topology=h100:8 --tokens=many", "--tokens=many must be a whole number"),
+    ("--topology=h100:8 --preset=gpt-tony", "--preset=gpt-tony is unknown"),
+    ("--topology=h100:8 --model.widht=64", "unknown flag --model.widht; did you mean model.width?"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD, ids=[given or "nothing" for given, _ in BAD])
+def test_bad_input(given, says):
+    code, out, err = call(plan.main, *TINY, *given.split())
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_libtpu_that_fails(monkeypatch):
+    """Ends in a sentence, whatever it raises."""
+
+    def fails(**options):
+        raise RuntimeError("INTERNAL: no such slice\nand much more")
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(topologies, "get_topology_desc", fails)
+    monkeypatch.setattr(topology, "_ABSENT", {})
+    with pytest.raises(
+        UserError, match=r"libtpu does not know --topology=v5e:4x4 \(INTERNAL: no such slice\); add --simulate=true"
+    ):
+        topology.devices(topology.parse("v5e:4x4"))
+    devices, exact = topology.devices(topology.parse("v5e:2x4"), simulate=True)
+    assert (len(devices), exact) == (8, False)
+
+
+def test_help_fits_on_a_screen():
+    code, out, _ = call(plan.main, "--help")
+    assert code == 0
+    assert len(out.splitlines()) < 24
+    assert "--topology=" in out
+
+
+def test_the_task_of_a_preset():
+    assert resolve.with_task(["--preset=gpt2"], None)[-1] == "--task=lm"
+    assert resolve.with_task(["--preset=transformer-base"], None)[-1] == "--task=translate"
+    assert resolve.with_task(["--preset=bert-base", "--task=classify"], None) == [
+        "--preset=bert-base",
+        "--task=classify",
+    ]
+    assert resolve.with_task(["--init=somewhere"], lambda folder: {"task.name": "classify"})[-1] == "--task=classify"
+
+
+def test_a_llama_of_seven_billion():
+    """Llama 2's own number of parameters."""
+    run, _ = resolve.resolve(["--task=lm", "--preset=llama-7b", "--model.vocab=32000"], None, None)
+    assert tfm.count(tasks.find("lm").specs(run)) == 6_738_415_616
+
+
+def test_plan_of_eight_gpus():
+    code, out, err = call(plan.main, *TINY, "--topology=h100:8", "--mesh.fsdp=4", "--tokens=1000000")
+    found = json.loads(out)
+    assert code == 0
+    assert found["fits"]
+    assert not found["exact"]
+    assert found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 1, "context": 1}
+    assert found["tokens_a_step"] == 16 * 32
+    assert {"all-gather", "all-reduce"} <= set(found["collectives"])
+    assert found["seconds_a_step"] == max(found["seconds"].values())
+    assert found["tokens_per_s"] == pytest.approx(512 / found["seconds_a_step"])
+    assert "simulated on CPU" in err
+    assert "of 80.0 GB, estimated: it fits" in err
+
+
+OTHERS = [
+    "--preset=bert-tiny --task.nsp=true",
+    "--preset=transformer-tiny --batch.tokens=512 --batch.length=32",
+    "--preset=llama-tiny --mesh.tensor=2 --batch.accumulate=2 --model.remat=block",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", OTHERS)
+def test_plans_of_every_task(given):
+    code, out, err = call(plan.main, *given.split(), "--topology=t4:8", "--model.scan=true", "--mesh.fsdp=2")
+    assert code == 0, err
+    assert json.loads(out)["collectives"]["all-gather"]["number"] > 4
+
+
+@pytest.mark.slow
+def test_a_plan_that_does_not_fit_says_what_does(monkeypatch):
+    """On a device whose memory holds the run with recomputed blocks, and not without."""
+    given = [*TINY, "--model.layers=6", "--batch.length=64", "--mesh.data=8"]
+    sizes = [job_of(*given, f"--model.remat={remat}").memory()["all"] for remat in ("none", "block")]
+    assert sizes[1] < 0.8 * sizes[0]
+    monkeypatch.setitem(counting.DEVICES, "h100", counting.DEVICES["h100"]._replace(memory=sum(sizes) / 2))
+    code, out, err = call(plan.main, *given, "--topology=h100:8")
+    assert code == 0
+    assert not json.loads(out)["fits"]
+    assert json.loads(out)["instead"].startswith("--model.remat=")
+    assert "it does not fit" in err
+    assert "the first setting that fits: --model.remat=" in err
+    monkeypatch.setitem(counting.DEVICES, "h100", counting.DEVICES["h100"]._replace(memory=1000))
+    code, out, err = call(plan.main, *given, "--topology=h100:8")
+    assert json.loads(out)["instead"] is None
+    assert "try h100:16" in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu")
+def test_plan_with_libtpu():
+    """The compiler's own numbers: parameters and optimizer to the byte, and an estimate that is near the rest where tiles pad little."""
+    given = "--preset=gpt-tiny --model.scan=true --model.width=512 --model.dropout=0 --batch.size=64 --batch.length=256 --model.length=256"
+    command = [sys.executable, "-m", "train.plan", *given.split(), "--topology=v5e:2x2", "--mesh.fsdp=4"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["exact"]
+    assert found["fits"]
+    assert found["collectives"]["all-gather"]["number"] > 4
+    run, _ = resolve.resolve(
+        [*given.split(), "--task=lm", "--mesh.fsdp=4", "--model.dtype=bfloat16", "--model.vocab=4096"], None, None
+    )
+    job = costs.Job(run, tasks.find("lm"), mesh.arrange(run, tasks.find("lm").specs(run), jax.devices()[:4]))
+    estimated = job.memory()
+    assert {name: found["memory"][name] for name in ("parameters", "optimizer")} == {
+        name: estimated[name] for name in ("parameters", "optimizer")
+    }
+    assert found["memory"]["all"] == pytest.approx(estimated["all"], rel=0.25)

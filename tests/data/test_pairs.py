@@ -1,0 +1,162 @@
+"""Sentence pairs: what a sentence is, how stretches are cut, and what follows what."""
+
+import numpy as np
+import pytest
+from small import quick_compilation  # noqa: F401
+
+from train import UserError
+from train.data import pairs
+from train.data.tokens import Tokens
+from train.reporting.console import Log
+from train.settings.schema import Batch, Run
+from train.settings.schema import Tokenizer as Options
+from train.settings.tasks import Mlm
+from train.tasks import mlm
+from train.text import tokenizer as tokenize
+
+SPECIALS = tokenize.Specials(0, 1, 2, 3, 4)
+
+
+def test_sentences():
+    documents = ['He said "No." Then he left. It was 5 p.m. and dark!\n\nno capital here', "One. Two? three.", "alone"]
+    found, document = pairs.sentences(documents)
+    assert [each.strip() for each in found] == [
+        'He said "No."', "Then he left.", "It was 5 p.m. and dark!", "no capital here", "One.", "Two? three.", "alone"
+    ]  # fmt: skip
+    assert document.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert "".join(found[:4]) == documents[0], "nothing is lost"
+
+
+def test_single_sentences_have_nothing_that_follows():
+    with pytest.raises(
+        UserError, match=r"--task.nsp=true needs documents of two sentences or more, and each document here has one"
+    ):
+        pairs.sentences(["one sentence.", "another one"])
+
+
+def test_stretches_stay_in_their_document_and_have_two_sentences():
+    rng = np.random.default_rng(0)
+    document = np.repeat(np.arange(40), rng.integers(1, 12, 40))
+    lengths = rng.integers(1, 20, len(document))
+    firsts, lasts = pairs.plan(lengths, document, 30)
+    assert (document[firsts] == document[lasts - 1]).all()
+    assert (lasts - firsts >= 2).all()
+    assert (firsts[1:] >= lasts[:-1]).all(), "no sentence twice"
+    totals = np.array([lengths[first:last].sum() for first, last in zip(firsts, lasts, strict=True)])
+    before = np.array([lengths[first : last - 1].sum() for first, last in zip(firsts, lasts, strict=True)])
+    assert ((before < 30) | (lasts - firsts == 2)).all(), "a sentence more only while there is room"
+    ends = np.append(document[1:] != document[:-1], True)[lasts - 1]
+    assert ((totals >= 30) | ends).all(), "shorter only at the end of a document"
+    alone = np.bincount(document) == 1
+    assert not alone[document[firsts]].any()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"),
+    [((3, 4), (3, 4)), ((20, 3), (10, 3)), ((3, 20), (3, 10)), ((20, 20), (7, 6)), ((0, 20), (0, 13))],
+)
+def test_join_shortens_the_longer_text(sizes, kept):
+    one, two = np.arange(100, 100 + sizes[0]), np.arange(200, 200 + sizes[1])
+    row, second = pairs.join([one, two], 16, SPECIALS)
+    assert row.tolist() == [2, *one[: kept[0]], 3, *two[: kept[1]], 3]
+    assert second == kept[0] + 2
+
+
+def test_join_of_one_text():
+    row, second = pairs.join([np.arange(100, 120)], 8, SPECIALS)
+    assert row.tolist() == [2, 100, 101, 102, 103, 104, 105, 3]
+    assert second == 8
+
+
+class Plain:
+    """A masker that hides nothing."""
+
+    specials = SPECIALS
+
+    def __call__(self, rng, fields):
+        return fields
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """30 documents of sentences; token = 10 + number of the sentence, so that a row tells where it comes from."""
+    rng = np.random.default_rng(1)
+    document = np.repeat(np.arange(30), rng.integers(2, 9, 30))
+    lengths = rng.integers(2, 6, len(document))
+    text = Tokens(np.repeat(np.arange(len(document)) + 10, lengths), np.concatenate([[0], np.cumsum(lengths)]))
+    return pairs.Pairs(text, document, 24, Plain())
+
+
+def test_batch(rows):
+    numbers = np.tile(np.arange(len(rows)), 40)
+    batch = rows.batch(numbers, np.random.default_rng(0))
+    assert abs(batch["next"].mean() - 0.5) < 5 * 0.5 / len(numbers) ** 0.5
+    assert batch["pairs"].all()
+    for number, tokens, types, segments, other in zip(
+        numbers, *(batch[name] for name in ("tokens", "types", "segments", "next")), strict=True
+    ):
+        first, last = rows.plan.firsts[number], rows.plan.lasts[number]
+        end = np.flatnonzero(tokens == 3)
+        assert tokens[0] == 2
+        assert len(end) == 2
+        assert segments.tolist() == [1] * (end[1] + 1) + [0] * (23 - end[1])
+        assert types.tolist() == [0] * (end[0] + 1) + [1] * (end[1] - end[0]) + [0] * (23 - end[1])
+        one, two = tokens[1 : end[0]] - 10, tokens[end[0] + 1 : end[1]] - 10
+        assert len(one)
+        assert len(two)
+        assert one[0] == first
+        if other:
+            assert rows.document[two[0]] != rows.document[first]
+            assert len(set(rows.document[two])) == 1, "B is of one document"
+        else:
+            assert first < two[0] < last
+            assert two[-1] <= last - 1
+            np.testing.assert_array_equal(np.unique(two), np.arange(two[0], two[-1] + 1))
+            assert one[-1] < two[0]
+
+
+def test_any_other_document_may_follow(rows):
+    """All sentences of other documents begin a random B, about equally often."""
+    rng = np.random.default_rng(2)
+    first, last = rows.plan.firsts[3], rows.plan.lasts[3]
+    drawn = np.bincount([rows._elsewhere(first, last, rng) for _ in range(20_000)], minlength=len(rows.document))
+    others = rows.document != rows.document[first]
+    assert not drawn[~others].any()
+    share = 20_000 / others.sum()
+    assert np.abs(drawn[others] - share).max() < 5 * share**0.5
+
+
+def test_one_document_alone():
+    text = Tokens(np.arange(40), np.arange(0, 41, 4))
+    rows = pairs.Pairs(text, np.zeros(10, int), 16, Plain())
+    rng = np.random.default_rng(0)
+    first, last = rows.plan.firsts[0], rows.plan.lasts[0]
+    assert {rows._elsewhere(first, last, rng) for _ in range(200)} == set(range(10)) - set(range(first, last))
+
+
+def test_rows_that_do_not_count(rows):
+    batch = rows.batch(np.array([0, -1]), np.random.default_rng(0))
+    assert batch["pairs"].tolist() == [1, 0]
+    assert (batch["tokens"][1] == SPECIALS.pad).all()
+    assert not batch["segments"][1].any()
+
+
+def test_corpus_of_pairs():
+    """Pure in (seed, n), with masks and pairs of its own each time."""
+    rng = np.random.default_rng(0)
+    words = "the cat dog bird sat ran flew over under mat house tree".split()
+    documents = [
+        "".join(" ".join(rng.choice(words, 6)).capitalize() + ". " for _ in range(rng.integers(3, 20)))
+        for _ in range(60)
+    ]
+    run = Run(task=Mlm(nsp=True), batch=Batch(size=4, length=32))
+    tokenizer = tokenize.train(Options(vocab=300), documents)
+    one, two = (mlm.corpus(run, tokenizer, documents[:50], documents[50:], Log()) for _ in range(2))
+    fields = {"tokens", "segments", "positions", "types", "next", "pairs", "where", "targets", "weights", "words"}
+    for n in (0, 7):
+        a, b = one.batch(n), two.batch(n)
+        assert a.keys() == fields
+        assert all((a[name] == b[name]).all() for name in fields)
+    *_, last = one.held_batches()
+    assert last["pairs"].sum() == (len(one.held) % 4 or 4)
+    assert not last["weights"][last["pairs"] == 0].any()

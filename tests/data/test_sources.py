@@ -1,0 +1,207 @@
+"""Text: where it comes from, what a document is, and which part validates."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from train import UserError
+from train.data.sources import builtin, sources
+from train.files import cache
+from train.settings.schema import Data
+
+TEXT = sources.Columns(("text",))
+
+
+def of_python():
+    return sources.hold_out([{"text": document} for document in builtin.documents()], TEXT)
+
+
+def read(path, **options):
+    data = Data(**options)
+    columns = sources.Columns.of(data, labelled=False)
+    return [row[data.field] for row in sources.read(str(path), data, columns, of_python)]
+
+
+def hold_out(texts):
+    return tuple([row["text"] for row in rows] for rows in sources.hold_out([{"text": text} for text in texts], TEXT))
+
+
+def table(path, **options):
+    data = Data(**options)
+    return sources.read(str(path), data, sources.Columns.of(data, labelled=True), of_python)
+
+
+@pytest.mark.parametrize(
+    ("split", "documents"),
+    [
+        ("file", ["one\ntwo\n\n\nthree\n  \nfour\n"]),
+        ("line", ["one", "two", "three", "four"]),
+        ("blank-line", ["one\ntwo", "three", "four\n"]),
+    ],
+)
+def test_txt_splits(tmp_path, split, documents):
+    (tmp_path / "a.txt").write_text("one\ntwo\n\n\nthree\n  \nfour\n")
+    assert read(tmp_path / "a.txt", split=split) == documents
+
+
+def test_crlf_and_bom(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthr\xc3\xa9e\r\n")
+    assert read(tmp_path / "a.txt") == ["one\ntwo\n\nthrée\n"]
+    assert read(tmp_path / "a.txt", split="blank-line") == ["one\ntwo", "thrée\n"]
+    assert read(tmp_path / "a.txt", split="line") == ["one", "two", "thrée"]
+
+
+def test_jsonl(tmp_path):
+    lines = [{"text": "one\ntwo", "body": "x"}, {"text": "  ", "body": "y"}, {"text": "thr\u2028ee", "body": "z"}]
+    (tmp_path / "a.jsonl").write_text(
+        "\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8"
+    )
+    assert read(tmp_path / "a.jsonl") == ["one\ntwo", "thr\u2028ee"]
+    assert read(tmp_path / "a.jsonl", field="body") == ["x", "y", "z"]
+
+
+def test_gz(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("héllo\r\nyou".encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "there"}\n'))
+    assert read(tmp_path / "a.txt.gz") == ["héllo\nyou"]
+    assert read(tmp_path / "b.jsonl.gz") == ["there"]
+
+
+def test_glob_takes_files_in_the_order_of_their_names(tmp_path):
+    for name in ("c", "a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "d.txt").write_text("d")
+    (tmp_path / "other.md").write_text("no")
+    assert read(tmp_path / "*.txt") == ["a", "b", "c"]
+    assert read(tmp_path / "**" / "*.txt") == ["a", "b", "c", "d"]
+    with pytest.raises(UserError, match=r"other\.md is not a \.txt, \.jsonl, \.tsv, \.csv file"):
+        read(tmp_path / "*.*")
+
+
+def test_hold_out_of_one_document_is_its_last_tenth():
+    text = "".join(chr(ord("a") + n % 26) for n in range(1000))
+    assert hold_out([text]) == ([text[:900]], [text[900:]])
+
+
+def test_hold_out_of_many_documents_goes_by_hash():
+    documents = [f"document {n}" for n in range(2000)]
+    train, held = hold_out(documents)
+    assert sorted(train + held) == sorted(documents)
+    assert abs(len(held) - 203) < 5 * (2000 * 0.1 * 0.9) ** 0.5, "26 of 256 first bytes are multiples of 10"
+    assert hold_out(documents) == (train, held)
+    assert set(hold_out(documents[::-1])[1]) == set(held), "not by place"
+    assert set(held[:50]) <= set(hold_out([*documents, "another"])[1]), "not by number"
+
+
+def test_hold_out_leaves_something_on_both_sides():
+    train, held = hold_out([f"document {n}" for n in range(200)])
+    for documents in (
+        train[:2],
+        held[:2],
+        held[:10],
+        [train[0], held[0]],
+    ):  # none, all, all and one of them chosen by hash
+        assert all(hold_out(documents)), documents
+
+
+def test_hold_out_keeps_equal_documents_on_one_side():
+    train, held = hold_out([f"document {n % 10}" for n in range(100)])
+    assert train
+    assert held
+    assert not set(train) & set(held)
+
+
+def test_eval_data_takes_the_place_of_the_hold_out(tmp_path):
+    (tmp_path / "a.txt").write_text("train")
+    (tmp_path / "b.txt").write_text("valid")
+    data = Data(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    assert sources.load(data, TEXT, of_python) == ([{"text": "train"}], [{"text": "valid"}])
+    assert sources.load(data, TEXT, of_python, held_only=True) == ([], [{"text": "valid"}])
+
+
+@pytest.mark.slow
+def test_builtin():
+    documents = builtin.documents()
+    text = "\n".join(documents)
+    assert 1_000_000 < len(text) < 10_000_000
+    assert len(documents) > 300
+    assert len(set(documents)) == len(documents)
+    assert all(document == document.strip() != "" for document in documents)
+    assert not re.search(r"([^\w\s])\1", text), "runs of a punctuation mark become one"
+    train, held = hold_out(documents)
+    assert 0.03 < sum(map(len, held)) / len(text) < 0.3
+    assert not set(train) & set(held)
+
+
+@pytest.mark.slow
+def test_builtin_is_the_same_in_every_process(tmp_path):
+    program = "from train.files import cache; from train.data.sources import builtin; print(cache.digest(builtin.documents()))"
+    env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "TFM_CACHE": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout
+    assert found.strip() == cache.digest(builtin.documents())
+
+
+# Tables
+
+
+def test_tables_are_read_by_the_names_of_their_columns(tmp_path):
+    (tmp_path / "a.tsv").write_text('label\tsentence\n1\tsaid "yes, again\n\n0\tno\n')
+    (tmp_path / "a.csv").write_text('sentence,id,label\n"said ""yes"", again",7,1\n"two\nlines",8,0\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"sentence": "yes", "label": 1}\n{"sentence": "no", "label": ["a", "b"], "other": null}\n'
+    )
+    wanted = {
+        "tsv": [('said "yes, again', "1"), ("no", "0")],
+        "csv": [('said "yes", again', "1"), ("two\nlines", "0")],
+        "jsonl": [("yes", 1), ("no", ["a", "b"])],
+    }
+    for kind, rows in wanted.items():
+        assert table(tmp_path / f"a.{kind}", field="sentence") == [
+            {"sentence": text, "label": label} for text, label in rows
+        ]
+        assert read(tmp_path / f"a.{kind}", field="sentence") == [text for text, _ in rows], "a text needs no label"
+
+
+def test_pairs_and_several_labels(tmp_path):
+    (tmp_path / "a.tsv").write_text("one\ttwo\trude\tkind\na\tb\t1\t0\n")
+    assert table(tmp_path / "a.tsv", field="one,two", label="rude,kind") == [
+        {"one": "a", "two": "b", "rude": "1", "kind": "0"}
+    ]
+
+
+def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_path):
+    (tmp_path / "a.tsv").write_text("good film\tx\t1\nbad film\ty\t0\n")
+    assert table(tmp_path / "a.tsv", header=False) == [
+        {"text": "good film", "label": "1"},
+        {"text": "bad film", "label": "0"},
+    ]
+    found = table(tmp_path / "a.tsv", header=False, field="1,2", label="3")
+    assert found[0] == {"1": "good film", "2": "x", "3": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "sentence"),
+    [
+        ("a.tsv", "good film\t1\nbad film\t0\n", {}, r"a\.tsv has no text column 'text' \(it has good film, 1\); name it with "
+         r"--data\.field=NAME; add --data\.header=false if the first line names no columns"),
+        ("a.tsv", "text\tclass\nbad film\t0\n", {}, r"has no column 'label' \(it has text, class\); name it with --data\.label=NAME"),
+        ("a.tsv", "text\tlabel\nbad\n", {}, r"a\.tsv, line 2 has 1 columns where the first line has 2"),
+        ("a.csv", 'text,label\n"bad,1\n', {}, r"a\.csv, line 2 is not a line of a table"),
+        ("a.csv", "text,label\n", {}, r"a\.csv holds no text"),
+        ("a.csv", "", {}, r"a\.csv holds no text"),
+        ("a.txt", "text", {}, r"a\.txt has text alone, no columns; give a \.tsv, \.csv or \.jsonl"),
+        ("a.jsonl", '{"text": "a"}', {}, r"a\.jsonl, line 1 has no column 'label' \(it has text\)"),
+        ("a.jsonl", '{"text": 5, "label": 1}', {}, r"a\.jsonl, line 1 has no text column 'text'"),
+        ("a.jsonl", "[1]", {}, r"a\.jsonl, line 1 is a list, not an object"),
+    ],
+)  # fmt: skip
+def test_tables_that_are_not_what_they_should_be(tmp_path, name, content, options, sentence):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        table(tmp_path / name, **options)

@@ -1,0 +1,238 @@
+import dataclasses
+import itertools
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm.decoding import beam
+
+pytestmark = pytest.mark.usefixtures("strict", "quick")
+
+CONFIG = tfm.Config(
+    layers=2,
+    heads=2,
+    width=16,
+    ffn=24,
+    vocab=7,
+    vocab_multiple=8,
+    length=32,
+    token_types=0,
+    dropout=0.0,
+    init_std=0.5,
+    position="rotary",
+)
+TINY = dataclasses.replace(CONFIG, vocab=4, vocab_multiple=1, position="learned", order="pre")
+PROMPTS = [[5, 0, 3, 6], [3], [1, 2, 3, 4, 5]]
+STOP = [2, 5]
+
+
+@cache
+def model_of(config):
+    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(2))
+
+
+@cache
+def reader(config):
+    return jax.jit(lambda model, tokens: jax.nn.log_softmax(tfm.causal_lm(model, config, tokens)))
+
+
+@cache
+def after(text):
+    """Log-probabilities [V] of the token after a text, for CONFIG; later tokens have no influence."""
+    padded = jnp.asarray([[*text, *[0] * (16 - len(text))]])
+    return np.asarray(reader(CONFIG)(model_of(CONFIG), padded))[0, len(text) - 1, : CONFIG.vocab].astype(np.float64)
+
+
+def penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
+
+
+def by_loop(prompt, new, how, stop):
+    """Beam search with lists: (text, score) of all that is found, the best first.
+
+    A continuation may end with the best of its stop tokens only, and only among the first so many candidates as are followed.
+    """
+    width = how.width // how.groups
+    live, ended = [[(0.0, ())] for _ in range(how.groups)], [[] for _ in range(how.groups)]
+    for length in range(1, new + 1):
+        chosen = np.zeros(CONFIG.vocab)
+        for group in range(how.groups):
+            candidates = []
+            for total, text in live[group]:
+                logprobs = after((*prompt, *text))
+                ending = max(stop, key=lambda token: logprobs[token])
+                for token in range(CONFIG.vocab):
+                    if token not in stop or token == ending:
+                        value = total + logprobs[token]
+                        candidates.append((value - how.diversity * chosen[token], value, (*text, token)))
+            candidates.sort(reverse=True)
+            finished = [
+                (value / penalty(length, how.length_penalty), text)
+                for _, value, text in candidates[:width]
+                if text[-1] in stop
+            ]
+            ended[group] = sorted(ended[group] + finished, reverse=True)[:width]
+            live[group] = [(value, text) for _, value, text in candidates if text[-1] not in stop][:width]
+            for _, text in live[group]:
+                chosen[text[-1]] += 1
+        if how.early and all(len(each) == width for each in ended):
+            live = [[] for _ in live]
+            break
+    for each, group in zip(live, ended, strict=True):
+        group += [(value / penalty(new, how.length_penalty), text) for value, text in each]
+        group.sort(reverse=True)
+        del group[width:]
+    return sorted({text: score for group in ended for score, text in group}.items(), key=lambda item: -item[1])
+
+
+def assert_found(found, expected):
+    assert [tuple(hypothesis.tokens) for hypothesis in found] == [text for text, _ in expected]
+    np.testing.assert_allclose(
+        [hypothesis.score for hypothesis in found], [score for _, score in expected], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.0, 0.7, -1.0])
+def test_a_beam_that_holds_everything_is_exhaustive_search(alpha):
+    """All 40 texts of at most three of four tokens, one of which ends a text, in order."""
+    prompts, model = [[1, 0, 2], [2]], model_of(TINY)
+    found = tfm.beam_search(model, TINY, prompts, 3, tfm.Beam(40, length_penalty=alpha), stop=[3], best=40)
+    for row, prompt in enumerate(prompts):
+        texts = np.array(list(itertools.product(range(4), repeat=3)))
+        read = np.concatenate([np.broadcast_to(prompt, (64, len(prompt))), texts], axis=1)
+        logprobs = np.asarray(reader(TINY)(model, jnp.asarray(read)))[:, len(prompt) - 1 : -1]
+        each = np.take_along_axis(logprobs, texts[:, :, None], axis=-1)[..., 0]
+        scores = {}
+        for text, values in zip(texts.tolist(), each, strict=True):
+            length = text.index(3) + 1 if 3 in text else 3
+            scores[tuple(text[:length])] = values[:length].sum() / penalty(length, alpha)
+        assert len(scores) == 40
+        assert_found(found[row], sorted(scores.items(), key=lambda item: -item[1]))
+        for hypothesis in found[row]:
+            assert hypothesis.logprob == pytest.approx(
+                hypothesis.score * penalty(len(hypothesis.tokens), alpha), rel=1e-5
+            )
+
+
+HOWS = {
+    "plain": tfm.Beam(3),
+    "long": tfm.Beam(3, length_penalty=2.0),
+    "early": tfm.Beam(3, length_penalty=2.0, early=True),
+    "groups": tfm.Beam(4, groups=2, diversity=0.5),
+    "early_groups": tfm.Beam(4, groups=2, diversity=0.5, length_penalty=2.0, early=True),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("group" in name)) for name in HOWS])
+def test_a_beam_is_a_loop_with_lists(name):
+    """For prompts of different lengths in one batch, with two stop tokens."""
+    how = HOWS[name]
+    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, how, STOP, best=how.width)
+    for row, prompt in enumerate(PROMPTS):
+        assert_found(found[row], by_loop(tuple(prompt), 7, how, STOP))
+    lengths = {len(hypothesis.tokens) for row in found for hypothesis in row}
+    assert len(lengths) > 1
+
+
+def test_early_stopping_is_content_with_less():
+    """It stops where as many have ended as are followed; else the search goes on for what the length penalty makes better."""
+    longer, early = (
+        tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, HOWS[name], STOP) for name in ("long", "early")
+    )
+    assert all(one[0].score >= two[0].score - 1e-5 for one, two in zip(longer, early, strict=True))
+    assert sum(len(one[0].tokens) for one in longer) > sum(len(two[0].tokens) for two in early)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["early", "groups"])
+def test_rows_do_not_disturb_each_other(name):
+    """Also where one is over before the others."""
+    how = HOWS[name]
+    together = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, how, STOP, best=3)
+    for row, prompt in enumerate(PROMPTS):
+        alone = tfm.beam_search(model_of(CONFIG), CONFIG, [prompt], 7, how, STOP, best=3)[0]
+        assert [hypothesis.tokens for hypothesis in together[row]] == [hypothesis.tokens for hypothesis in alone]
+        np.testing.assert_allclose(
+            [one.score for one in together[row]], [one.score for one in alone], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_a_beam_of_one_is_greedy():
+    for stop in ([], STOP):
+        tokens, logprobs = tfm.generate(model_of(CONFIG), CONFIG, PROMPTS, 7, stop=stop)
+        found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(1), stop)
+        assert [row[0].tokens for row in found] == tokens
+        np.testing.assert_allclose([row[0].logprob for row in found], [sum(row) for row in logprobs], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_groups_avoid_each_others_tokens():
+    """With one continuation each and a price that nobody pays, they differ at every place."""
+    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, groups=3, diversity=1000.0), best=3)
+    for row in found:
+        assert len(row) == 3
+        assert all(len(set(column)) == 3 for column in zip(*(hypothesis.tokens for hypothesis in row), strict=True))
+
+
+@pytest.mark.slow
+def test_what_two_groups_find_is_given_once():
+    twice = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(6, groups=2), STOP, best=6)
+    once = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3), STOP, best=3)
+    for two, one in zip(twice, once, strict=True):
+        assert [hypothesis.tokens for hypothesis in two] == [hypothesis.tokens for hypothesis in one]
+
+
+def test_padding_of_the_vocabulary_is_never_chosen():
+    """Though there are fewer tokens than places for continuations."""
+    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 1, tfm.Beam(16), best=16)
+    for row, prompt in enumerate(PROMPTS):
+        order = np.argsort(-after(tuple(prompt)), kind="stable")
+        assert [hypothesis.tokens for hypothesis in found[row]] == [[token] for token in order.tolist()]
+
+
+def test_nothing_is_compiled_again():
+    tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, length_penalty=0.5), STOP)
+    size = beam.explore._cache_size()
+    tfm.beam_search(model_of(CONFIG), CONFIG, [[4], [5], [0] * 16], 16, tfm.Beam(3, length_penalty=0.6), [1], best=2)
+    assert beam.explore._cache_size() == size
+
+
+MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+def test_eight_devices_as_one(name):
+    config = dataclasses.replace(CONFIG, heads=4)
+    how = tfm.Beam(4, groups=2, diversity=0.5, length_penalty=1.0)
+    prompts = [[n % 7, n // 2, 5][: 1 + n % 3] for n in range(8)]
+    expected = tfm.beam_search(model_of(config), config, prompts, 7, how, STOP, best=2)
+    mesh = tfm.make_mesh(*MESHES[name])
+    model = jax.device_put(model_of(config), tfm.shardings(tfm.causal_lm_specs(config), mesh))
+    found = tfm.beam_search(model, config, prompts, 7, how, STOP, best=2)
+    for one, two in zip(found, expected, strict=True):
+        assert_found(one, [(tuple(hypothesis.tokens), hypothesis.score) for hypothesis in two])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"how": tfm.Beam(0)}, "groups=1 must divide width=0, and both must be at least 1"),
+        ({"how": tfm.Beam(4, groups=3)}, "groups=3 must divide width=4, and both must be at least 1"),
+        ({"how": tfm.Beam(4, groups=0)}, "groups=0 must divide width=4, and both must be at least 1"),
+        ({"how": tfm.Beam(4, diversity=-1.0)}, "diversity=-1.0 must not be negative"),
+        ({"best": 5}, "best=5 must be at least 1 and at most the width of the beam, 4"),
+        ({"best": 0}, "best=0 must be at least 1 and at most the width of the beam, 4"),
+        ({"prompts": [[4]]}, "prompts have token 4, which is not in the vocabulary of 4"),
+        ({"new": 32}, "a prompt of 1 tokens and new=32 do not fit into the 32 positions of the model"),
+        ({"stop": range(9)}, "stop has 9 tokens, and there is room for 8; leave some out"),
+    ],
+)
+def test_what_cannot_be_searched(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        tfm.beam_search(model_of(TINY), TINY, **{"prompts": [[1]], "new": 4, **changes})

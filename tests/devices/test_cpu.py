@@ -1,0 +1,111 @@
+"""The cores of a machine: their number, their memory, and what keeps them awake."""
+
+import math
+import os
+import platform
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jax
+import pytest
+
+from train.devices import cpu
+
+
+@pytest.fixture
+def humble(monkeypatch):
+    """A virtual machine without limits, and the number of threads of the lowest priority in it."""
+    if not hasattr(os, "SCHED_IDLE"):
+        pytest.skip("needs Linux")
+    monkeypatch.setattr(cpu, "_virtual", lambda: True)
+    monkeypatch.setattr(cpu, "limit", lambda: math.inf)
+    return lambda: [os.sched_getscheduler(thread.native_id) for thread in threading.enumerate()].count(os.SCHED_IDLE)
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/\n", {}, math.inf),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),
+        ("4:cpu,cpuacct:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+        ("4:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "50000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ("4:cpu:/of/the/host\n", {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+        ("4:cpuset:/\n", {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+        (None, {}, math.inf),
+    ],
+)
+def test_what_a_container_allows(own, files, expected, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if own is not None:
+        (tmp_path / "own").write_text(own)
+    assert cpu.limit(tmp_path, tmp_path / "own") == expected
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(math.inf, 8), (20, 8), (3, 3), (2.5, 3), (0.2, 1)])
+def test_cores_are_no_more_than_a_container_allows(allowed, expected, monkeypatch):
+    monkeypatch.setattr(cpu, "limit", lambda: allowed)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert cpu.number() == expected
+
+
+def test_threads_wait_while_cores_are_to_be_awake(humble):
+    def fail():
+        with cpu.awake(jax.devices()[:2]):
+            assert humble() == 2
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert humble() == 0
+
+
+def test_nothing_waits_where_time_is_limited_or_priority_is_refused(humble, monkeypatch):
+    def refused(*given):
+        raise PermissionError
+
+    before = threading.active_count()
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    with cpu.awake(jax.devices()[:2]):
+        assert humble() == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(cpu, "limit", lambda: 2.0)
+    with cpu.awake(jax.devices()[:2]):
+        assert threading.active_count() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_is_kept():
+    """Memory that was freed is used again as it is: the system hands out no new pages for it."""
+    program = """
+import ctypes, resource
+from train.devices.cpu import keep_memory
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        place = libc.malloc(40 << 20)
+        libc.memset(place, 1, 40 << 20)
+        libc.free(place)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+many = faults()
+keep_memory()
+faults()
+print(many, faults())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    many, few = map(int, done.stdout.split())
+    assert few < many / 10

@@ -1,0 +1,225 @@
+"""Several processes against one: the same losses, one log, and checkpoints that any number of processes go on with."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import call, quick_compilation, read_lines, write_text  # noqa: F401
+
+import tfm
+from train import UserError
+from train.data import feed
+from train.devices import distributed
+from train.main import main
+from train.settings.schema import Distributed
+
+ROOT = Path(__file__).parents[2]
+
+# What each process runs: one training after the other. They meet in the first one.
+CHILD = """
+import json, sys
+from train.main import main
+for flags in json.loads(sys.argv[1]):
+    code = main(flags)
+    if code: sys.exit(code)
+"""
+
+SMALL = (
+    "--model.layers=1 --model.width=16 --model.heads=8 --model.ffn=16 --tokenizer.vocab=400 --batch.size=8 --batch.length=16 --steps=20 "
+    "--model.scan=true --log.every=1 --eval.every=20 --checkpoint.every=20 --eval.final=false"
+).split()
+
+# A mesh for each task, whose axes cross the border between processes in other ways.
+TASKS = {
+    "mlm": ["--data=text.txt", "--mesh.fsdp=2", "--mesh.tensor=2", "--model.dropout=0.1"],
+    "lm": ["--data=text.txt", "--data.split=line", "--mesh.data=2", "--mesh.context=4", "--model.dropout=0"],
+    "translate": [
+        "--data=pairs.tsv",
+        "--mesh.data=2",
+        "--mesh.fsdp=4",
+        "--batch.tokens=128",
+        "--batch.shapes=2",
+        "--task.bleu=4",
+    ],
+}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def start(folder, runs, count=1, devices=8, **environ):
+    """The processes that make these runs together."""
+    flags, port = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}", free_port()
+    environ = (
+        os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | environ
+    )
+    meet = lambda n: [
+        f"--distributed.coordinator=localhost:{port}",
+        f"--distributed.processes={count}",
+        f"--distributed.process={n}",
+    ]
+    several = lambda n: [[*runs[0], *(meet(n) if count > 1 else [])], *runs[1:]]
+    start_one = lambda n: subprocess.Popen(
+        [sys.executable, "-c", CHILD, json.dumps(several(n))],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return [start_one(n) for n in range(count)]
+
+
+def end(started, code=0):
+    """What each process wrote to stderr."""
+    try:
+        errors = [process.communicate(timeout=600)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [code] * len(started), "\n".join(errors)
+    return errors
+
+
+def losses(folder, run):
+    path = folder / run / "metrics.jsonl"
+    return [(line["step"], line["split"], line["loss"]) for line in (read_lines(path) if path.exists() else ())]
+
+
+def assert_equal_runs(folder, run, other):
+    one, two = losses(folder, run), losses(folder, other)
+    assert [line[:2] for line in one] == [line[:2] for line in two]
+    np.testing.assert_allclose([line[2] for line in one], [line[2] for line in two], atol=1e-5, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with texts, and a run of one process for each task on eight devices as copies of the model."""
+    folder = tmp_path_factory.mktemp("processes")
+    write_text(folder / "text.txt", lines=100)
+    words, rng = "the a cat dog bird sat ran flew on under".split(), np.random.default_rng(0)
+    sentences = [rng.choice(words, rng.integers(2, 9)) for _ in range(150)]
+    pairs = [f"{' '.join(words)}\t{' '.join(word[::-1] for word in words)}" for words in sentences]
+    (folder / "pairs.tsv").write_text("\n".join(["en\tde", *pairs]) + "\n")
+    with contextlib.chdir(folder):
+        for task, flags in TASKS.items():
+            code, _, err = call(
+                main, *SMALL, f"--task={task}", *(flag for flag in flags if "mesh" not in flag), f"--out={task}-1"
+            )
+            assert code == 0, err
+    return folder
+
+
+@pytest.mark.slow
+def test_two_processes_of_four_devices_equal_one_of_eight(home):
+    talking, silent = end(
+        start(home, [[*SMALL, f"--task={task}", *flags, f"--out={task}-2"] for task, flags in TASKS.items()], 2, 4)
+    )
+    assert silent == "", "only process 0 says something"
+    assert "rematerialization" not in talking
+    for task in TASKS:
+        assert_equal_runs(home, f"{task}-1", f"{task}-2")
+    found = json.loads((home / "lm-2" / "run.json").read_text())
+    assert (found["processes"], found["mesh"]) == (2, {"data": 2, "fsdp": 1, "tensor": 1, "context": 4})
+    assert {path.name for path in (home / "lm-2").iterdir()} == {path.name for path in (home / "lm-1").iterdir()}
+
+
+@pytest.mark.slow
+def test_four_processes_stop_for_a_signal_to_one_and_one_goes_on(home):
+    """The last of four is told to end; what they have saved is resumed by one process, on another mesh."""
+    flags = [*SMALL, "--task=mlm", "--data=text.txt", "--model.dropout=0.1", "--out=mlm-4"]
+    started = start(home, [[*flags, "--mesh.fsdp=4"]], 4, 2)
+    while not losses(home, "mlm-4"):
+        assert all(process.poll() is None for process in started), end(started)
+        time.sleep(0.05)
+    started[-1].send_signal(signal.SIGTERM)
+    said = end(started)[0]
+    assert "stopped at step" in said
+    assert 0 < losses(home, "mlm-4")[-1][0] < 20, "it ended before the signal came"
+    with contextlib.chdir(home):
+        assert call(main, "--resume", "--out=mlm-4", "--mesh.fsdp=1", "--mesh.tensor=2")[0] == 0
+    assert_equal_runs(home, "mlm-1", "mlm-4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
+def test_nobody_comes(process, tmp_path):
+    """Neither the coordinator, nor the others to the coordinator."""
+    write_text(tmp_path / "text.txt")
+    there = [
+        f"--distributed.coordinator=localhost:{free_port()}",
+        "--distributed.processes=2",
+        f"--distributed.process={process}",
+    ]
+    (said,) = end(
+        start(tmp_path, [[*SMALL, "--task=mlm", "--data=text.txt", "--out=run", *there, "--distributed.timeout=2"]]),
+        code=2,
+    )
+    assert said.startswith("error: not all of 2 processes met at the coordinator at localhost:")
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+JAX = {"JAX_COORDINATOR_ADDRESS": "host:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "expected"),
+    [
+        ({}, {}, None),
+        ({"coordinator": "host:1", "processes": 2, "process": 1}, {}, ("host:1", 2, 1)),
+        ({}, JAX, ("host:1", 4, 3)),
+        ({"process": 0}, JAX, ("host:1", 4, 0)),
+        ({}, {"SLURM_STEP_NUM_TASKS": "8"}, (None, 8, None)),
+        ({}, {"SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({}, {"OMPI_COMM_WORLD_SIZE": "2"}, (None, 2, None)),
+        ({}, {"TPU_WORKER_HOSTNAMES": "a,b,c,d"}, (None, 4, None)),
+        ({}, {"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+        ({"coordinator": "host:1"}, {"SLURM_STEP_NUM_TASKS": "8"}, ("host:1", 8, None)),
+        ({"coordinator": "auto"}, {}, (None, None, None)),
+    ],
+)
+def test_where_processes_meet(options, environ, expected):
+    assert distributed.meeting(Distributed(**options), environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coordinator": "host", "processes": 2, "process": 0}, "coordinator=host must be host:port"),
+        ({"processes": 2, "process": 0}, "coordinator= must be host:port"),
+        (
+            {"coordinator": "host:1", "processes": 2},
+            "process=-1 must be the number of this process, from 0 to less than",
+        ),
+        ({"coordinator": "host:1", "processes": 2, "process": 2}, "process=2 must be"),
+    ],
+)
+def test_half_of_a_meeting(options, message):
+    with pytest.raises(UserError, match=message):
+        distributed.meeting(Distributed(**options), {})
+
+
+def test_one_process_is_alone(tmp_path):
+    assert distributed.join(Distributed()) == 1
+    assert distributed.told(lambda: "folder") == "folder"
+    assert distributed.own(tmp_path) == tmp_path
+    assert [distributed.any_of(flag) for flag in (True, False)] == [True, False]
+    assert distributed.alike("text")
+
+
+def test_the_share_of_a_process_is_the_rows_of_its_devices():
+    """All of them where all devices are its own, in whatever parts."""
+    for mesh in (tfm.make_mesh(), tfm.make_mesh(2, 2, 2)):
+        assert feed.share(mesh, 2, 16).tolist() == [True] * 16

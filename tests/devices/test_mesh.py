@@ -1,0 +1,122 @@
+"""How a run arranges its devices, and what it says of it."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import tfm
+from train.costs import counting
+from train.devices import mesh
+from train.settings.schema import Batch, Mesh, Run
+
+SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, head_size=4, ffn=64, vocab=100))
+
+
+@pytest.mark.parametrize(
+    ("params", "memory", "widths", "fsdp", "reason"),
+    [
+        (
+            10**8,
+            16e9,
+            (768,),
+            1,
+            "mesh.fsdp=1: parameters, gradients and moments take 1.6 GB, which every device can hold",
+        ),
+        (
+            10**9,
+            None,
+            (768,),
+            1,
+            "mesh.fsdp=1: parameters, gradients and moments take 16.0 GB, which every device can hold",
+        ),
+        (
+            10**9,
+            16e9,
+            (768,),
+            2,
+            "mesh.fsdp=2: parameters, gradients and moments take 16.0 GB, and a device has 16.0 GB",
+        ),
+        (
+            7 * 10**9,
+            80e9,
+            (4096,),
+            4,
+            "mesh.fsdp=4: parameters, gradients and moments take 112.0 GB, and a device has 80.0 GB",
+        ),
+        (
+            7 * 10**9,
+            32e9,
+            (4096, 4100),
+            4,
+            "mesh.fsdp=4: parameters, gradients and moments take 112.0 GB, and a device has 32.0 GB; even so",
+        ),
+    ],
+)
+def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason):
+    found = mesh.fsdp_for(params, memory, 8, widths)
+    assert found[0] == fsdp
+    assert found[1].startswith(reason)
+
+
+def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
+    run, said = Run(), []
+    assert mesh.arrange(run, SPECS, say=said.append).shape["data"] == 8
+    monkeypatch.setattr(counting, "room", lambda device: mesh.BYTES_A_PARAMETER * tfm.count(SPECS) / mesh.SHARE / 4)
+    assert dict(mesh.arrange(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
+    assert len(said) == 1
+    assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
+    asked = dataclasses.replace(run, mesh=Mesh(tensor=2))
+    assert mesh.arrange(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "sizes", "number"),
+    [
+        (2, 32, (-1, 1, 1), 2),
+        (1, 32, (-1, 1, 1), 1),
+        (16, 32, (-1, 1, 1), 8),  # 4 rows each
+        (2, 9, (-1, 1, 1), 1),  # 2 does not divide 9
+        (2, 32, (1, 1, 1), 1),
+        (4, 32, (1, 2, 1), 2),
+        (2, 32, (2, 2, 2), 2),  # too many: the mesh will say so
+    ],
+)
+def test_devices_on_a_cpu(cores, rows, sizes, number):
+    assert mesh.devices_for(cores, rows, *sizes) == number
+
+
+@pytest.mark.parametrize(
+    ("cores", "width", "heads", "rows", "length", "parts"),
+    [
+        (2, 768, 12, 1, 256, 2),
+        (2, 512, 8, 12, 128, 2),
+        (2, 512, 8, 13, 128, 1),  # more than 3 tokens for each of the width
+        (2, 128, 4, 1, 64, 1),
+        (8, 768, 12, 1, 256, 4),  # 8 does not divide 12 heads
+        (6, 768, 12, 1, 256, 4),  # nor 6 the padded vocabulary
+        (1, 768, 12, 1, 256, 1),
+    ],
+)
+def test_layers_are_cut_where_there_are_few_tokens_for_their_width(cores, width, heads, rows, length, parts):
+    run = Run(model=tfm.Config(width=width, heads=heads), batch=Batch(size=rows, length=length))
+    assert mesh.parts_of_layers(cores, run) == parts
+    assert mesh.parts_of_layers(cores, dataclasses.replace(run, mesh=Mesh(data=1))) == 1, "a wish is a wish"
+
+
+def test_a_run_with_few_tokens_for_its_width_shares_layers():
+    run, said = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64)), []
+    assert dict(mesh.arrange(run, SPECS, say=said.append).shape) == {"data": 1, "fsdp": 1, "context": 1, "tensor": 8}
+    assert said == ["mesh.tensor=8: the cores share layers, not rows, for a batch has few tokens for their width"]
+
+
+def test_what_is_spread():
+    assert mesh.spread(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
+        "vocabulary over tensor, width over fsdp": "embed.tokens",
+        "width over fsdp": "embed.positions, embed.types, head.dense",
+        "query heads per key/value head over tensor, width over fsdp": "attn.query, attn.output",
+        "width over fsdp, 3 key/value heads whole, for mesh.tensor=2 does not divide them": "attn.key, attn.value",
+        "feed-forward over tensor, width over fsdp": "ffn.up, ffn.down",
+        "rows over fsdp, positions over context": "batches",
+    }
+    assert list(mesh.spread(SPECS, tfm.make_mesh(devices=jax.devices()[:1]))) == ["whole on every device"]

@@ -1,0 +1,391 @@
+"""Translation: pairs from files, the loss, whole runs on a small language, and what is written."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sacrebleu
+from small import call, quick_compilation, read_lines  # noqa: F401
+
+import tfm
+from train import UserError, evaluate
+from train.data.sources import parallel
+from train.generate import main as generate
+from train.main import main
+from train.reporting import metrics
+from train.reporting.console import Log
+from train.runs import pretrained
+from train.runs.checkpoint import Checkpoints
+from train.settings import resolve
+from train.tasks import translate
+
+pytestmark = pytest.mark.slow
+SMALL = (
+    "--task=translate --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true --tokenizer.vocab=300 "
+    "--batch.tokens=96 --batch.length=12 --batch.shapes=2 --steps=60 --optim.rate=1e-2 --log.every=20 --eval.every=20 "
+    "--checkpoint.every=20 --checkpoint.keep=3 --task.bleu=8 --task.beams=2"
+).split()
+
+NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+
+
+def counting(number, seed):
+    """Pairs of a language whose sentences run backwards."""
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        words = rng.choice(list(NUMBERS), rng.integers(1, 6)).tolist()
+        yield " ".join(words), " ".join(NUMBERS[word] for word in words[::-1])
+
+
+def write_sides(name, pairs):
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        Path(f"{name}.{language}").write_text("\n".join(side) + "\n")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, request):
+    """A folder with pairs, and a run on them."""
+    request.getfixturevalue("quick_compilation")  # first, so that all runs are compiled alike
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_sides("train", counting(400, 0))
+        write_sides("dev", counting(30, 1))
+        code, out, err = call(main, *SMALL, "--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--out=run")
+        assert (code, out) == (0, ""), err
+        Path("said").write_text(err)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+
+def run_of(*given):
+    return resolve.resolve(["--task=translate", *given], None, None)[0]
+
+
+def loaded(*given):
+    """The corpus of a run of these flags."""
+    return translate.load(run_of("--tokenizer.vocab=300", "--batch.tokens=96", "--batch.length=12", *given), Log())
+
+
+# ---------------------------------------------------------------- pairs
+
+
+def test_all_formats_give_the_same_pairs(tmp_path):
+    pairs = list(counting(50, 2))
+    write_sides(tmp_path / "a", pairs)
+    for side in ("en", "de"):
+        (tmp_path / f"b.{side}.gz").write_bytes(gzip.compress((tmp_path / f"a.{side}").read_bytes()))
+    (tmp_path / "c.tsv").write_text("en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"de": b, "en": a}) + "\n" for a, b in pairs))
+    (tmp_path / "e.tsv").write_text("source\ttarget\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    sources = {
+        f"{tmp_path}/a.en,{tmp_path}/a.de": (),
+        f"{tmp_path}/a.de,{tmp_path}/a.en": (),
+        f"{tmp_path}/b.en.gz,{tmp_path}/b.de.gz": (),
+        f"{tmp_path}/c.tsv": (),
+        f"{tmp_path}/d.jsonl": (),
+        f"{tmp_path}/e.tsv": ("--data.field=source,target",),
+    }
+    for source, more in sources.items():
+        run = run_of(f"--data={source}", *more)
+        train, held, empty = parallel.load(run.data, run.task, None)
+        assert sorted(train + held) == sorted(pairs), source
+        assert empty == 0
+    turned = run_of(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--task.source=de", "--task.target=en")
+    train, held, _ = parallel.load(turned.data, turned.task, None)
+    assert sorted(train + held) == sorted((b, a) for a, b in pairs)
+
+
+def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
+    write_sides(
+        tmp_path / "a",
+        [*counting(40, 3), ("", "eins"), ("two", " "), ("", ""), ("one " * 30, "eins"), ("one", "eins " * 30)],
+    )
+    corpus = loaded(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--eval-data=dev.en,dev.de")
+    facts = corpus.facts()
+    assert (facts["empty"], facts["long"]) == (3, 2)
+    assert len(corpus.train[0]) == 40
+    assert corpus.overview()["left out"] == "3 pairs with an empty side, 2 longer than 12 tokens"
+
+
+@pytest.mark.slow
+def test_the_built_in_pairs_go_both_ways():
+    directions = (("en", "de"), ("de", "en"))
+    pairs = [
+        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").held.pairs
+        for one, other in directions
+    ]
+    assert len(pairs[0]) == 500
+    assert pairs[0] == [(english, german) for german, english in pairs[1]]
+
+
+def test_a_batch_is_as_the_task_says():
+    corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--task.smoothing=0.2")
+    special, seen = translate.tokenize.specials(corpus.tokenizer), []
+    encode = lambda text: corpus.tokenizer.encode(text, add_special_tokens=False).ids
+    rows = corpus.train[0]
+    for n in range(rows.buckets.batches):
+        batch, (_, numbers) = corpus.batch(n), corpus.rows(n)
+        for b, number in enumerate(numbers):
+            source, target = (encode(side) for side in rows.pairs[number]) if number >= 0 else ((), ())
+            expected = [*source, special.sep] if number >= 0 else []
+            assert batch["tokens"][b][batch["valid"][b] > 0].tolist() == expected
+            count = len(target) + 1 if number >= 0 else 0
+            assert batch["target"][b, :count].tolist() == [special.cls, *target][:count]
+            assert batch["targets"][b, :count].tolist() == [*target, special.sep][:count]
+            assert batch["weights"][b].tolist() == [1] * count + [0] * (batch["target"].shape[1] - count)
+        assert (batch["smoothing"] == np.float32(0.2)).all()
+        seen += [number for number in numbers if number >= 0]
+    assert sorted(seen) == list(range(400))
+    shapes = [{name: field.shape for name, field in corpus.batch(n).items()} for n in range(rows.buckets.batches)]
+    announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.of_every_shape()]
+    assert all(shape in announced for shape in shapes)
+    assert all(shape in shapes for shape in announced)
+    assert all((batch["smoothing"] == 0).all() for batch in corpus.held_batches())
+
+
+def test_the_loss_is_that_of_the_model():
+    corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de")
+    config = tfm.Config(
+        **{**vars(run_of().model), "layers": 2, "width": 16, "heads": 2, "ffn": 32, "vocab": corpus.sizes["vocab"]}
+    )
+    params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
+    batch = {name: jnp.asarray(field) for name, field in corpus.batch(0).items()}
+    with jax.numpy_dtype_promotion("strict"):
+        sums = jax.jit(translate.loss, static_argnums=1)(params, config, batch, None)
+        logits = tfm.seq2seq(params, config, batch["tokens"], batch["target"], batch["valid"] > 0)
+    smoothed = tfm.cross_entropy(logits, batch["targets"], 0.1, config.vocab) * batch["weights"]
+    hits = (logits.argmax(-1) == batch["targets"]) * batch["weights"]
+    np.testing.assert_allclose(sums["loss"], smoothed.sum(), rtol=1e-5)
+    np.testing.assert_allclose(sums["right"], hits.sum(), rtol=1e-6)
+    assert sums["weight"] == batch["weights"].sum()
+    used, places = batch["valid"].sum() + batch["weights"].sum(), batch["valid"].size + batch["weights"].size
+    assert translate.metrics(sums)["padding"] == pytest.approx(1 - used / places)
+
+
+# ---------------------------------------------------------------- a run
+
+
+def test_what_a_run_leaves_behind():
+    result = json.loads(Path("run/result.json").read_text())
+    assert {"task", "steps", "seconds", "params", "eval_loss", "eval_accuracy", "bleu", "chrf", "signature"} <= set(
+        result
+    )
+    assert "tok:13a" in result["signature"]
+    lines = [line for line in read_lines(Path("run/metrics.jsonl")) if line["split"] == "eval"]
+    assert all({"loss", "bleu", "chrf"} <= set(line) for line in lines)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert {"alignment-1.png", "loss.png", "lr.png"} <= {path.name for path in Path("run/plots").iterdir()}
+    said = Path("said").read_text()
+    assert "2 to compile: " in said
+    assert "the step was compiled for 2 shapes of batches" in said
+    assert said.count("\n  ") >= 10, "ten translations"
+
+
+def test_the_result_is_that_of_sacrebleu():
+    """Of translations that generate writes, of the whole validation text."""
+    code, _, _ = call(generate, "--run=run", "--file=dev.en", "--to=hyp.txt", "--beams=2")
+    assert code == 0
+    written, references = (Path(name).read_text().removesuffix("\n").split("\n") for name in ("hyp.txt", "dev.de"))
+    assert len(written) == len(references) == 30
+    found = json.loads(Path("run/result.json").read_text())
+    assert sacrebleu.corpus_bleu(written, [references]).score == pytest.approx(found["bleu"], abs=1e-6)
+    assert sacrebleu.corpus_chrf(written, [references]).score == pytest.approx(found["chrf"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_two_halves_equal_the_whole():
+    code, _, err = call(
+        main, *SMALL, "--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--out=halves", "--stop-at=30"
+    )
+    assert code == 0, err
+    code, _, err = call(main, "--resume", "--out=halves")
+    assert code == 0, err
+    one, two = (pretrained.load(name).params for name in ("run", "halves"))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    timed = {"tokens_per_s", "ms_per_step"}
+    kept = lambda name: [
+        {key: line[key] for key in line.keys() - timed} for line in read_lines(Path(name, "metrics.jsonl"))
+    ]
+    assert kept("run") == kept("halves")
+
+
+def evaluated(*given):
+    code, out, err = call(evaluate.main, "--run=run", *given)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
+    found, result = evaluated(), json.loads(Path("run/result.json").read_text())
+    assert found["loss"] == pytest.approx(result["eval_loss"], rel=1e-5)
+    assert found["bleu"] == pytest.approx(result["bleu"])
+    low, high = found["bleu_interval"]
+    assert low <= found["bleu"] <= high
+    assert "bleu_p" not in found
+    greedy = evaluated("--beams=1")
+    call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
+    lines = Path("greedy.txt").read_text().removesuffix("\n").split("\n")
+    assert greedy["bleu"] == pytest.approx(
+        metrics.translations(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
+    )
+    against = evaluated("--against=greedy.txt")
+    assert against["bleu_against"] == pytest.approx(greedy["bleu"])
+    assert 0 <= against["bleu_p"] <= 1
+
+
+@pytest.mark.slow
+def test_evaluate_on_other_pairs_and_the_other_way_of_naming_them(tmp_path):
+    write_sides(tmp_path / "a", counting(12, 9))
+    assert evaluated(f"--data={tmp_path}/a.en,{tmp_path}/a.de")["n"] == 12
+
+
+@pytest.mark.slow
+def test_the_mean_of_checkpoints():
+    like = pretrained.load("run").params
+    averaged = pretrained.load("run", average=2).params
+    steps = sorted(int(path.name) for path in Path("run/checkpoints").iterdir() if path.name.isdigit())[-2:]
+    store = Checkpoints(Path("run/checkpoints"), read_only=True)
+    one, two = (store._params(step, like) for step in steps)
+    jax.tree.map(
+        lambda a, b, c: np.testing.assert_allclose(a, (np.asarray(b) + np.asarray(c)) / 2, rtol=1e-6),
+        averaged,
+        one,
+        two,
+    )
+    code, _, err = call(evaluate.main, "--run=run", "--average=9")
+    assert code == 2
+    assert err.splitlines()[-1].endswith("run has 3 checkpoints to average, not 9; train with --checkpoint.keep=9")
+
+
+# ---------------------------------------------------------------- writing
+
+
+@pytest.mark.slow
+def test_a_file_is_translated_in_its_order_empty_lines_included(tmp_path):
+    sentences = ["one two three", "", "four", "one two one two three", " ", "five six"]
+    Path(tmp_path / "in.txt").write_text("\n".join(sentences) + "\n")
+    assert call(generate, "--run=run", f"--file={tmp_path}/in.txt", f"--to={tmp_path}/out.txt", "--batch=2")[0] == 0
+    lines = (tmp_path / "out.txt").read_text().split("\n")
+    assert len(lines) == 7
+    assert [line == "" for line in lines] == [False, True, False, False, True, False, True]
+    for number in (0, 2, 3, 5):
+        assert (
+            call(generate, "--run=run", f"--prompt={sentences[number]}", "--strategy=beam")[1] == lines[number] + "\n"
+        )
+
+
+@pytest.mark.slow
+def test_greedy_streams_what_a_beam_of_one_finds():
+    one = call(generate, "--run=run", "--prompt=one two three", "--strategy=greedy")[1]
+    two = call(generate, "--run=run", "--prompt=one two three", "--beams=1")[1]
+    assert one == two
+    assert not one.startswith("one two three")
+
+
+@pytest.mark.slow
+def test_interactive(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("one two\n\nthree\n"))
+    code, out, _ = call(generate, "--run=run", "--interactive")
+    assert code == 0
+    expected = [call(generate, "--run=run", f"--prompt={text}")[1] for text in ("one two", "three")]
+    assert out == "".join(expected)
+
+
+@pytest.mark.slow
+def test_objects_and_several_translations(tmp_path):
+    assert (
+        call(
+            generate,
+            "--run=run",
+            "--prompt=one two",
+            "--beams=3",
+            "--n=2",
+            "--coverage=0.2",
+            f"--to={tmp_path}/a.jsonl",
+        )[0]
+        == 0
+    )
+    best, second = read_lines(tmp_path / "a.jsonl")
+    assert best["score"] >= second["score"]
+    assert best["completion"] != second["completion"]
+
+
+def test_words_of_an_alignment():
+    trained = pretrained.load("run")
+    source, target, weights = translate.aligned(
+        trained.params, trained.run, trained.tokenizer, "one two three", "drei zwei"
+    )
+    assert (source, target) == (["one", "two", "three"], ["drei", "zwei"])
+    assert weights.shape == (2, 3)
+    assert (weights.sum(1) <= 1 + 1e-5).all(), "the rest is spent on the end of the source"
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_files_of_different_lengths(tmp_path):
+    write_sides(tmp_path / "a", counting(20, 3))
+    (tmp_path / "a.de").write_text("eins\n")
+    with pytest.raises(UserError, match=r"a\.en has 20 and .*a\.de has 1 lines; line n of one must be"):
+        loaded(f"--data={tmp_path}/a.en,{tmp_path}/a.de")
+
+
+def test_long_pairs_may_be_an_error(tmp_path):
+    write_sides(tmp_path / "a", [*counting(40, 3), ("one " * 30, "eins")])
+    with pytest.raises(UserError, match="is longer than --batch.length=12 tokens; raise that, or leave the pair out"):
+        loaded(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--eval-data=dev.en,dev.de", "--task.long=error")
+
+
+BAD = {
+    "--task.source=fr": "builtin has no text column 'fr' (it has en, de); name it with --task.source and --task.target, or "
+    "--data.field=ONE,OTHER",
+    "--data=train.en,train.de --task.target=fr": "train.en,train.de has files of en and de, and --task.source=en "
+    "--task.target=fr asks for others; name the languages that are there",
+    "--data=train.en,none.de": "none.de does not exist; give the path of a file",
+    "--task.source=de": "--task.source=de and task.target are the same; name two columns or languages",
+    "--task.smoothing=1": "--task.smoothing=1.0 must be at least 0 and less than 1; the paper has 0.1",
+    "--task.long=cut": "--task.long=cut is unknown; known are drop, error",
+    "--batch.tokens=16 --batch.length=32": "--batch.tokens=16 must be at least batch.length=32, or 0",
+    "--batch.accumulate=3": "--batch.accumulate=3 must divide batch.multiple=8",
+    "--task=mlm --batch.tokens=512": "--batch.tokens=512 belongs to --task=translate; say --batch.size",
+    "--eval.best=bleu --task.bleu=0": "--eval.best=bleu needs translations to judge; set --task.bleu to a number of sentences",
+    "--task.bleu=-1": "--task.bleu=-1 must not be negative; 0 means none before the end",
+}
+
+
+@pytest.mark.parametrize("given", BAD)
+def test_bad_input_is_one_sentence(given, capsys):
+    before = set(Path.cwd().iterdir())
+    words = given.split() if "--task=" in given else ["--task=translate", *given.split()]
+    code, out, err = call(main, *words, "--out=bad")
+    assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {BAD[given]}")
+    assert set(Path.cwd().iterdir()) == before
+
+
+@pytest.mark.slow
+def test_what_evaluate_and_generate_refuse(tmp_path):
+    few = tmp_path / "few.txt"
+    few.write_text("eins\n")
+    for command, given, sentence in (
+        (evaluate.main, "--stride=4", "--stride belongs to --task=lm, and --run=run was trained for translate"),
+        (
+            evaluate.main,
+            f"--against={tmp_path}/few.txt",
+            f"--against={tmp_path}/few.txt has 1 lines, and 30 sentences are translated; give a line for each",
+        ),
+        (generate, "--file=none.txt", "none.txt does not exist; give the path of a file"),
+        (generate, "--prompt=one --coverage=-1", "--coverage=-1.0 must not be negative"),
+    ):
+        code, out, err = call(command, "--run=run", *given.split())
+        assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {sentence}")

@@ -1,0 +1,298 @@
+"""Adafactor, Lion and Muon: each against numpy, on any mesh, and what they keep; moments and parameters in bfloat16."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from small import quick_compilation  # noqa: F401
+from training.test_step import batch, one_device
+
+import tfm
+from train.costs import counting
+from train.data import feed
+from train.runs import checkpoint
+from train.settings.schema import Optim
+from train.tasks import mlm
+from train.training import optimizer as optim
+from train.training import optimizers, step, stochastic_rounding
+
+MODEL = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, length=16, vocab_multiple=64, dropout=0.0)
+SPECS = tfm.masked_lm_specs(MODEL)
+RATE, DECAY = 0.01, 0.3
+
+
+def options(name, **fields):
+    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": 0, "schedule": "constant"} | fields)
+
+
+def updated(name, fill, times=2, **fields):
+    """Parameters before, gradients of each step, and parameters after each."""
+    optimizer = optim.optimizer(options(name, **fields), 10, SPECS)
+    params, grads = fill(SPECS), [fill(SPECS, seed) for seed in range(1, 1 + times)]
+    state, seen = optimizer.init(params), [params]
+    update = jax.jit(optimizer.update)
+    for grad in grads:
+        updates, state = update(grad, state, seen[-1])
+        seen.append(optax.apply_updates(seen[-1], updates))
+    leaves = lambda trees: [[np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)] for tree in trees]
+    return list(zip(jax.tree.leaves(SPECS), *leaves(seen), *leaves(grads), strict=True))
+
+
+def test_lion_against_numpy(fill):
+    for spec, start, first, second, one, two in updated("lion", fill, beta2=0.95):
+        moved = start - RATE * (np.sign(one) + DECAY * spec.decay * start)
+        np.testing.assert_allclose(first, moved, rtol=1e-5, atol=1e-6)
+        moment = 0.05 * one
+        moved -= RATE * (np.sign(0.9 * moment + 0.1 * two) + DECAY * spec.decay * moved)
+        np.testing.assert_allclose(second, moved, rtol=1e-5, atol=1e-6)
+
+
+def root_mean_square(x):
+    return np.sqrt(np.square(x).mean())
+
+
+def by_factors(gradients, most):
+    """What Adafactor makes of the gradients [I,O] of two steps, or [O] (Shazeer & Stern 2018, algorithms 4 and 5)."""
+    rows = columns = whole = 0.0
+    for t, gradient in enumerate(gradients, 1):
+        keep, square = min(most, 1 - t**-0.8), np.square(gradient)
+        if gradient.ndim == 2:
+            rows, columns = keep * rows + (1 - keep) * square.sum(1), keep * columns + (1 - keep) * square.sum(0)
+            update = gradient / np.sqrt(np.outer(rows, columns) / rows.sum())
+        else:
+            whole = keep * whole + (1 - keep) * square
+            update = gradient / np.sqrt(whole)
+        yield update / max(1.0, root_mean_square(update))
+
+
+def matrices(spec, x):
+    """The layers of a parameter, each a matrix where it is one; its letters tell which axes are inputs."""
+    layers = x if spec.axes[0] == "L" else x[None]
+    letters = spec.axes.removeprefix("L")
+    splits = {"DKGH": 1, "DKH": 1, "KGHD": 3, "DF": 1, "FD": 1, "DE": 1, "VD": 1, "PD": 1, "YD": 1}
+    inputs = splits.get(letters)
+    return [layer.reshape(np.prod(layer.shape[:inputs]), -1) if inputs else layer.ravel() for layer in layers]
+
+
+def test_adafactor_against_numpy(fill):
+    for spec, start, first, second, one, two in updated("adafactor", fill, beta2=0.3):
+        layers = zip(*(matrices(spec, each) for each in (start, first, second, one, two)), strict=True)
+        for before, moved, last, *gradients in layers:
+            steps = list(by_factors(gradients, most=0.3))
+            for at, then, by in zip((before, moved), (moved, last), steps, strict=True):
+                np.testing.assert_allclose(then, at - RATE * (by + DECAY * spec.decay * at), rtol=1e-4, atol=1e-5)
+
+
+def test_adafactor_of_what_has_no_gradient():
+    """Rows that only pad the vocabulary, and whole parameters."""
+    specs = {"table": SPECS.encoder.embed.tokens, "other": SPECS.head.dense.kernel, "bias": SPECS.head.bias}
+    zeros = {name: np.zeros(spec.shape, np.float32) for name, spec in specs.items()}
+    optimizer = optim.optimizer(options("adafactor", decay=0), 10, specs)
+    grads = zeros | {"table": jnp.asarray(1e-4 * (np.arange(64)[:, None] < 3) * np.ones(16), jnp.float32)}
+    updates = jax.device_get(jax.jit(lambda grads: optimizer.update(grads, optimizer.init(grads), grads)[0])(grads))
+    assert not updates["other"].any()
+    assert not updates["bias"].any()
+    np.testing.assert_allclose(updates["table"][:3], -RATE, rtol=1e-5)
+    assert not updates["table"][3:].any()
+
+
+def test_muon_against_a_singular_value_decomposition(fill):
+    """The polynomial acts on singular values alone."""
+    adamw, found = updated("adamw", fill), updated("muon", fill)
+    several = 0
+    for (spec, start, first, second, one, two), (*_, moved, last, _, _) in zip(found, adamw, strict=True):
+        if not spec.decay or set(spec.axes) & set("VPY"):
+            np.testing.assert_allclose((first, second), (moved, last), rtol=1e-6, err_msg=spec.axes)
+            continue
+        several += 1
+        gradients = one, two + 0.9 * (0.9 * one + two)
+        for at, then, gradient in zip((start, first), (first, second), gradients, strict=True):
+            for before, after, direction in zip(*(matrices(spec, each) for each in (at, then, gradient)), strict=True):
+                left, values, right = np.linalg.svd(direction, full_matrices=False)
+                values = values / np.sqrt(np.square(values).sum())
+                for _ in range(5):
+                    values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+                wanted = 0.2 * np.sqrt(max(direction.shape)) * (left * values) @ right
+                np.testing.assert_allclose(after, before - RATE * (wanted + DECAY * before), atol=2e-4)
+    assert several == 7, "query, key, value, output, up, down, and the head's"
+
+
+def test_what_muon_makes_is_nearly_orthogonal():
+    x = np.random.default_rng(0).normal(size=(2, 48, 16)).astype(np.float32)
+    for each in (x, x.swapaxes(1, 2)):
+        values = np.linalg.svd(np.asarray(optimizers.newton_schulz(jnp.asarray(each))), compute_uv=False)
+        assert values.min() > 0.65
+        assert values.max() < 1.25
+
+
+# What is kept
+
+
+def kept(name, mesh=None, **fields):
+    """Parameters, optimizer state and the state after a step, as shapes."""
+    specs = tfm.masked_lm_specs(
+        dataclasses.replace(MODEL, width=32, ffn=64, param_dtype=fields.pop("param_dtype", "float32"))
+    )
+    optimizer = optim.optimizer(options(name, clip=1.0, **fields), 10, specs)
+    params = tfm.abstract(specs, mesh)
+    state = jax.eval_shape(optimizer.init, params)
+    wide = jax.eval_shape(stochastic_rounding.widen, (params, state))
+    return specs, params, state, jax.eval_shape(optimizer.update, wide[0], wide[1], wide[0])
+
+
+@pytest.mark.parametrize("sizes", [(1, 8, 1), (2, 2, 2)], ids=["fsdp", "all"])
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
+    mesh = tfm.make_mesh(*sizes)
+    with jax.set_mesh(mesh):
+        specs, params, state, (updates, after) = kept(name, mesh)
+    kinds = lambda tree: [(leaf.shape, leaf.dtype, leaf.ndim and leaf.sharding.spec) for leaf in jax.tree.leaves(tree)]
+    assert kinds(updates) == kinds(params)
+    assert kinds(after) == kinds(state)
+    homes = {(leaf.shape, leaf.sharding.spec) for leaf in jax.tree.leaves(params)}
+    if name == "adafactor":  # axes of size 1 are whole, the others as in the parameter
+        cut = lambda leaf, axes: jax.P(
+            *(None if n - len(leaf.shape) in axes else place for n, place in enumerate(leaf.sharding.spec))
+        )
+        size = lambda leaf, axes: tuple(1 if n - leaf.ndim in axes else size for n, size in enumerate(leaf.shape))
+        pairs = list(zip(jax.tree.leaves(specs), jax.tree.leaves(params), strict=True))
+        homes |= {(size(leaf, axes), cut(leaf, axes)) for spec, leaf in pairs for axes in optimizers.sides(spec)}
+    moments = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim]
+    assert len(moments) >= len(jax.tree.leaves(params))
+    for leaf in moments:
+        assert (leaf.shape, leaf.sharding.spec) in homes
+    assert sum(any(leaf.sharding.spec) for leaf in moments) > 5
+
+
+def test_how_much_each_keeps():
+    size = {name: counting.bytes_of(jax.tree.leaves(kept(name)[2])) for name in optimizers.OPTIMIZERS}
+    params = counting.bytes_of(jax.tree.leaves(kept("adamw")[1]))
+    assert size["adamw"] == pytest.approx(2 * params, abs=16)
+    assert size["lion"] == pytest.approx(params, abs=16)
+    assert size["lion"] < size["muon"] < size["adamw"]
+    assert size["adafactor"] < 0.2 * params
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_bfloat16_takes_half(name):
+    _, params, state, _ = kept(name)
+    _, half_params, half_state, _ = kept(name, param_dtype="bfloat16", moment_dtype="bfloat16")
+    count = 4 * sum(leaf.ndim == 0 for leaf in jax.tree.leaves(state))
+    assert 2 * counting.bytes_of(jax.tree.leaves(half_params)) == counting.bytes_of(jax.tree.leaves(params))
+    assert (
+        2 * (counting.bytes_of(jax.tree.leaves(half_state)) - count)
+        == counting.bytes_of(jax.tree.leaves(state)) - count
+    )
+    _, half_params, state, _ = kept(name, param_dtype="bfloat16")
+    assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in jax.tree.leaves(state)), (
+        "moments are as the option says"
+    )
+
+
+# Rounding at random
+
+
+def test_rounding_at_random_is_right_on_average():
+    x = np.float32([1 + 1 / 512, -3.3, 1e-30, 0, 256.5, 3e38, np.inf, np.nan])
+    salts = jax.random.bits(jax.random.key(0), (4, 2))
+    found = [jax.jit(stochastic_rounding.at_random)(jnp.tile(x, (25, 40, 1)), salt) for salt in salts]
+    assert {each.dtype for each in found} == {jnp.dtype(jnp.bfloat16)}
+    found = np.float64(found)
+    below, above = found.min((0, 1, 2))[:6], found.max((0, 1, 2))[:6]
+    assert (below <= x[:6]).all()
+    assert (x[:6] <= above).all()
+    assert ((above - below) <= np.abs(x[:6]) / 128).all(), "neighbours"
+    np.testing.assert_allclose(found.mean((0, 1, 2))[:6], x[:6], atol=0, rtol=1 / 128 / 4000**0.5 * 2)
+    assert np.isposinf(found[..., 6]).all()
+    assert np.isnan(found[..., 7]).all()
+    ups = found[..., 0].reshape(4, -1) > 1
+    assert np.abs(np.corrcoef(ups) - np.eye(4)).max() < 0.1, "every salt has its own noise"
+    assert abs(np.corrcoef(ups[:, 1:].ravel(), ups[:, :-1].ravel())[0, 1]) < 0.05, "and every place"
+
+
+def test_the_noise_is_the_same_on_any_mesh():
+    x, salt = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32), jnp.uint32([1, 2])
+    mesh = tfm.make_mesh(2, 2, 2)
+    with jax.set_mesh(mesh):
+        found = jax.jit(stochastic_rounding.at_random)(
+            jax.device_put(x, jax.NamedSharding(mesh, jax.P("tensor", None, "fsdp"))), salt
+        )
+    assert found.sharding.spec == jax.P("tensor", None, "fsdp")
+    np.testing.assert_array_equal(found, stochastic_rounding.at_random(jnp.asarray(x), salt))
+
+
+def test_a_second_moment_falls_only_where_it_is_rounded_at_random():
+    """1000 steps without gradient at beta2=0.999 leave exp(-1) of it."""
+    moment = nearest = jnp.ones(512, jnp.bfloat16)
+
+    @jax.jit
+    def fall(moment, nearest, key):
+        after = stochastic_rounding.narrow(0.999 * stochastic_rounding.widen(moment), moment, key)
+        return after, (0.999 * nearest.astype(jnp.float32)).astype(jnp.bfloat16)
+
+    for n in range(1000):
+        moment, nearest = fall(moment, nearest, jax.random.key(n))
+    assert moment.dtype == jnp.bfloat16
+    assert float(moment.astype(jnp.float32).mean()) == pytest.approx(np.exp(-1), rel=0.02)
+    assert (nearest == 1).all()
+
+
+def test_what_is_kept_in_float32_is_not_touched():
+    tree = {"a": jnp.float32([1.2345678]), "b": jnp.int32(3)}
+    assert stochastic_rounding.narrow(tree, tree, jax.random.key(0))["a"] is tree["a"]
+    assert stochastic_rounding.widen(tree)["b"] is tree["b"]
+
+
+# Training
+
+
+class Trainer:
+    """A state on a mesh, and steps."""
+
+    def __init__(self, mesh, name, model, moments="float32"):
+        specs = tfm.masked_lm_specs(model)
+        optimizer = optim.optimizer(options(name, clip=1.0, decay=0.01, moment_dtype=moments), 10, specs)
+        self.mesh, self.state = mesh, step.new_state(specs, optimizer, 0, mesh)
+        self.step = step.make_train_step(
+            lambda *inputs: mlm.loss(inputs[0], model, *inputs[1:]), optimizer, 0, dropout=False
+        )
+
+    def losses(self, steps):
+        with jax.set_mesh(self.mesh):
+            return [self._loss() for _ in range(steps)]
+
+    def _loss(self):
+        self.state, sums = self.step(self.state, feed.put(batch(0), self.mesh))
+        return float(sums["loss"] / sums["weight"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adafactor", "lion", "muon"])
+def test_it_learns_the_same_on_eight_devices_and_after_an_interruption(name, tmp_path):
+    """On a restored state the same program runs."""
+    whole, single = Trainer(tfm.make_mesh(2, 2, 2), name, MODEL), Trainer(one_device(), name, MODEL)
+    losses = whole.losses(3)
+    store = checkpoint.Checkpoints(tmp_path)
+    store.save(3, whole.state, {}, None)
+    losses += whole.losses(3)
+    np.testing.assert_allclose(losses, single.losses(6), atol=1e-5, rtol=0)
+    assert losses[-1] < losses[0] - 0.3
+    fresh = step.new_state(SPECS, optim.optimizer(options(name, clip=1.0), 10, SPECS), 1, whole.mesh)
+    whole.state, _, _ = store.restore(fresh, print)
+    store.close()
+    assert whole.losses(3) == losses[3:]
+    assert whole.step._cache_size() == 1
+
+
+@pytest.mark.slow
+def test_bfloat16_learns_nearly_the_same():
+    """With Muon, that is with AdamW too."""
+    exact = Trainer(one_device(), "muon", MODEL).losses(12)
+    rough = Trainer(one_device(), "muon", dataclasses.replace(MODEL, param_dtype="bfloat16"), "bfloat16")
+    before = jax.tree.map(lambda leaf: leaf.dtype, rough.state)
+    np.testing.assert_allclose(rough.losses(12), exact, rtol=0.05)
+    assert before == jax.tree.map(lambda leaf: leaf.dtype, rough.state)
+    assert rough.step._cache_size() == 1

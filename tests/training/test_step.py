@@ -1,0 +1,270 @@
+"""The training step: accumulation, shardings, and the same numbers on any mesh."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from small import quick_compilation  # noqa: F401
+
+import tfm
+from train.costs import counting
+from train.data import feed
+from train.settings import presets
+from train.settings.schema import Optim
+from train.tasks import lm, mlm, translate
+from train.training import optimizer as optim
+from train.training import step
+
+MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, vocab_multiple=64, dropout=0.1)
+SPECS = tfm.masked_lm_specs(MODEL)
+
+
+def loss(params, batch, key):
+    return mlm.loss(params, MODEL, batch, key)
+
+
+def batch(n, rows=8, length=16):
+    """Batch n: two pieces and some padding in every row, unequally many predicted tokens."""
+    rng = np.random.default_rng(n)
+    weights = np.float32(np.arange(3) < rng.integers(0, 4, (rows, 1)))
+    fields = {
+        "tokens": rng.integers(5, 60, (rows, length)),
+        "segments": np.tile(np.repeat([1, 2, 0], [7, 6, length - 13]), (rows, 1)),
+        "positions": np.tile(np.arange(length), (rows, 1)),
+        "where": rng.integers(0, 13, (rows, 3)),
+        "targets": rng.integers(5, 60, (rows, 3)),
+    }
+    return {name: np.int32(field) for name, field in fields.items()} | {"weights": weights, "words": weights}
+
+
+def one_device():
+    return tfm.make_mesh(1, devices=jax.devices()[:1])
+
+
+def train(mesh, steps, parts=1, dropout=True):
+    """Losses and the last state of `steps` steps."""
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    state = step.new_state(SPECS, optimizer, 0, mesh)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout)
+    losses = []
+    with jax.set_mesh(mesh):
+        for n in range(steps):
+            state, sums = train_step(state, feed.put(batch(n), mesh, parts))
+            losses.append(float(sums["loss"] / sums["weight"]))
+    return np.array(losses), state
+
+
+@pytest.fixture(scope="module")
+def single():
+    return train(one_device(), 20)
+
+
+@pytest.mark.slow
+def test_accumulation_equals_the_big_batch():
+    weights = batch(0)["weights"].reshape(4, -1).sum(1)
+    assert len(set(weights)) > 1, "or a mean of means would do"
+    (big_loss,), big = train(one_device(), 1, dropout=False)
+    (cut_loss,), cut = train(one_device(), 1, parts=4, dropout=False)
+    assert cut_loss == pytest.approx(big_loss, abs=1e-6)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(big.params), jax.tree.leaves(cut.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6, rtol=0, err_msg=str(path))
+    assert np.abs(big.params.head.bias).max() > 1e-4, "nothing moved"
+
+
+def assert_sharded_like_parameters(params, opt, mesh):
+    """Every array of the optimizer that belongs to a parameter lives where the rules table puts the parameter."""
+    wanted = [sharding.spec for sharding in jax.tree.leaves(tfm.shardings(SPECS, mesh))]
+    assert sum(any(spec) for spec in wanted) > 5
+    moments = [leaf for leaf in jax.tree.leaves(opt) if leaf.ndim]
+    assert len(moments) == 2 * len(wanted)
+    for leaf, spec in zip(jax.tree.leaves(params) + moments, wanted * 3, strict=True):
+        assert leaf.sharding.spec == spec
+
+
+def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
+    """By shape alone: on an Explicit mesh a sharding is part of the type."""
+    mesh = tfm.make_mesh(1, fsdp=8)
+    optimizer = optim.optimizer(Optim(), 100, SPECS)
+    state = step.new_state(SPECS, optimizer, 0, mesh)
+    assert_sharded_like_parameters(state.params, state.opt, mesh)
+    with jax.set_mesh(mesh):
+        fields = {name: jax.typeof(field) for name, field in feed.put(batch(0), mesh).items()}
+        after, _ = jax.eval_shape(step.make_train_step(loss, optimizer, 0, dropout=True), state, fields)
+        part = {name: jax.typeof(field[0]) for name, field in feed.put(batch(0), mesh).items()}
+        grads = jax.eval_shape(jax.grad(lambda params, batch: loss(params, batch, None)["loss"]), state.params, part)
+    assert_sharded_like_parameters(after.params, after.opt, mesh)
+    assert_sharded_like_parameters(grads, after.opt, mesh)
+
+
+@pytest.mark.slow
+def test_three_steps_on_eight_devices_equal_one_device(single):
+    mesh = tfm.make_mesh(2, fsdp=2, tensor=2)
+    losses, state = train(mesh, 3)
+    np.testing.assert_allclose(losses, single[0][:3], atol=1e-5, rtol=0)
+    assert_sharded_like_parameters(state.params, state.opt, mesh)
+    for leaf, spec in zip(jax.tree.leaves(state.params), jax.tree.leaves(SPECS), strict=True):
+        pieces = len({str(shard.index) for shard in leaf.addressable_shards})
+        assert pieces == np.prod([mesh.shape[name] for name in leaf.sharding.spec if name], dtype=int), spec.axes
+
+
+MESHES = {"data": (8,), "fsdp": (1, 8), "tensor": (1, 1, 8), "all": (2, 2, 2), "context": (2, 1, 1, 4)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+def test_twenty_steps_on_eight_devices_equal_one_device(name, single, capfd):
+    losses, _ = train(tfm.make_mesh(*MESHES[name]), 20)
+    np.testing.assert_allclose(losses, single[0], atol=1e-5, rtol=0)
+    assert "rematerialization" not in capfd.readouterr().err  # of arrays, because XLA found no other way to move them
+
+
+def lm_batch(n):
+    """Rows of a text each, of unequal lengths."""
+    rng = np.random.default_rng(n)
+    tokens = rng.integers(5, 60, (8, 17)).astype(np.int32)
+    weights = np.float32(np.arange(16) < rng.integers(1, 17, (8, 1)))
+    return {"tokens": tokens[:, :-1], "targets": tokens[:, 1:], "weights": weights, "bytes": weights.sum(1)}
+
+
+def pair_batch(n):
+    """Sources of 11 places, which four devices do not divide, and targets of 8."""
+    batch, rng = lm_batch(n), np.random.default_rng([n, 1])
+    targets = {"target": batch["tokens"][:, :8], "targets": batch["targets"][:, :8], "weights": batch["weights"][:, :8]}
+    valid = np.int32(np.arange(11) < rng.integers(3, 12, (8, 1)))
+    return {"tokens": batch["tokens"][:, :11], "valid": valid, "smoothing": np.full(8, 0.1, np.float32)} | targets
+
+
+OTHERS = {
+    "lm": (lm, tfm.causal_lm_specs, lm_batch, {"position": "rotary", "kv_heads": 2, "order": "pre"}),
+    "translate": (translate, tfm.seq2seq_specs, pair_batch, {"position": "sinusoidal"}),
+}
+
+
+@functools.cache
+def others(task, name, steps=20):
+    """Losses of a task on a mesh, or on one device, without dropout."""
+    module, specs_of, batch_of, fields = OTHERS[task]
+    model = dataclasses.replace(MODEL, dropout=0.0, token_types=0, embed_norm=False, **fields)
+    mesh, specs = tfm.make_mesh(*MESHES[name]) if name else one_device(), specs_of(model)
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
+    state = step.new_state(specs, optimizer, 0, mesh)
+    train_step = step.make_train_step(
+        lambda params, batch, key: module.loss(params, model, batch, key), optimizer, 0, dropout=False
+    )
+    with jax.set_mesh(mesh):
+        sums = []
+        for n in range(steps):
+            state, found = train_step(state, feed.put(batch_of(n), mesh))
+            sums.append(float(found["loss"] / found["weight"]))
+    assert [leaf.sharding.spec for leaf in jax.tree.leaves(state.params)] == [
+        at.spec for at in jax.tree.leaves(tfm.shardings(specs, mesh))
+    ]
+    return np.array(sums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("task", OTHERS)
+def test_twenty_steps_of_other_tasks(task, name, capfd):
+    np.testing.assert_allclose(others(task, name), others(task, None), atol=1e-5, rtol=0)
+    assert "rematerialization" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("preset", ["bert-base", "gpt2"])
+def test_fsdp_leaves_a_device_an_eighth_of_the_state(preset):
+    """By shape alone: parameters and both moments; at most 2 % more, for biases that are whole everywhere."""
+    model = presets.model(preset)
+    specs = tfm.masked_lm_specs(model) if preset == "bert-base" else tfm.causal_lm_specs(model)
+    optimizer, mesh = optim.optimizer(Optim(), 100, specs), tfm.make_mesh(1, fsdp=8)
+    with jax.set_mesh(mesh):
+        params = tfm.abstract(specs, mesh)
+        state = jax.tree.leaves((params, jax.eval_shape(optimizer.init, params)))
+    whole = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+    assert 1 / 8 <= counting.bytes_of(state) / whole <= 1.02 / 8
+
+
+@pytest.mark.slow
+def test_losses_differ_from_step_to_step_and_with_dropout(single):
+    without, _ = train(one_device(), 2, dropout=False)
+    assert abs(without[0] - single[0][0]) > 1e-4, "or dropout did nothing"
+    assert len(set(single[0])) == 20
+
+
+def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
+    mesh, optimizer = one_device(), optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=True)
+    losses = []
+    with jax.set_mesh(mesh):
+        for done in (0, 7, 7):
+            state = step.new_state(SPECS, optimizer, 0, mesh)
+            _, sums = train_step(dataclasses.replace(state, step=state.step + done), feed.put(batch(0), mesh))
+            losses.append(float(sums["loss"]))
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_evaluation_is_without_dropout_and_counts_one_part(single):
+    mesh = one_device()
+    state = single[1]
+    eval_step = step.make_eval_step(loss)
+    with jax.set_mesh(mesh):
+        sums = eval_step(state.params, feed.put(batch(3), mesh))
+    wanted = jax.jit(mlm.loss, static_argnums=1)(jax.device_get(state.params), MODEL, batch(3), None)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(sums[name], value, rtol=1e-5)
+
+
+def test_rows_are_spread_over_data_and_fsdp():
+    mesh = tfm.make_mesh(2, fsdp=2, tensor=2)
+    sent = feed.put(batch(0), mesh, parts=2)
+    assert sent["tokens"].shape == (2, 4, 16)
+    assert sent["tokens"].sharding.shard_shape(sent["tokens"].shape) == (2, 1, 16)
+    np.testing.assert_array_equal(sent["tokens"].__array__().reshape(8, 16), batch(0)["tokens"])
+
+
+@pytest.mark.slow
+def test_moving_average():
+    """Against a loop over the parameters after each step; it starts quickly and ends at its decay."""
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=False, ema=0.5)
+    mesh = one_device()
+    state = step.new_state(SPECS, optimizer, 0, mesh, ema=0.5)
+    wanted = jax.tree.map(np.asarray, state.params)
+    with jax.set_mesh(mesh):
+        for n in range(12):
+            state, _ = train_step(state, feed.put(batch(n), mesh))
+            keep = min(0.5, (1 + n) / (10 + n))
+            wanted = jax.tree.map(
+                lambda old, new, keep=keep: keep * old + (1 - keep) * np.asarray(new), wanted, state.params
+            )
+    assert state.best_params is state.ema
+    for one, other in zip(*map(jax.tree.leaves, (state.ema, wanted)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    tables = [np.asarray(tree.encoder.embed.tokens) for tree in (state.ema, state.params)]
+    assert np.abs(tables[0] - tables[1]).max() > 1e-4, "an average is not the last value"
+
+
+@pytest.mark.slow
+def test_the_average_changes_nothing_of_the_training(single):
+    optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
+    train_step = step.make_train_step(loss, optimizer, 0, dropout=True, ema=0.9)
+    state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
+    with jax.set_mesh(one_device()):
+        for n in range(3):
+            state, sums = train_step(state, feed.put(batch(n), one_device()))
+            assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
+    assert step.State(state.step, state.params, state.opt).best_params is state.params
+
+
+def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
+    """A step still compiles where XLA has dropped one of them, and has none for a platform without any."""
+    monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1", "xla_cpu_prefer_vector_width": "256"})
+    assert step.options("dropped", 0) == {"xla_cpu_prefer_vector_width": "256"}
+    assert step.options("tpu", 0) == {}
+    assert step.options("cpu", 0) in (step.OPTIONS["cpu"], {})
+
+
+def test_heaps_only_where_no_array_is_much_larger():
+    assert step.HEAPS in step.options("cpu", step.HEAP)
+    assert step.HEAPS not in step.options("cpu", step.LARGEST + 1)

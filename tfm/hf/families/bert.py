@@ -1,0 +1,67 @@
+"""BERT (Devlin et al. 2018)."""
+
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+
+
+def names(model: str) -> dict[str, str]:
+    """The tensors of an encoder whose names begin with `model`."""
+    layer = f"{model}.encoder.layer.{{}}"
+    return {
+        "encoder.embed.tokens": f"{model}.embeddings.word_embeddings.weight",
+        "encoder.embed.positions": f"{model}.embeddings.position_embeddings.weight",
+        "encoder.embed.types": f"{model}.embeddings.token_type_embeddings.weight",
+        "encoder.embed.norm": f"{model}.embeddings.LayerNorm",
+        "encoder.blocks.attn.query": f"{layer}.attention.self.query",
+        "encoder.blocks.attn.key": f"{layer}.attention.self.key",
+        "encoder.blocks.attn.value": f"{layer}.attention.self.value",
+        "encoder.blocks.attn.output": f"{layer}.attention.output.dense",
+        "encoder.blocks.attn_norm": f"{layer}.attention.output.LayerNorm",
+        "encoder.blocks.ffn.up": f"{layer}.intermediate.dense",
+        "encoder.blocks.ffn.down": f"{layer}.output.dense",
+        "encoder.blocks.ffn_norm": f"{layer}.output.LayerNorm",
+    }
+
+
+FIELDS = {
+    "vocab_size": Field("vocab", 30522),
+    "hidden_size": Field("width", 768),
+    "num_hidden_layers": Field("layers", 12),
+    "num_attention_heads": Field("heads", 12),
+    "intermediate_size": Field("ffn", 3072),
+    "hidden_act": Field("activation", "gelu", ACTIVATIONS),
+    "hidden_dropout_prob": Field("dropout", 0.1),
+    "attention_probs_dropout_prob": Field("attn_dropout", 0.1),
+    "max_position_embeddings": Field("length", 512),
+    "type_vocab_size": Field("token_types", 2),
+    "layer_norm_eps": Field("norm_eps", 1e-12),
+}
+ONLY = {
+    "tie_word_embeddings": (True,),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "position_embedding_type": ("absolute",),
+}
+MLM = {
+    "head.dense": "cls.predictions.transform.dense",
+    "head.norm": "cls.predictions.transform.LayerNorm",
+    "head.bias": "cls.predictions.bias",
+}
+POOLER = {"pooler": "bert.pooler.dense"}
+
+BERT = Family(
+    name="bert",
+    prefix="bert.",
+    fields=FIELDS,
+    only=ONLY,
+    names=names("bert"),
+    heads={
+        "BertModel": Head("model", POOLER),
+        "BertForMaskedLM": Head("mlm", MLM),
+        "BertForPreTraining": Head("pretrain", MLM | POOLER | {"next": "cls.seq_relationship"}),
+        "BertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
+        "BertForNextSentencePrediction": Head("classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}),
+        "BertForTokenClassification": Head("tag", {"output": "classifier"}),
+        "BertForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+    },
+    unused=r"position_ids$|^cls\.predictions\.decoder\.|^bert\.pooler\.|^pooler\.|^cls\.",
+)

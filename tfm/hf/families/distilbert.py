@@ -1,0 +1,53 @@
+"""DistilBERT (Sanh et al. 2019): half of BERT, without token types."""
+
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+
+LAYER = "distilbert.transformer.layer.{}"
+
+DISTILBERT = Family(
+    name="distilbert",
+    prefix="distilbert.",
+    fields={
+        "vocab_size": Field("vocab", 30522),
+        "dim": Field("width", 768),
+        "n_layers": Field("layers", 6),
+        "n_heads": Field("heads", 12),
+        "hidden_dim": Field("ffn", 3072),
+        "activation": Field("activation", "gelu", ACTIVATIONS),
+        "dropout": Field("dropout", 0.1),
+        "attention_dropout": Field("attn_dropout", 0.1),
+        "max_position_embeddings": Field("length", 512),
+        "tie_word_embeddings": Field("tied", True),
+    },
+    ours={"token_types": 0, "norm_eps": 1e-12, "pool_activation": "relu"},
+    free=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
+    names={
+        "encoder.embed.tokens": "distilbert.embeddings.word_embeddings.weight",
+        "encoder.embed.positions": "distilbert.embeddings.position_embeddings.weight",
+        "encoder.embed.norm": "distilbert.embeddings.LayerNorm",
+        "encoder.blocks.attn.query": f"{LAYER}.attention.q_lin",
+        "encoder.blocks.attn.key": f"{LAYER}.attention.k_lin",
+        "encoder.blocks.attn.value": f"{LAYER}.attention.v_lin",
+        "encoder.blocks.attn.output": f"{LAYER}.attention.out_lin",
+        "encoder.blocks.attn_norm": f"{LAYER}.sa_layer_norm",
+        "encoder.blocks.ffn.up": f"{LAYER}.ffn.lin1",
+        "encoder.blocks.ffn.down": f"{LAYER}.ffn.lin2",
+        "encoder.blocks.ffn_norm": f"{LAYER}.output_layer_norm",
+    },
+    heads={
+        "DistilBertModel": Head("model"),
+        "DistilBertForMaskedLM": Head(
+            "mlm",
+            {
+                "head.dense": "vocab_transform",
+                "head.norm": "vocab_layer_norm",
+                "head.table": "vocab_projector.weight",
+                "head.bias": "vocab_projector.bias",
+            },
+        ),
+        "DistilBertForSequenceClassification": Head("classify", {"pooler": "pre_classifier", "output": "classifier"}),
+        "DistilBertForTokenClassification": Head("tag", {"output": "classifier"}),
+        "DistilBertForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+    },
+    unused=r"position_ids$|^vocab_",
+)

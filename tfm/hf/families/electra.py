@@ -1,0 +1,59 @@
+"""ELECTRA (Clark et al. 2020): embeddings may be narrower than layers, and the model that is kept tells replaced tokens from real ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.model import Config
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families import bert
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Where the embeddings are as wide as the layers, there is no map between them."""
+    embedding, width = fields.get("embedding_size", 128), fields.get("hidden_size", 256)
+    return {"embed_width": embedding if embedding != width else 0}, {"embedding_size"}
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    return {"embedding_size": config.sizes["U"]}
+
+
+ELECTRA = Family(
+    name="electra",
+    prefix="electra.",
+    fields=bert.FIELDS
+    | {
+        "hidden_size": Field("width", 256),
+        "num_attention_heads": Field("heads", 4),
+        "intermediate_size": Field("ffn", 1024),
+    },
+    only=bert.ONLY | {"hidden_act": ("gelu",)},
+    ours={"pool_activation": "gelu"},
+    free=frozenset(("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout")),
+    read=read,
+    write=write,
+    names=bert.names("electra") | {"encoder.embed.up": "electra.embeddings_project"},
+    heads={
+        "ElectraModel": Head("model"),
+        "ElectraForMaskedLM": Head(
+            "mlm",
+            {
+                "head.dense": "generator_predictions.dense",
+                "head.norm": "generator_predictions.LayerNorm",
+                "head.bias": "generator_lm_head.bias",
+            },
+        ),
+        "ElectraForPreTraining": Head(
+            "tag",
+            {"dense": "discriminator_predictions.dense", "output": "discriminator_predictions.dense_prediction"},
+            {"classes": 1},
+        ),
+        "ElectraForSequenceClassification": Head(
+            "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+        ),
+        "ElectraForTokenClassification": Head("tag", {"output": "classifier"}),
+        "ElectraForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+    },
+    unused=r"position_ids$|^generator_|^discriminator_",
+)

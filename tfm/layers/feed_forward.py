@@ -1,0 +1,30 @@
+"""The feed-forward sublayer, plain or gated."""
+
+from flax import struct
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.ops import GATES, Linear, activation, linear, linear_specs
+
+
+@struct.dataclass
+class FeedForward:
+    """Two linear maps; `gate` is a third one that only the gated variants have."""
+
+    up: Linear
+    gate: Linear | None
+    down: Linear
+
+
+def feed_forward_specs(config: Config) -> FeedForward:
+    """Width to feed-forward and back."""
+    up = linear_specs(config, "D", "F")
+    return FeedForward(up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D"))
+
+
+def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:
+    """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020, eq. 6)."""
+    act = activation(config)
+    hidden = linear(layer.up, "BTD,DF->BTF", x)
+    hidden = act(hidden) if layer.gate is None else act(linear(layer.gate, "BTD,DF->BTF", x)) * hidden
+    return linear(layer.down, "BTF,FD->BTD", hidden)

@@ -1,0 +1,296 @@
+"""Heads: from hidden states to what a task predicts."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm import params
+from tfm.config.model import Config
+from tfm.masks import Mask, padding
+from tfm.models.encoder import Encoder, Memory, decoder, encoder, encoder_specs
+from tfm.models.losses import unembed
+from tfm.ops import (
+    ACTIVATIONS,
+    Linear,
+    Norm,
+    activation,
+    along,
+    at,
+    dropout,
+    linear,
+    linear_specs,
+    norm,
+    norm_specs,
+    split,
+    whole_length,
+)
+
+
+@struct.dataclass
+class MlmHead:
+    """Transform, norm, and output bias [V]; the output table [V,D] is None where it is tied to the token table."""
+
+    dense: Linear
+    norm: Norm
+    table: Array | None
+    bias: Array
+
+
+@struct.dataclass
+class MaskedLM:
+    """An encoder with a masked-LM head and, where it also learns which sentences follow each other, a pooler and two outputs."""
+
+    encoder: Encoder
+    head: MlmHead
+    pooler: Linear | None = None
+    next: Linear | None = None
+
+    @property
+    def output(self) -> Array:
+        """The table [V,D] that hidden states meet."""
+        return self.encoder.embed.tokens if self.head.table is None else self.head.table
+
+
+@struct.dataclass
+class Classifier:
+    """An encoder, the pooler that makes one vector of a text, an output for each class, and the norm behind the pooler; None where a model
+    has none, or one that was read has none."""
+
+    encoder: Encoder
+    pooler: Any
+    output: Any
+    norm: Norm | None = None
+
+
+@struct.dataclass
+class Tagger:
+    """An encoder with outputs for each token; `dense` and `norm` are a map and a norm before them, which few models have. For spans, the
+    outputs are two: how probably an answer starts, and ends, at the token."""
+
+    encoder: Encoder
+    output: Linear
+    dense: Linear | None = None
+    norm: Norm | None = None
+
+
+@struct.dataclass
+class CausalLM:
+    """A decoder, the output table [V,D], None where it is tied to the token table, the memory of a source that it translates, and the
+    output's bias [V]."""
+
+    decoder: Encoder
+    table: Array | None
+    memory: Memory | None = None
+    bias: Array | None = None
+
+    @property
+    def output(self) -> Array:
+        """The table [V,D] that hidden states meet."""
+        return self.decoder.embed.tokens if self.table is None else self.table
+
+
+def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
+    """The spec tree of BERT's masked language model; `next_sentence` adds the head of its second task."""
+    pair = dataclasses.replace(config, classes=2)
+    return MaskedLM(
+        encoder=encoder_specs(config),
+        head=MlmHead(
+            dense=linear_specs(config, "D", "U" if config.embed_width else "E", bias=config.head_bias),
+            norm=norm_specs(config, config.embed_axis),
+            table=None if config.tied else params.weight(config, "V" + config.embed_axis),
+            bias=params.bias(config, "V"),
+        ),
+        pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
+        next=linear_specs(pair, "D", "C", bias=True) if next_sentence else None,
+    )
+
+
+def classifier_specs(config: Config) -> Classifier:
+    """The spec tree of a classifier with `config.classes` outputs."""
+    return Classifier(
+        encoder=encoder_specs(config),
+        pooler=linear_specs(config, "D", "E", bias=config.head_bias),
+        output=linear_specs(config, "D", "C", bias=True),
+        norm=norm_specs(config, "E") if config.pool_norm else None,
+    )
+
+
+def tagger_specs(config: Config, dense: bool = False) -> Tagger:
+    """The spec tree of a model with `config.classes` outputs for each token."""
+    return Tagger(
+        encoder=encoder_specs(config),
+        output=linear_specs(config, "D", "C", bias=True),
+        dense=linear_specs(config, "D", "E", bias=config.head_bias) if dense else None,
+        norm=norm_specs(config, "E") if dense and config.pool_norm else None,
+    )
+
+
+def causal_lm_specs(config: Config) -> CausalLM:
+    """The spec tree of a GPT: a language model that reads from left to right."""
+    if config.embed_width and config.tied:
+        raise ValueError(
+            f"embed_width={config.embed_width}: an output table that is tied to the embeddings needs their width; try tied=False"
+        )
+    return CausalLM(decoder=encoder_specs(config), **output_specs(config))
+
+
+def output_specs(config: Config) -> dict:
+    """Table and bias of the output of a language model."""
+    table = None if config.tied else params.weight(config, "VD")
+    return {"table": table, "bias": params.bias(config, "V") if config.output_bias else None}
+
+
+def causal_lm(
+    model: CausalLM,
+    config: Config,
+    tokens: Array,
+    mask: Mask | None = None,
+    positions: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """tokens [B,T] -> float32 logits [B,T,V] of the token after each (Radford et al. 2018, eq. 2). A key turns dropout on.
+
+    Every token sees itself and those before it, where the mask allows it too. Raises ValueError as `encoder` does.
+    """
+    return next_logits(model, config, decoder(model.decoder, config, tokens, mask, positions, key, model.memory))
+
+
+def lm_states(config: Config, hidden: Array) -> Array:
+    """hidden [B,T,D] of a decoder -> [B,T,D]: what meets the vocabulary."""
+    return hidden * config.width**-0.5 if config.output_scale else hidden
+
+
+def next_logits(model: CausalLM, config: Config, hidden: Array) -> Array:
+    """hidden [B,T,D] of a decoder -> float32 logits [B,T,V] of the token after each."""
+    logits = unembed(config, model.output, lm_states(config, hidden))
+    return logits if model.bias is None else logits + along(model.bias, logits)
+
+
+def masked_lm(
+    model: MaskedLM,
+    config: Config,
+    tokens: Array,
+    where: Array,
+    mask: Mask | None = None,
+    positions: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """tokens [B,T], predicted positions where [B,M] -> float32 logits [B,M,V] (Devlin et al. 2018, section 3.1, task 1).
+
+    Only the predicted positions meet the vocabulary, usually 15 % of them.
+    """
+    hidden = encoder(model.encoder, config, tokens, mask, positions, key=key)
+    return mlm_logits(model.head, config, states_at(hidden, where), model.encoder.embed.tokens)
+
+
+def states_at(hidden: Array, where: Array) -> Array:
+    """hidden [B,T,D] at the positions where [B,M] -> [B,M,D]."""
+    return at(hidden, where)
+
+
+def mlm_logits(head: MlmHead, config: Config, x: Array, tokens: Array) -> Array:
+    """x [B,M,D] and the token table [V,D], used where the head has no table of its own -> float32 logits [B,M,V]."""
+    table = tokens if head.table is None else head.table
+    logits = unembed(config, table, mlm_states(head, config, x))
+    return logits + along(head.bias, logits)
+
+
+def mlm_states(head: MlmHead, config: Config, x: Array) -> Array:
+    """x [B,M,D] -> [B,M,U]: what meets the vocabulary."""
+    return norm(config, head.norm, activation(config)(linear(head.dense, "BMD,DU->BMU", x)))
+
+
+def next_sentence(model: MaskedLM, config: Config, hidden: Array) -> Array:
+    """hidden [B,T,D] of sentence pairs -> float32 logits [B,2]: 0 where the second follows the first, 1 where it is a random one.
+
+    Devlin et al. 2018, section 3.1, task 2.
+    """
+    if model.next is None or model.pooler is None:
+        raise ValueError(
+            "model has no head for sentence pairs; make it with masked_lm_specs(config, next_sentence=True)"
+        )
+    return class_logits(model.next, pooled(model.pooler, None, config, first(hidden)))
+
+
+def classify(
+    model: Classifier,
+    config: Config,
+    tokens: Array,
+    valid: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018, section 4.1); one class is a regression.
+
+    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns dropout on.
+    """
+    encoder_key, drop_key = split(key, 2)
+    mask = None if valid is None else padding(valid)
+    return text_logits(
+        model, config, encoder(model.encoder, config, tokens, mask, types=types, key=encoder_key), valid, drop_key
+    )
+
+
+def text_logits(
+    model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
+) -> Array:
+    """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
+    text = pooled(model.pooler, model.norm, config, POOLS[config.pool](hidden, valid))
+    return class_logits(model.output, dropout(text, config.dropout, key))
+
+
+def tag(
+    model: Tagger,
+    config: Config,
+    tokens: Array,
+    valid: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """tokens [B,T] -> float32 logits [B,T,C] of the classes of each (Devlin et al. 2018, section 5.3); of starts and ends (section 4.2)
+    where C is 2. Arguments are those of `classify`."""
+    encoder_key, drop_key = split(key, 2)
+    hidden = encoder(
+        model.encoder, config, tokens, None if valid is None else padding(valid), types=types, key=encoder_key
+    )
+    return token_logits(model, config, hidden, drop_key)
+
+
+def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None = None) -> Array:
+    """hidden [B,T,D] -> float32 logits [B,T,C] of the classes of each token."""
+    if model.dense is not None:
+        hidden = activation(config)(linear(model.dense, "BTD,DE->BTE", hidden))
+        hidden = hidden if model.norm is None else norm(config, model.norm, hidden)
+    return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
+
+
+def first(hidden: Array, valid: Array | None = None) -> Array:
+    """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
+    return whole_length(hidden)[:, 0]
+
+
+def mean(hidden: Array, valid: Array | None) -> Array:
+    """hidden [B,T,D], valid [B,T] -> [B,D]: the mean over the tokens that are no padding, in float32."""
+    wide = hidden.astype(jnp.float32)
+    if valid is None:
+        return wide.mean(1).astype(hidden.dtype)
+    weights = valid.astype(jnp.float32)[:, :, None]
+    return ((wide * weights).sum(1) / jnp.maximum(weights.sum(1), 1)).astype(hidden.dtype)
+
+
+POOLS = {"first": first, "mean": mean}
+POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["gelu"]}
+
+
+def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
+    """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is one."""
+    y = POOLERS[config.pool_activation](linear(pooler, "BD,DE->BE", x))
+    return y if after is None else norm(config, after, y)
+
+
+def class_logits(output: Linear, x: Array) -> Array:
+    """x [B,D] -> float32 logits [B,C]."""
+    return linear(output, "BD,DC->BC", x).astype(jnp.float32)

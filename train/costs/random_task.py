@@ -1,0 +1,73 @@
+"""A plain Transformer on random tokens, as a task of the trainer: the work by which `train.bench` compares it with other libraries.
+
+Every position is predicted unless told otherwise, there is no dropout, and each batch has new tokens.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+import tfm
+from train.settings.schema import Optim, Run
+
+# The recipe of the peer.
+OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
+
+# The shape of the peer's model: pre-norm, tanh GELU, learned positions, tied output table.
+MODEL = {
+    "order": "pre",
+    "activation": "gelu_tanh",
+    "norm_eps": 1e-5,
+    "embed_norm": False,
+    "token_types": 0,
+    "dropout": 0.0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """The task: an encoder (bert), the same with a causal mask (gpt), or both (seq2seq); `predict` is the share of positions that meet the
+    vocabulary, as 0.15 of them do in masked language modelling."""
+
+    family: str
+    predict: float = 1.0
+
+    def specs(self, run: Run):
+        """The parameters of the run's model."""
+        return tfm.seq2seq_specs(run.model) if self.family == "seq2seq" else tfm.encoder_specs(run.model)
+
+    def fields(self, run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
+        """Type and shape of a row of each field of a batch."""
+        predicted = (round(self.predict * run.batch.length),)
+        found = {"tokens": (run.batch.length,), "targets": predicted}
+        found |= {"target": found["tokens"]} if self.family == "seq2seq" else {}
+        found |= {"where": predicted} if self.predict < 1 else {}
+        return {name: (np.int32, shape) for name, shape in found.items()}
+
+    def batches(self, run: Run):
+        """A function from a number to the batch with it: random tokens, other ones each time."""
+        rng, rows = np.random.default_rng(run.seed), run.batch.size
+        shapes = {name: (rows, *shape) for name, (_, shape) in self.fields(run).items()}
+        places = (
+            {"where": np.tile(np.arange(shapes["targets"][1], dtype=np.int32), (rows, 1))} if "where" in shapes else {}
+        )
+        return lambda n: (
+            {name: rng.integers(run.model.vocab, size=shape, dtype=np.int32) for name, shape in shapes.items()} | places
+        )
+
+    def loss(self, params, model: tfm.Config, batch, key):
+        """Sums over a batch: `loss` in nats, and `weight`, the number of targets."""
+        if self.family == "seq2seq":
+            reader = tfm.read_source(params, model, batch["tokens"], key=key)
+            hidden = tfm.decoder(reader.decoder, model, batch["target"], memory=reader.memory, key=key)
+            table = reader.output
+        else:
+            hidden = tfm.encoder(
+                params, model, batch["tokens"], tfm.causal() if self.family == "gpt" else None, key=key
+            )
+            table = params.embed.tokens
+        if "where" in batch:
+            hidden = tfm.states_at(hidden, batch["where"])
+        total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
+        return {"loss": total, "weight": jnp.float32(batch["targets"].size)}

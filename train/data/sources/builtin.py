@@ -1,0 +1,54 @@
+"""English that is on every machine: Python's language reference topics and the standard library's docstrings, about 2 MB."""
+
+import ast
+import json
+import re
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+from train.files import cache
+
+# Modules whose docstrings are about other things than Python, or that are tests.
+_SKIPPED = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "site-packages", "pydoc_data"}
+
+_PUNCTUATION = re.compile(r"([^\w\s])\1+")
+
+
+def documents() -> list[str]:
+    """A topic is a document and so are the docstrings of a module.
+
+    Repeated docstrings are dropped, and runs of a punctuation mark, mostly rulers, become one. The text depends on the version of
+    Python, hence the hash in run.json.
+    """
+    path = cache.folder() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
+    if not path.exists():
+        cache.write(path, json.dumps(_extract()).encode())
+    return json.loads(path.read_text())
+
+
+def _extract() -> list[str]:
+    from pydoc_data.topics import topics
+
+    texts = [topics[name] for name in sorted(topics)]
+    root, seen = Path(sysconfig.get_path("stdlib")), set()
+    for path in sorted(root.rglob("*.py")):
+        if _SKIPPED.isdisjoint(path.relative_to(root).parts):
+            fresh = [text for text in _docstrings(path) if text not in seen]
+            seen.update(fresh)
+            texts.append("\n\n".join(dict.fromkeys(fresh)))
+    cleaned = (_PUNCTUATION.sub(r"\1", text).strip() for text in texts)
+    return [text for text in dict.fromkeys(cleaned) if text]
+
+
+def _docstrings(path: Path) -> list[str]:
+    """Of a module, its classes and its functions. Files that this Python cannot parse (templates, other versions) have none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return []
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [text for node in ast.walk(tree) if isinstance(node, kinds) if (text := ast.get_docstring(node))]

@@ -1,0 +1,171 @@
+"""Rows from files: .txt, .jsonl, .tsv and .csv, each optionally .gz."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train import UserError
+from train.settings.schema import Data
+
+Row = dict[str, Any]
+
+
+class Columns(NamedTuple):
+    """The names of the columns that a task asks for: texts, and labels where it learns from them."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def parallel(self) -> bool:
+        """Whether they are a text and its translation."""
+        return len(self.texts) == 2 and not self.labels
+
+    @classmethod
+    def of(cls, data: Data, labelled: bool) -> "Columns":
+        """The columns that `--data.field` and `--data.label` name."""
+        return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else ())
+
+
+def read(path: Path, data: Data, columns: Columns) -> list[Row]:
+    """The rows of a file, by the format that its name says. Raises UserError where it is not what it should be."""
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
+    if kind not in _FORMATS:
+        raise UserError(f"{path} is not a {', '.join(_FORMATS)} file, nor one of these with .gz")
+    return list(_FORMATS[kind](path, _read_text(path), data, columns))
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a .txt file, empty ones too."""
+    return _read_text(path).removesuffix("\n").split("\n")
+
+
+def read_parallel(source: str, columns: Columns) -> list[Row]:
+    """The rows of two files with a comma between, a line each. The ending of a file (.en, .de.gz) tells its side, else the order does."""
+    paths = [Path(name) for name in source.split(",")]
+    endings = [path.with_suffix("").suffix[1:] if path.suffix == ".gz" else path.suffix[1:] for path in paths]
+    if endings == list(columns.texts[::-1]):
+        paths.reverse()
+    elif endings != list(columns.texts) and "txt" not in endings:
+        told = f"--task.source={columns.texts[0]} --task.target={columns.texts[1]}"
+        raise UserError(
+            f"{source} has files of {' and '.join(endings)}, and {told} asks for others; name the languages that are there"
+        )
+    lines = [read_lines(path) for path in paths]
+    if len(lines[0]) != len(lines[1]):
+        counts = " and ".join(f"{path} has {len(each):,}" for path, each in zip(paths, lines, strict=True))
+        raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
+    return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
+
+
+def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = "") -> Row:
+    """The columns of a row that are asked for. Raises UserError where one is missing, a text is no text or a label is empty."""
+    for flag, names in (("field", columns.texts), ("label", columns.labels)):
+        for name in names:
+            value = row.get(name)
+            if value is None and name in row:
+                raise UserError(
+                    f"{where} has a row with nothing in its column {name!r}; leave such rows out, or choose another column"
+                )
+            if value is None or (flag == "field" and not isinstance(value, str)):
+                what = "text column" if flag == "field" else "column"
+                told = (
+                    "--task.source and --task.target, or --data.field=ONE,OTHER"
+                    if columns.parallel
+                    else f"--data.{flag}=NAME"
+                )
+                raise UserError(
+                    f"{where} has no {what} {name!r} (it has {', '.join(row)}); name it with {told}{remedy}"
+                )
+    return {name: row[name] for name in (*columns.texts, *columns.labels)}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(f"{path} does not exist; give the path of a file") from error
+    except PermissionError as error:
+        raise UserError(f"{path} may not be read; change its permissions") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
+    if b"\0" in raw[:100_000]:
+        raise UserError(f"{path} is a binary file; give a text file")
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 (byte {error.start}); convert it, for example with iconv -t UTF-8"
+        ) from error
+
+
+def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
+    if columns.labels or len(columns.texts) > 1:
+        raise UserError(f"{path} has text alone, no columns; give a .tsv, .csv or .jsonl file")
+    for document in _SPLITS[data.split](text):
+        yield {columns.texts[0]: document}
+
+
+_SPLITS: dict[str, Callable[[str], list[str]]] = {
+    "file": lambda text: [text],
+    "line": str.splitlines,
+    "blank-line": lambda text: re.split(r"\n\s*\n", text),
+}
+
+
+def _json_lines(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{path}, line {number} is a {type(value).__name__}, not an object with a text field {data.field!r}"
+            )
+        yield checked(value, columns, f"{path}, line {number}")
+
+
+def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
+    """Cells of a .csv may be quoted; quotes in a .tsv are text."""
+    tabs = ".tsv" in path.suffixes[-2:]
+    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True, **style)
+    try:
+        rows = [(lines.line_num, cells) for cells in lines if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise UserError(f"{path}, line {lines.line_num} is not a line of a table: {error}") from error
+    if not rows:
+        return
+    names, hint = rows[0][1], "; add --data.header=false if the first line names no columns"
+    if not data.header:
+        names, hint = [str(number) for number, _ in enumerate(names, start=1)], ""
+        rows = [(0, []), *rows]
+    for number, cells in rows[1:]:
+        if len(cells) != len(names):
+            raise UserError(
+                f"{path}, line {number} has {len(cells)} columns where the first line has {len(names)}; repair it"
+            )
+        row = dict(zip(names, cells, strict=True))
+        yield checked(row if data.header else _unnamed(row, columns), columns, f"{path}", hint)
+
+
+def _unnamed(row: Row, columns: Columns) -> Row:
+    """Columns without a header have numbers from 1; where none is asked for, the first is the text and the last the label."""
+    cells = list(row.values())
+    texts = columns.texts if not columns.labels else columns.texts[:1]
+    return {**dict(zip(texts, cells, strict=False)), **dict.fromkeys(columns.labels[:1], cells[-1]), **row}
+
+
+_FORMATS = {".txt": _documents, ".jsonl": _json_lines, ".tsv": _table, ".csv": _table}

@@ -1,0 +1,68 @@
+"""Where rows of text come from: built-in data, files or TFDS; and the part of them that is held out for validation.
+
+A row is a dictionary of the columns that a task asks for: {"text": ...}, or {"sentence1": ..., "sentence2": ..., "label": ...}.
+"""
+
+import glob
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from train import UserError
+from train.data.sources import files
+from train.data.sources.files import Columns, Row
+from train.settings.schema import Data
+
+Builtin = Callable[[], tuple[list[Row], list[Row]]]
+
+
+def load(data: Data, columns: Columns, builtin: Builtin, held_only: bool = False) -> tuple[list[Row], list[Row]]:
+    """Rows to train on and rows to validate on; `builtin` makes both where no file is named.
+
+    `held_only` leaves out those to train on where there is a source of those to validate on.
+    """
+    if held_only and data.eval:
+        return [], read(data.eval, data, columns, builtin)
+    if data.source == "builtin":
+        train, held = builtin()
+        return train, read(data.eval, data, columns, builtin) if data.eval else held
+    rows = read(data.source, data, columns, builtin)
+    return (rows, read(data.eval, data, columns, builtin)) if data.eval else hold_out(rows, columns)
+
+
+def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Row]:
+    """The rows of one source, blank ones only where pairs are counted. Raises UserError where there is no text, or something is not what
+    it should be."""
+    if source == "builtin":
+        return builtin()[1]
+    if "," in source and columns.parallel:
+        rows = files.read_parallel(source, columns)
+    elif source.startswith("tfds:"):
+        from train.data.sources import tfds
+
+        rows = [files.checked(row, columns, source) for row in tfds.read(source)]
+    else:
+        paths = sorted(glob.glob(source, recursive=True))
+        if not paths:
+            raise UserError(f"no file matches {source!r}; give a path or a quoted glob of files, tfds:NAME, or builtin")
+        rows = [row for path in paths for row in files.read(Path(path), data, columns)]
+    filled = [row for row in rows if any(row[name].strip() for name in columns.texts)]
+    if not filled:
+        raise UserError(f"{source} holds no text; check the file, or choose another")
+    return rows if columns.parallel else filled
+
+
+def hold_out(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
+    """The last tenth of a single document, or the tenth of many rows whose hash says so, at least one."""
+    if len(rows) == 1 and not columns.labels:
+        (name,), (row,) = columns.texts, rows
+        cut = int(len(row[name]) * 0.9)
+        return [{name: row[name][:cut]}], [{name: row[name][cut:]}]
+    texts = ("\0".join(row[name] for name in columns.texts) for row in rows)
+    hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    chosen = {digest for digest in hashes if digest[0] % 10 == 0}
+    if not chosen or chosen == set(hashes):
+        chosen = {min(hashes)}
+    train = [row for row, digest in zip(rows, hashes, strict=True) if digest not in chosen]
+    held = [row for row, digest in zip(rows, hashes, strict=True) if digest in chosen]
+    return train, held

@@ -1,0 +1,66 @@
+"""What people would rather look at than read: PNG files in plots/."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
+    """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
+    for name, key, splits in (("loss", "loss", ("train", "eval")), ("lr", "rate", ("train",))):
+        with _figure(folder / "plots" / f"{name}.png", (7, 4)) as axes:
+            for split in splits:
+                points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True), label=split, marker="o" if len(points) < 30 else None, markersize=3
+                    )
+            axes.set(xlabel="step", ylabel={"loss": "loss", "lr": "learning rate"}[name])
+            axes.grid(alpha=0.3)
+            if len(axes.lines) > 1:
+                axes.legend(frameon=False)
+
+
+def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
+    """plots/confusion.png: of the texts of each class (rows), which share was taken for which class (columns); numbers are texts."""
+    shares = table / np.maximum(table.sum(1, keepdims=True), 1)
+    size = 2.5 + 0.55 * len(names)
+    with _figure(folder / "plots" / "confusion.png", (size + 1, size)) as axes:
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        if len(names) <= 20:
+            for row, column in np.ndindex(*table.shape):
+                color = "white" if shares[row, column] > 0.5 else "black"
+                axes.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color)
+        axes.set(
+            xlabel="taken for", ylabel="class", xticks=range(len(names)), yticks=range(len(names)), yticklabels=names
+        )
+        axes.set_xticklabels(
+            names,
+            rotation=0 if max(map(len, names)) < 10 else 45,
+            ha="center" if max(map(len, names)) < 10 else "right",
+        )
+
+
+def alignments(found: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
+    """plots/alignment-1.png and so on: how much each word of a target (rows) looks at each word of the source (columns)."""
+    for number, (source, target, weights) in enumerate(found, start=1):
+        size = (1.5 + 0.38 * len(source), 1.2 + 0.32 * len(target))
+        with _figure(folder / "plots" / f"alignment-{number}.png", size) as axes:
+            axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+            axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
+            axes.set_yticks(range(len(target)), target)
+            axes.xaxis.tick_top()
+
+
+@contextlib.contextmanager
+def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes to draw on, saved to `path` afterwards."""
+    from matplotlib.figure import Figure  # without pyplot, which would disturb the pictures of a notebook
+
+    path.parent.mkdir(exist_ok=True)
+    figure = Figure(figsize=size, layout="constrained")
+    yield figure.subplots()
+    figure.savefig(path, dpi=120)

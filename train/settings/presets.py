@@ -1,0 +1,192 @@
+"""Presets: sets of flags under a name, by task. The first preset of a task is its default."""
+
+from tfm.config.model import Config, suggest
+
+_BERT = {"norm": "layer", "order": "post", "activation": "gelu", "position": "learned"}
+
+
+def _bert(layers: int, width: int, heads: int, rate: float, **others) -> dict:
+    shape = _BERT | {"layers": layers, "width": width, "heads": heads} | others
+    return {f"model.{name}": value for name, value in shape.items()} | {"optim.rate": rate}
+
+
+# What makes the smallest BERT learn something in two minutes on two cores: larger initial weights, no dropout, short rows.
+_QUICK = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "batch.size": 32,
+    "batch.length": 32,
+    "optim.beta2": 0.98,
+    "optim.warmup": 0.15,
+    "steps": 2200,
+    "eval.every": 550,
+    "checkpoint.every": 550,
+}
+
+
+def _classify(layers: int, width: int, heads: int, rate: float, **others) -> dict:
+    """A BERT to fine-tune: short rows, a rate that suits weights that are there already.
+
+    The mean of all tokens stands for a text: the state of the first one means nothing before it is trained to.
+    """
+    return _bert(layers, width, heads, rate, pool="mean", **others) | {"batch.size": 32, "batch.length": 64}
+
+
+# What teaches the smallest BERT the built-in opinions from scratch, in a minute on two cores. At twice the rate, with dropout, or with the
+# first token for the text it had not learned in 1,500 steps what negation does.
+_QUICK_OPINIONS = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "batch.length": 32,
+    "steps": 1500,
+    "eval.every": 300,
+    "checkpoint.every": 300,
+}
+
+_GPT = {
+    "model.norm": "layer",
+    "model.norm_eps": 1e-5,
+    "model.order": "pre",
+    "model.activation": "gelu_tanh",
+    "model.position": "learned",
+    "model.token_types": 0,
+    "model.embed_norm": False,
+    "tokenizer.kind": "bpe",
+    "optim.decay": 0.1,
+    "optim.beta2": 0.99,
+    "optim.schedule": "cosine",
+}
+
+
+def _gpt(layers: int, width: int, heads: int, length: int, rate: float, **others) -> dict:
+    """A GPT-2 of some shape (Radford et al. 2019, section 2.3) that reads rows of `length` tokens."""
+    shape = {"layers": layers, "width": width, "heads": heads, "length": length} | others
+    return (
+        _GPT | {f"model.{name}": value for name, value in shape.items()} | {"batch.length": length, "optim.rate": rate}
+    )
+
+
+# The vocabulary of GPT-2; its own tokenizer comes with --tokenizer.path.
+_WEB = {
+    "tokenizer.vocab": 50257,
+    "batch.size": 8,
+    "steps": 100_000,
+    "optim.warmup": 2000,
+    "eval.every": 2000,
+    "checkpoint.every": 2000,
+}
+
+_CHARACTERS = {"tokenizer.kind": "char", "task.windows": True, "tokenizer.vocab": 1000}
+
+# What teaches the smallest GPT something in two minutes on two cores.
+_QUICK_GPT = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "tokenizer.vocab": 4096,
+    "batch.size": 16,
+    "steps": 1300,
+    "eval.every": 650,
+    "checkpoint.every": 650,
+}
+
+# What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
+_LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tied": False}
+
+
+def _transformer(layers: int, width: int, heads: int, ffn: int, rate: float, **others) -> dict:
+    """The first Transformer in some shape (Vaswani et al. 2017, table 3)."""
+    shape = {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "ffn": ffn,
+        "norm": "layer",
+        "order": "post",
+        "activation": "relu",
+    }
+    shape |= {
+        "position": "sinusoidal",
+        "token_types": 0,
+        "embed_norm": False,
+        "embed_scale": True,
+        "init_std": round(width**-0.5, 4),
+        "norm_eps": 1e-5,
+    } | others
+    run = {
+        "tokenizer.kind": "bpe",
+        "optim.rate": rate,
+        "optim.schedule": "noam",
+        "optim.beta2": 0.98,
+        "optim.eps": 1e-9,
+    }
+    run |= {"batch.tokens": 4096, "batch.length": 128}
+    return {f"model.{name}": value for name, value in shape.items()} | run
+
+
+# What teaches a small translator the built-in grammar in two minutes on two cores: no dropout, whole words, a rate that ends at 0.
+_QUICK_PAIRS = {
+    "model.scan": False,
+    "tokenizer.vocab": 4000,
+    "batch.tokens": 2048,
+    "batch.length": 32,
+    "batch.shapes": 6,
+    "optim.schedule": "linear",
+    "optim.warmup": 0.25,
+    "steps": 580,
+    "eval.every": 290,
+    "checkpoint.every": 290,
+    "task.bleu": 50,
+}
+
+# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small); Radford et al. 2019, table 2, and Brown et al. 2020,
+# table 2.1; Touvron et al. 2023 (Llama 2), table 1; gpt-char and gpt-char-gpu are those of nanoGPT.
+PRESETS = {
+    "mlm": {
+        "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
+        "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
+        "bert-small": _bert(4, 512, 8, rate=5e-4),
+        "bert-base": _bert(12, 768, 12, rate=1e-4),
+        "bert-large": _bert(24, 1024, 16, rate=1e-4),
+    },
+    "lm": {
+        "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
+        "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
+        "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
+        | _WEB
+        | {"tokenizer.vocab": 32000},
+        "gpt-char": _gpt(4, 128, 4, 64, rate=4e-3, init_std=0.05, dropout=0.0, scan=False)
+        | _CHARACTERS
+        | {"batch.size": 12, "steps": 2000},
+        "gpt-char-gpu": _gpt(6, 384, 6, 256, rate=1e-3, dropout=0.2) | _CHARACTERS | {"batch.size": 64, "steps": 5000},
+        "gpt2": _gpt(12, 768, 12, 1024, rate=6e-4) | _WEB,
+        "gpt2-medium": _gpt(24, 1024, 16, 1024, rate=3e-4) | _WEB,
+        "gpt2-large": _gpt(36, 1280, 20, 1024, rate=2.5e-4) | _WEB,
+        "gpt2-xl": _gpt(48, 1600, 25, 1024, rate=2e-4) | _WEB,
+        "gpt3-175b": _gpt(96, 12288, 96, 2048, rate=6e-5) | _WEB,
+    },
+    "translate": {
+        "transformer-mini": _transformer(2, 128, 4, 256, rate=4e-3, dropout=0.0) | _QUICK_PAIRS,
+        "transformer-tiny": _transformer(4, 128, 4, 256, rate=3e-3, dropout=0.3, scan=False),
+        "transformer-base": _transformer(6, 512, 8, 2048, rate=7e-4, dropout=0.1),
+        "transformer-big": _transformer(6, 1024, 16, 4096, rate=5e-4, dropout=0.3),
+    },
+    "classify": {
+        "bert-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS,
+        "bert-mini": _classify(4, 256, 4, rate=3e-4, scan=False),
+        "bert-small": _classify(4, 512, 8, rate=1e-4),
+        "bert-base": _classify(12, 768, 12, rate=3e-5),
+        "bert-large": _classify(24, 1024, 16, rate=2e-5),
+    },
+}
+
+
+def model(name: str, **fields) -> Config:
+    """The model of a preset at its published vocabulary, for use without the trainer. Raises ValueError for an unknown name."""
+    known = {preset: values for presets in reversed(PRESETS.values()) for preset, values in presets.items()}
+    if name not in known:
+        raise ValueError(f"preset {name} is unknown{suggest(name, known)}")
+    shape = {key.removeprefix("model."): value for key, value in known[name].items() if key.startswith("model.")}
+    return Config(**shape | fields)

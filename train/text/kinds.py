@@ -1,0 +1,142 @@
+"""The kinds of tokenizers: a function for each that trains one, and one for each file that holds one."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from train.settings import schema
+from train.text import sentencepiece
+
+
+def _wordpiece(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
+    """Words cut into pieces, of which all but a word's first start with ## (Devlin et al. 2018)."""
+    from tokenizers import Tokenizer, models, trainers
+
+    tokenizer = _split_as_bert(Tokenizer(models.WordPiece(unk_token="[UNK]")), options.lower)
+    tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(**_common(options, specials)))
+    return _with_template(tokenizer)
+
+
+def _bpe(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
+    """Bytes, and the most frequent pairs of what is there already (Radford et al. 2019): no text is unknown, all comes back."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = _split_as_gpt2(Tokenizer(models.BPE()))
+    trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **_common(options, specials))
+    tokenizer.train_from_iterator(texts, trainer)
+    return _with_template(tokenizer)
+
+
+def _unigram(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
+    """The likeliest cut of a text into pieces (Kudo 2018)."""
+    return _with_template(sentencepiece.train(options.vocab, specials, texts))
+
+
+def _word(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
+    """The most frequent words and punctuation marks; all others are unknown."""
+    from tokenizers import Tokenizer, models, trainers
+
+    tokenizer = _split_as_bert(Tokenizer(models.WordLevel(unk_token="[UNK]")), options.lower)
+    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(**_common(options, specials)))
+    return _with_template(tokenizer)
+
+
+def _char(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
+    """The most frequent characters; all others are unknown."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(**_common(options, specials)))
+    return _with_template(tokenizer)
+
+
+# By --tokenizer.kind: what to train.
+TRAINERS = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}
+
+
+def _common(options: schema.Tokenizer, specials: list[str]) -> dict[str, Any]:
+    """What all trainers are told."""
+    return {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
+
+
+def _read_json(path: Path, lower: bool):
+    """A tokenizer.json, which says everything itself."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+
+
+def _read_wordpiece(path: Path, lower: bool):
+    """A vocab.txt: a WordPiece on each line, its id the line's number."""
+    from tokenizers import Tokenizer, models
+
+    words = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    words += [] if "[UNK]" in words else ["[UNK]"]  # the model itself needs it
+    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    return _with_template(_split_as_bert(tokenizer, lower))
+
+
+def _read_gpt2(path: Path, lower: bool):
+    """GPT-2's encoder.json, tokens and their ids, beside vocab.bpe, a merge on each line but the first."""
+    from tokenizers import Tokenizer, models
+
+    vocab = json.loads((path.parent / "encoder.json").read_text(encoding="utf-8"))
+    lines = (path.parent / "vocab.bpe").read_text(encoding="utf-8").splitlines()
+    merges = [(left, right) for left, right in (line.split() for line in lines[1:] if line)]
+    return _split_as_gpt2(Tokenizer(models.BPE(vocab, merges)))
+
+
+def _read_sentencepiece(path: Path, lower: bool):
+    """A SentencePiece model, which brings its own rules for letter case."""
+    return sentencepiece.read(path)
+
+
+# By a file's name, else by its ending; a folder is searched for the names in this order.
+READERS = {
+    "tokenizer.json": _read_json,
+    "vocab.txt": _read_wordpiece,
+    "encoder.json": _read_gpt2,
+    "vocab.bpe": _read_gpt2,
+    "spiece.model": _read_sentencepiece,
+    "sentencepiece.model": _read_sentencepiece,
+    "sentencepiece.bpe.model": _read_sentencepiece,
+    "tokenizer.model": _read_sentencepiece,
+    "*.json": _read_json,
+    "*.model": _read_sentencepiece,
+}
+
+
+def _split_as_bert(tokenizer, lower: bool):
+    """Words and single punctuation marks, lower-cased and without accents if `lower`; joined again with spaces."""
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _split_as_gpt2(tokenizer):
+    """Words with the space before them, each byte a character."""
+    from tokenizers import decoders, pre_tokenizers
+
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _with_template(tokenizer):
+    """Lets the saved file wrap a text in [CLS] and [SEP], as other readers of tokenizer.json expect of BERT."""
+    from tokenizers import processors
+
+    ids = tokenizer.get_vocab()
+    if "[CLS]" in ids and "[SEP]" in ids:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+        )
+    return tokenizer

@@ -1,0 +1,265 @@
+"""SentencePiece models (Kudo and Richardson 2018), trained or read from .model files, as `tokenizers.Tokenizer` objects with equal ids.
+
+Some differences remain. The names of control and unknown pieces, such as </s>, are special tokens wherever they stand in a text. Of cuts
+with equal scores, the same pieces in another order, any may be taken. A character map that a file brings is applied to a letter and its
+marks at once, and to CR LF: decomposed text (two marks on a letter, Hangul in parts) comes out in another way. What is trained here has
+no such map, and composes first, with NFKC. The ids are those of the file: the folders of XLM-R and CamemBERT number theirs anew.
+
+Tried: the library's own sentencepiece_model_pb2 to read a model: it does not load where protobuf is older than the library's release.
+"""
+
+import io
+import math
+import re
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train import UserError
+
+SPACE = "\u2581"
+
+# The kinds of a piece, and of a model, as sentencepiece_model.proto numbers them.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+UNIGRAM, BPE = 1, 2
+
+# Characters a second at 8k tokens on two cores with other work to do, for the forecast; idle ones take half the time.
+_RATE = 500_000
+
+
+class Piece(NamedTuple):
+    """One token of a model."""
+
+    text: str
+    score: float
+    kind: int
+
+
+class Model(NamedTuple):
+    """What a .model file says: its pieces in the order of their ids, and how text is prepared for them."""
+
+    pieces: list[Piece]
+    kind: int
+    charsmap: bytes
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+
+    def texts(self, *kinds: int) -> list[str]:
+        """The pieces of some kinds."""
+        return [piece.text for piece in self.pieces if piece.kind in kinds]
+
+
+def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
+    """A Unigram tokenizer (Kudo 2018) of `vocab` tokens at most; the five specials, in the order of the roles, come first."""
+    from sentencepiece import SentencePieceTrainer
+    from tokenizers import normalizers
+
+    clean = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    lines = [clean.normalize_str(line) for line in _lines(texts)]
+    model = io.BytesIO()
+    flags: dict[str, Any] = dict(zip(("pad_piece", "unk_piece", "bos_piece", "eos_piece"), specials, strict=False))
+    flags |= dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3, control_symbols=[specials[4]])
+    flags |= dict(vocab_size=vocab, hard_vocab_limit=False, character_coverage=_coverage(lines, vocab))
+    flags |= dict(model_type="unigram", normalization_rule_name="identity", minloglevel=2)
+    try:
+        _interruptibly(lambda: SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **flags))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"--tokenizer.kind=unigram cannot be trained on this text, take bpe or wordpiece: {reason}"
+        ) from error
+    tokenizer = convert(parse(model.getvalue()))
+    tokenizer.normalizer = normalizers.Sequence([clean, tokenizer.normalizer])
+    return tokenizer
+
+
+def seconds(texts: Iterable[str]) -> float:
+    """About how long training on these texts takes."""
+    return sum(map(len, texts)) / _RATE
+
+
+def read(path: Path):
+    """The tokenizer in a .model file. Raises ValueError where it is damaged, or a kind that is not supported."""
+    return convert(parse(path.read_bytes()))
+
+
+def convert(model: Model):
+    """A SentencePiece model as a `tokenizers.Tokenizer`."""
+    from tokenizers import Tokenizer, decoders
+
+    tokenizer = Tokenizer(_unigram(model) if model.kind == UNIGRAM else _bpe(model))
+    tokenizer.normalizer = _normalizer(model)
+    splitter = _splitter(model)
+    if splitter:
+        tokenizer.pre_tokenizer = splitter
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if model.add_dummy_prefix or model.remove_extra_whitespaces:
+        steps.append(decoders.Strip(" ", 2**16 if model.remove_extra_whitespaces else 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_special_tokens(model.texts(CONTROL, UNKNOWN))
+    return tokenizer
+
+
+def parse(data: bytes) -> Model:
+    """The bytes of a .model file, a ModelProto of sentencepiece_model.proto; raises ValueError where they are none."""
+    try:
+        top = list(_fields(data))
+        pieces = [_piece(dict(_fields(value))) for number, value in top if number == 1]
+        trainer, rules = (
+            dict(field for n, value in top if n == number for field in _fields(value)) for number in (2, 3)
+        )
+    except (
+        TypeError,
+        AttributeError,
+        IndexError,
+        UnicodeDecodeError,
+        struct.error,
+    ) as error:  # a field of another type, or cut short
+        raise ValueError("it is no SentencePiece model, or damaged") from error
+    if not trainer or not rules or [piece.kind for piece in pieces].count(UNKNOWN) != 1:
+        raise ValueError("it is no SentencePiece model, or damaged")
+    kind = trainer.get(3, UNIGRAM)
+    if kind not in (UNIGRAM, BPE):
+        raise ValueError("it is a model of words or characters; only unigram and BPE models are read")
+    if trainer.get(24, 0) or not rules.get(5, 1):
+        raise ValueError("it marks spaces in another way than with \u2581 before a word, which is not supported")
+    return Model(pieces, kind, rules.get(2, b""), bool(rules.get(3, 1)), bool(rules.get(4, 1)))
+
+
+def _lines(texts: Iterable[str], longest: int = 1000) -> Iterator[str]:
+    """Lines for the trainer, which would pass over those of more than 4192 bytes, or with the character that it uses for itself."""
+    piece = re.compile(rf".{{1,{longest}}}(?!\S)|.{{1,{longest}}}")
+    for text in texts:
+        yield from piece.findall(text.replace("\u2585", " "))
+
+
+def _coverage(lines: Iterable[str], vocab: int) -> float:
+    """The share of the text to give tokens to, character by character: all, or what half of the vocabulary has room for."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line)
+    share = sum(number for _, number in counts.most_common(vocab // 2)) / max(counts.total(), 1)
+    if share < 0.98 and counts:  # the trainer accepts no less
+        number = f"{len(counts):,} different characters"
+        raise UserError(
+            f"--tokenizer.vocab={vocab} is too small for a text of {number}; raise it, or take --tokenizer.kind=bpe"
+        )
+    return share if counts else 1.0
+
+
+def _interruptibly(work: Callable[[], object]):
+    """Runs `work` in a thread that does not hold up the end of the process: Python sees Ctrl-C only between two of its own instructions."""
+    errors: list[BaseException] = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _unigram(model: Model):
+    """Scores as the library uses them: a user's symbol beats all other ways to cut its text, and what is no text is never chosen."""
+    from tokenizers import models
+
+    scores = [piece.score for piece in model.pieces if piece.kind == NORMAL] or [0.0]
+    best, never = max(scores), (min(scores) - 1) * (1 + max(len(piece.text) for piece in model.pieces))
+    symbol = lambda text: len(text.encode()) * best - 0.1
+    score = lambda piece: {NORMAL: piece.score, USER_DEFINED: symbol(piece.text)}.get(piece.kind, never)
+    unknown = next(i for i, piece in enumerate(model.pieces) if piece.kind == UNKNOWN)
+    vocab = [(piece.text, score(piece)) for piece in model.pieces]
+    return models.Unigram(vocab, unknown, byte_fallback=bool(model.texts(BYTE)))
+
+
+def _bpe(model: Model):
+    """The library merges any two neighbours that make a piece, best score first: each way to cut a piece in two is a merge."""
+    from tokenizers import models
+
+    parts = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, UNUSED)}
+    best_first = sorted(parts, key=lambda text: -parts[text])
+    cuts = ((text[:at], text[at:]) for text in best_first for at in range(1, len(text)))
+    return models.BPE(
+        {piece.text: i for i, piece in enumerate(model.pieces)},
+        [(left, right) for left, right in cuts if left in parts and right in parts],
+        unk_token=model.texts(UNKNOWN)[0],
+        fuse_unk=True,
+        byte_fallback=bool(model.texts(BYTE)),
+        ignore_merges=bool(model.texts(USER_DEFINED)),  # a user's symbol stands alone and has no merges
+    )
+
+
+def _normalizer(model: Model):
+    """The character map, except for users' symbols, then the rules for spaces, each shown as \u2581."""
+    from tokenizers import Regex, normalizers
+
+    steps: list = []
+    if model.charsmap:
+        steps.append(normalizers.Precompiled(model.charsmap))
+        changed = [text for text in model.texts(USER_DEFINED) if steps[0].normalize_str(text) != text]
+        for n, text in enumerate(changed):  # kept from the map behind a character of private use
+            steps = [normalizers.Replace(text, chr(0xF0000 + n)), *steps, normalizers.Replace(chr(0xF0000 + n), text)]
+    if model.remove_extra_whitespaces:
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A |[ {SPACE}]+\z"), "")]
+    if model.add_dummy_prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+
+
+def _splitter(model: Model):
+    """Cuts before each word where no piece spans two, so that words are looked up once; and around users' symbols: BPE merges none."""
+    from tokenizers import Regex, pre_tokenizers
+
+    steps: list = []
+    symbols = sorted(model.texts(USER_DEFINED), key=len, reverse=True)
+    if symbols and model.kind == BPE:
+        steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, symbols))), "isolated"))
+    whole = model.texts(NORMAL, USER_DEFINED, UNUSED)
+    # Without a piece for the space itself, an unknown run goes on from word to word.
+    if SPACE in whole and not any(SPACE in text[1:] for text in whole):
+        steps.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme="never"))
+    return pre_tokenizers.Sequence(steps) if steps else None
+
+
+def _piece(fields: dict[int, Any]) -> Piece:
+    """One SentencePiece message."""
+    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
+    if not math.isfinite(score):
+        raise TypeError(f"score={score}")
+    return Piece(fields.get(1, b"").decode(), score, fields.get(3, NORMAL))
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message in its wire format: numbers, and integers or bytes. Raises IndexError where it is cut short."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire not in (1, 2, 5):
+            raise TypeError(f"wire type {wire}")
+        size, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
+        if at + size > len(data):
+            raise IndexError(f"{size} bytes at {at}")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """An integer of seven bits a byte, lowest first, and where it ends."""
+    value = shift = 0
+    while data[at] > 127:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1
