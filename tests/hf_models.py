@@ -204,7 +204,7 @@ def _results(config, params, given) -> dict:
 
     tokens, valid, types = given["tokens"], given["valid"] > 0, given["types"] if config.token_types > 1 else None
     if isinstance(params, tfm.Seq2Seq):
-        reader = tfm.read_source(params, config, tokens, valid)
+        reader = tfm.encode_source(params, config, tokens, valid)
         hidden = tfm.decoder(reader.decoder, config, given["target"], memory=reader.memory)
         return {"logits": tfm.next_logits(reader, config, hidden), "hidden": hidden}
     if isinstance(params, tfm.CausalLM):
@@ -219,7 +219,7 @@ def _results(config, params, given) -> dict:
             logits = tfm.next_sentence(params, config, hidden)
             found |= {"seq_relationship_logits": logits, "sop_logits": logits}
     elif isinstance(params, tfm.Tagger):
-        logits = tfm.tag(params, config, tokens, valid, types)
+        logits = tfm.classify_tokens(params, config, tokens, valid, types)
         found |= {"logits": logits[..., 0] if config.classes == 1 else logits}
         if config.classes == 2:
             found |= {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

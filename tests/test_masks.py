@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.masks import parts
+from tfm.masks import decompose
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -26,7 +26,7 @@ MASKS = {
     "padding": (tfm.padding(jnp.asarray(VALID)), lambda b, i, j: VALID[b, j]),
     "segments": (tfm.segments(jnp.asarray(QUERIES), jnp.asarray(KEYS)), lambda b, i, j: QUERIES[b, i] == KEYS[b, j]),
     "prefix": (tfm.prefix(jnp.asarray(LENGTHS)), lambda b, i, j: j < LENGTHS[b]),
-    "since": (tfm.since(jnp.asarray(LENGTHS)), lambda b, i, j: j >= LENGTHS[b]),
+    "since": (tfm.left_padding(jnp.asarray(LENGTHS)), lambda b, i, j: j >= LENGTHS[b]),
 }
 
 
@@ -104,13 +104,13 @@ def test_parts_of_a_mask():
         & MASKS["left"][0]
         & MASKS["segments"][0]
     )
-    found = parts(mask)
+    found = decompose(mask)
     assert (found.window.left, found.window.right) == (1, 1)
     assert (found.segments, found.keys) == (MASKS["segments"][0], (MASKS["padding"][0], MASKS["since"][0]))
     assert found.rest == (either, MASKS["segments"][0])
     again = functools.reduce(tfm.Mask.__and__, [*found.keys, *found.rest, found.window & found.segments])
     np.testing.assert_array_equal(whole(again), whole(mask))
-    assert parts(None) == parts(tfm.window(None, None))
+    assert decompose(None) == decompose(tfm.window(None, None))
 
 
 def test_a_mask_of_ones_own():

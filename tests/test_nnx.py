@@ -52,7 +52,7 @@ CASES = {
     "masked_lm": Case(tfm.masked_lm, CONFIG, SPECS, (TOKENS,), {"where": WHERE}),
     "causal_lm": Case(tfm.causal_lm, CONFIG, tfm.causal_lm_specs(CONFIG), (TOKENS,), {}),
     "transformer_block": Case(block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"way": tfm.Dense(tfm.causal())}),
-    "own": Case(own, 3.0, Own(tfm.weight(CONFIG, "D"), None), (np.arange(16, dtype=np.float32),), {}),
+    "own": Case(own, 3.0, Own(tfm.weight_spec(CONFIG, "D"), None), (np.arange(16, dtype=np.float32),), {}),
 }
 
 

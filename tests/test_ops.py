@@ -110,7 +110,7 @@ def test_lookup_takes_rows_and_gives_nan_outside():
 
 def test_gather_leaves_an_unsharded_parameter_alone():
     x = normal(0, 3, 4)
-    assert tfm.gather(x) is x
+    assert tfm.unshard_fsdp(x) is x
     assert ops.spec_of(x) == (None, None)
 
 

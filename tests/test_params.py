@@ -22,7 +22,7 @@ def paths(tree) -> dict:
 
 
 def test_kinds_of_parameters():
-    weight, bias, scale = tfm.weight(CONFIG, "DKGH"), tfm.bias(CONFIG, "F"), tfm.scale(CONFIG, "D")
+    weight, bias, scale = tfm.weight_spec(CONFIG, "DKGH"), tfm.bias_spec(CONFIG, "F"), tfm.scale_spec(CONFIG, "D")
     assert (weight.axes, weight.shape, weight.decay, weight.padding) == ("DKGH", (16, 2, 2, 4), True, 0)
     assert (bias.shape, bias.decay) == ((24,), False)
     assert (scale.shape, scale.decay) == ((16,), False)
@@ -33,12 +33,12 @@ def test_kinds_of_parameters():
 
 def test_a_letter_without_a_size_or_a_meaning_is_refused():
     with pytest.raises(AssertionError, match="letter table"):
-        tfm.weight(CONFIG, "DX")
+        tfm.weight_spec(CONFIG, "DX")
 
 
 def test_weights_start_from_a_normal_cut_at_two_standard_deviations():
     config = dataclasses.replace(CONFIG, width=400, heads=4, init_std=0.05)
-    values = np.asarray(tfm.init(tfm.weight(config, "DE"), jax.random.key(0)))
+    values = np.asarray(tfm.init(tfm.weight_spec(config, "DE"), jax.random.key(0)))
     density = math.exp(-2) / math.sqrt(2 * math.pi)
     inside = math.erf(2 / math.sqrt(2))
     std = 0.05 * math.sqrt(1 - 4 * density / inside)  # of a normal cut at +-2, 0.88 of the whole one's
@@ -49,9 +49,9 @@ def test_weights_start_from_a_normal_cut_at_two_standard_deviations():
 
 
 def test_init_depends_on_key_and_path_only():
-    one = tfm.weight(CONFIG, "DF")
+    one = tfm.weight_spec(CONFIG, "DF")
     key = jax.random.key(3)
-    alone, beside = tfm.init({"b": one}, key), tfm.init({"a": one, "b": one, "c": tfm.bias(CONFIG, "D")}, key)
+    alone, beside = tfm.init({"b": one}, key), tfm.init({"a": one, "b": one, "c": tfm.bias_spec(CONFIG, "D")}, key)
     np.testing.assert_array_equal(alone["b"], beside["b"])
     assert not np.array_equal(beside["a"], beside["b"])
     assert not np.array_equal(alone["b"], tfm.init({"b": one}, jax.random.key(4))["b"])
@@ -59,7 +59,11 @@ def test_init_depends_on_key_and_path_only():
 
 def test_init_on_a_mesh_gives_the_same_values():
     mesh = tfm.make_mesh(2, 2, 2)
-    specs = {"table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F"), "scale": tfm.scale(CONFIG, "D")}
+    specs = {
+        "table": tfm.weight_spec(CONFIG, "VD"),
+        "bias": tfm.bias_spec(CONFIG, "F"),
+        "scale": tfm.scale_spec(CONFIG, "D"),
+    }
     plain = tfm.init(specs, jax.random.key(0))
     with jax.set_mesh(mesh):
         placed = tfm.init(specs, jax.random.key(0), mesh)
@@ -70,11 +74,16 @@ def test_init_on_a_mesh_gives_the_same_values():
 
 def test_stacked_layers_start_differently():
     specs = tfm.stacked(
-        {"kernel": tfm.weight(CONFIG, "DF"), "table": tfm.weight(CONFIG, "VD"), "bias": tfm.bias(CONFIG, "F")}, 3
+        {
+            "kernel": tfm.weight_spec(CONFIG, "DF"),
+            "table": tfm.weight_spec(CONFIG, "VD"),
+            "bias": tfm.bias_spec(CONFIG, "F"),
+        },
+        3,
     )
     assert (specs["kernel"].axes, specs["kernel"].shape, specs["kernel"].decay) == ("LDF", (3, 16, 24), True)
     assert (specs["bias"].axes, specs["bias"].shape, specs["bias"].decay) == ("LF", (3, 24), False)
-    assert tfm.count(specs["table"]) == 3 * 60 * 16
+    assert tfm.count_params(specs["table"]) == 3 * 60 * 16
     layers = tfm.init(specs, jax.random.key(0))["kernel"]
     assert not np.array_equal(layers[0], layers[1])
 
@@ -157,7 +166,7 @@ def test_parameter_counts_of_the_presets(preset, published):
     expected = embeddings + layers * (attention + norm + feed_forward + norm) + head
 
     config = presets.model(preset, vocab=30522)
-    assert tfm.count(tfm.masked_lm_specs(config)) == expected
+    assert tfm.count_params(tfm.masked_lm_specs(config)) == expected
     assert config.heads * 64 == width
     assert abs(expected - published) < (0.05e6 if published < 1e8 else 1)
 
@@ -177,7 +186,7 @@ def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, publish
     config = presets.model(preset, vocab=50257)
     assert (config.layers, config.width, config.heads, config.length) == (layers, width, heads, length)
     expected = (50257 + length) * width + layers * (12 * width**2 + 13 * width) + 2 * width
-    assert tfm.count(tfm.causal_lm_specs(config)) == expected
+    assert tfm.count_params(tfm.causal_lm_specs(config)) == expected
     assert abs(expected - published) < (0.5e9 if preset == "gpt3-175b" else 1)
 
 
@@ -193,7 +202,7 @@ def test_work_of_gpt3():
 def test_padding_of_the_vocabulary_is_stored_but_not_counted():
     specs = tfm.masked_lm_specs(CONFIG)
     stored = sum(math.prod(spec.shape) for spec in jax.tree.leaves(specs))
-    assert stored - tfm.count(specs) == 4 * 16 + 4  # rows of the token table, and output biases
+    assert stored - tfm.count_params(specs) == 4 * 16 + 4  # rows of the token table, and output biases
 
 
 @pytest.mark.parametrize(
@@ -212,8 +221,8 @@ def test_padding_of_the_vocabulary_is_stored_but_not_counted():
     ],
 )
 def test_what_a_variant_adds_or_saves(change, difference):
-    count = tfm.count(tfm.masked_lm_specs(CONFIG))
-    assert tfm.count(tfm.masked_lm_specs(dataclasses.replace(CONFIG, **change))) - count == difference
+    count = tfm.count_params(tfm.masked_lm_specs(CONFIG))
+    assert tfm.count_params(tfm.masked_lm_specs(dataclasses.replace(CONFIG, **change))) - count == difference
 
 
 def test_decay_is_for_matrices_and_tables():

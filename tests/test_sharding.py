@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from tfm.ops import spec_of
+from tfm.sharding import spec_of
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -139,7 +139,7 @@ def test_gather_makes_whole_along_fsdp_only():
     mesh = tfm.make_mesh(2, 2, 2)
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     with jax.set_mesh(mesh):
-        kernel = tfm.gather(jax.device_put(x, NamedSharding(mesh, P("tensor", "fsdp"))))
+        kernel = tfm.unshard_fsdp(jax.device_put(x, NamedSharding(mesh, P("tensor", "fsdp"))))
     assert spec_of(kernel) == ("tensor", None)
     np.testing.assert_array_equal(kernel, x)
 

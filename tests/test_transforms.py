@@ -28,7 +28,7 @@ class Case(NamedTuple):
 
 
 def of(axes):
-    return tfm.weight(CONFIG, axes)
+    return tfm.weight_spec(CONFIG, axes)
 
 
 MODEL, CLASSIFIER, LM = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG), tfm.causal_lm_specs(CONFIG)
@@ -52,7 +52,7 @@ CASES = {
     "einsum": Case(lambda p, x: tfm.einsum("BTD,DKGH->BTKGH", x, p), of("DKGH"), ("BTD",)),
     "linear": Case(lambda p, x: tfm.linear(p, "BTF,FD->BTD", x), FFN.down, ("BTF",)),
     "layer_norm": Case(lambda p, x: tfm.layer_norm(p, x, 1e-6), BLOCK.attn_norm, ("BTD",)),
-    "rms_norm": Case(lambda p, x: tfm.rms_norm(tfm.Norm(p, None), x, 1e-6), tfm.scale(CONFIG, "D"), ("BTD",)),
+    "rms_norm": Case(lambda p, x: tfm.rms_norm(tfm.Norm(p, None), x, 1e-6), tfm.scale_spec(CONFIG, "D"), ("BTD",)),
     "dropout": Case(lambda p, x, key: tfm.dropout(x, 0.5, key), None, ("BTF", "key")),
     "sinusoidal": Case(lambda p, positions: tfm.sinusoidal(None, positions, 16), None, ("BT:100",)),
     "learned": Case(lambda p, positions: tfm.learned(p, positions, 16), of("PD"), ("BT:8",)),
@@ -64,7 +64,7 @@ CASES = {
     "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
     "segments": Case(lambda p, one, two: tfm.segments(one, two).dense(6), None, ("BT:3", "BS:3")),
     "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),
-    "since": Case(lambda p, n: tfm.since(n).dense(6), None, ("B:6",)),
+    "since": Case(lambda p, n: tfm.left_padding(n).dense(6), None, ("B:6",)),
     "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
     "attend": Case(
         lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key),
@@ -80,8 +80,8 @@ CASES = {
     "attention_weights": Case(
         lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")
     ),
-    "compare": Case(lambda p, q, k: tfm.compare(q, k), None, ("BTKGH", "BSKH")),
-    "mix": Case(lambda p, weights, v: tfm.mix(weights, v), None, ("BKGTS", "BSKH")),
+    "compare": Case(lambda p, q, k: tfm.attention_scores(q, k), None, ("BTKGH", "BSKH")),
+    "mix": Case(lambda p, weights, v: tfm.weighted_sum(weights, v), None, ("BKGTS", "BSKH")),
     "multi_head_attention": Case(
         lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key),
         ATTENTION,
@@ -102,7 +102,9 @@ CASES = {
     "relative": Case(
         lambda p, t, s: tfm.encoder(p, RELATIVE, t, tfm.segments(s)), tfm.encoder_specs(RELATIVE), ("BT:60", "BT:2")
     ),
-    "decoder": Case(lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.since(n)), ROTARY_LM, ("BT:60", "B:3")),
+    "decoder": Case(
+        lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.left_padding(n)), ROTARY_LM, ("BT:60", "B:3")
+    ),
     "recorded": Case(lambda p, x: tfm.stack(p.decoder, CONFIG, x, tfm.Recorded(tfm.causal()))[1], LM, ("BTD",)),
     "prefill": Case(lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].keys, LM, ("BT:60", "B:6")),
     "extend": Case(extended, ROTARY_LM, ("BT:60", "BM:60", "B:6")),
@@ -116,10 +118,10 @@ CASES = {
     ),
     "seq2seq_own_tables": Case(lambda p, s, t: tfm.seq2seq(p, CONFIG, s, t), OWN_TABLES, ("BS:60", "BT:60")),
     "read_source": Case(
-        lambda p, s, valid: tfm.read_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")
+        lambda p, s, valid: tfm.encode_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")
     ),
     "alignment": Case(
-        lambda p, s, t: tfm.alignment(tfm.read_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")
+        lambda p, s, t: tfm.alignment(tfm.encode_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")
     ),
     "masked_lm": Case(
         lambda p, t, where, s, key: tfm.masked_lm(p, CONFIG, t, where, tfm.segments(s), key=key),
@@ -135,7 +137,7 @@ CASES = {
     ),
     "states_at": Case(lambda p, x, where: tfm.states_at(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
-    "mlm_states": Case(lambda p, x: tfm.mlm_states(p.head, CONFIG, x), MODEL, ("BMD",)),
+    "mlm_states": Case(lambda p, x: tfm.mlm_features(p.head, CONFIG, x), MODEL, ("BMD",)),
     "vocabulary_loss": Case(
         lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], of("VD"), ("BMD", "BM:60", "BM")
     ),

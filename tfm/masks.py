@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.ops import at
+from tfm.sharding import take_positions
 
 
 class Mask:
@@ -79,7 +79,7 @@ class Padding(Mask):
     valid: Array
 
     def __call__(self, i, j):  # noqa: D102
-        return at(self.valid, j)[:, None, :]
+        return take_positions(self.valid, j)[:, None, :]
 
 
 @struct.dataclass
@@ -90,7 +90,7 @@ class Segments(Mask):
     keys: Array
 
     def __call__(self, i, j):  # noqa: D102
-        return at(self.queries, i)[:, :, None] == at(self.keys, j)[:, None, :]
+        return take_positions(self.queries, i)[:, :, None] == take_positions(self.keys, j)[:, None, :]
 
 
 @struct.dataclass
@@ -114,7 +114,7 @@ class Since(Mask):
 
 
 @struct.dataclass
-class Everywhere(Mask):
+class Constant(Mask):
     """One answer, a scalar, for all positions."""
 
     allowed: Array
@@ -148,12 +148,12 @@ def prefix(lengths: Array) -> Mask:
     return Prefix(lengths)
 
 
-def since(starts: Array) -> Mask:
+def left_padding(starts: Array) -> Mask:
     """Every position sees the keys from `starts` [B] on: what is left of them is padding."""
     return Since(starts)
 
 
-class Parts(NamedTuple):
+class MaskParts(NamedTuple):
     """A mask taken apart: a pair is allowed where all parts allow it. `keys` ask about the key alone, `rest` is whatever else there is."""
 
     window: Window = Window(None, None)
@@ -162,23 +162,23 @@ class Parts(NamedTuple):
     rest: tuple[Mask, ...] = ()
 
 
-def parts(mask: Mask | None) -> Parts:
+def decompose(mask: Mask | None) -> MaskParts:
     """The parts of a mask, for kernels that know some kinds of masks: windows become one, a second mask of segments is part of the rest."""
     match mask:
         case None:
-            return Parts()
+            return MaskParts()
         case Both(one, other):
-            a, b = parts(one), parts(other)
+            a, b = decompose(one), decompose(other)
             window = Window(_least(a.window.left, b.window.left), _least(a.window.right, b.window.right))
             second = (b.segments,) if a.segments and b.segments else ()
-            return Parts(window, a.segments or b.segments, a.keys + b.keys, a.rest + b.rest + second)
+            return MaskParts(window, a.segments or b.segments, a.keys + b.keys, a.rest + b.rest + second)
         case Window():
-            return Parts(window=mask)
+            return MaskParts(window=mask)
         case Segments():
-            return Parts(segments=mask)
+            return MaskParts(segments=mask)
         case Padding() | Prefix() | Since():
-            return Parts(keys=(mask,))
-    return Parts(rest=(mask,))
+            return MaskParts(keys=(mask,))
+    return MaskParts(rest=(mask,))
 
 
 def _least(one: int | None, other: int | None) -> int | None:

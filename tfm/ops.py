@@ -8,18 +8,19 @@ than what it meets (3,072 x 768 and 256 tokens), a tenth of a step of GPT-2, but
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
+from jax.sharding import NamedSharding
 
 from tfm import params
-from tfm.axes import partition, platform
+from tfm.axes import platform
 from tfm.config.model import Config
+from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 
 @struct.dataclass
@@ -41,13 +42,13 @@ class Norm:
 def linear_specs(config: Config, inputs: str, outputs: str, bias: bool | None = None) -> Linear:
     """Kernel [inputs, outputs] and bias [outputs]; `bias=None` takes `config.bias`."""
     has_bias = config.bias if bias is None else bias
-    return Linear(params.weight(config, inputs + outputs), params.bias(config, outputs) if has_bias else None)
+    return Linear(params.weight_spec(config, inputs + outputs), params.bias_spec(config, outputs) if has_bias else None)
 
 
 def linear(layer: Linear, equation: str, x: Array) -> Array:
     """`einsum(equation, x, kernel)` plus the bias on the last axes, in the dtype of x."""
     y = einsum(equation, x, layer.kernel)
-    return y if layer.bias is None else y + along(layer.bias, y)
+    return y if layer.bias is None else y + broadcast_param(layer.bias, y)
 
 
 def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
@@ -63,7 +64,7 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     """
     operands, output = equation.split("->")
     left, right = operands.split(",")
-    kernel = gather(kernel).astype(x.dtype)
+    kernel = unshard_fsdp(kernel).astype(x.dtype)
     place = dict(zip(right, spec_of(kernel), strict=True)) | dict(zip(left, spec_of(x), strict=True))
     size = dict(zip(right, kernel.shape, strict=True)) | dict(zip(left, x.shape, strict=True))
     lead = next(n for n, letter in enumerate(left) if letter not in output)
@@ -72,7 +73,7 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
         return [size[letter] for letter in letters]
 
     def laid(letters: str) -> NamedSharding | None:
-        return named(kernel, x, *(place[letter] for letter in letters))
+        return named_sharding(kernel, x, *(place[letter] for letter in letters))
 
     found, sharding = shape(output), laid(output)
     for group in (left[:lead], left[lead:], output[lead:]) if platform() == "cpu" else (left[:lead],):
@@ -88,86 +89,22 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
 
 def lookup(table: Array, ids: Array) -> Array:
     """Rows of table [V,...] for ids [B,T] -> float32 [B,T,...]; NaN for an id outside the table."""
-    table = gather(table).astype(jnp.float32)
-    sharding = named(table, ids, *spec_of(ids), *spec_of(table)[1:])
+    table = unshard_fsdp(table).astype(jnp.float32)
+    sharding = named_sharding(table, ids, *spec_of(ids), *spec_of(table)[1:])
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)
-
-
-def gather(parameter: Array) -> Array:
-    """A parameter as a layer needs it: whole along `fsdp`, still sharded along `tensor`."""
-    places = spec_of(parameter)
-    if "fsdp" not in places:
-        return parameter
-    return reshard(parameter, named(parameter, parameter, *(None if place == "fsdp" else place for place in places)))
-
-
-def spec_of(x: Array) -> tuple:
-    """The mesh axes of each axis of x; None where an axis is whole, as every axis is without an Explicit mesh."""
-    spec = tuple(jax.typeof(x).sharding.spec)
-    return spec + (None,) * (x.ndim - len(spec))
-
-
-def mesh_axes(places: Iterable) -> tuple[str, ...]:
-    """The names of the mesh axes in a partition, one after the other."""
-    return tuple(name for place in places if place for name in (place if isinstance(place, tuple) else (place,)))
-
-
-def beside(x: Array, rows: Array, axis: int = 0) -> Array:
-    """x with its rows, along an axis, on the devices that the same rows of [B,...] are on."""
-    return spread(x, spec_of(rows)[0], axis)
-
-
-def whole_length(x: Array) -> Array:
-    """x [B,T,...] with a length that every device has all of."""
-    return spread(x, None)
-
-
-def spread(x: Array, place: str | tuple[str, ...] | None, axis: int = 1) -> Array:
-    """x with an axis, that of the length, over some mesh axes, or none."""
-    places = spec_of(x)
-    return x if places[axis] == place else reshard(x, PartitionSpec(*places[:axis], place, *places[axis + 1 :]))
-
-
-def scattered(x: Array) -> Array:
-    """x [B,T,D] as it lives between blocks: the devices that share a layer, too, have some positions each, if the length divides.
-
-    Norms, dropout and what the backward pass keeps are then cut into as many parts as the layers (Korthikanti et al. 2022, section 4.2.2).
-    """
-    mesh = jax.typeof(x).sharding.mesh
-    if mesh.empty or any(kind != AxisType.Explicit for kind in mesh.axis_types):
-        return x
-    place = partition("Q", x.shape[1:2], mesh)[0]
-    return x if place is None else spread(x, place)
-
-
-def gathered(x: Array) -> Array:
-    """x [B,T,D] as a layer reads it: whole along `tensor`, which shares the layer."""
-    place = spec_of(x)[1]
-    return spread(x, {("context", "tensor"): "context", "tensor": None}.get(place, place))
-
-
-def at(x: Array, where: Array) -> Array:
-    """x [B,S,...] at positions where [B or 1, T] -> [B,T,...], on the devices that the rows and the positions are on."""
-    index = jnp.expand_dims(whole_length(where), range(2, x.ndim))
-    return spread(jnp.take_along_axis(whole_length(x), index, axis=1), spec_of(where)[1])
-
-
-def places(x: Array) -> Array:
-    """x [B,T,...] -> its positions [1,T], 0..T-1, on the devices that they are on."""
-    return jnp.arange(x.shape[1], out_sharding=named(x, x, spec_of(x)[1]))[None]
 
 
 def norm_specs(config: Config, axis: str = "D") -> Norm:
     """Scale, and a bias for layer norm."""
-    return Norm(params.scale(config, axis), params.bias(config, axis) if config.norm == "layer" else None)
+    return Norm(params.scale_spec(config, axis), params.bias_spec(config, axis) if config.norm == "layer" else None)
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
     """x [...,D] -> [...,D] with mean 0 and variance 1, scaled and, unless there is no bias, shifted; computed in float32 (Ba et al. 2016,
     eq. 4)."""
     y = standardized(x.astype(jnp.float32), eps)
-    y = y * along(layer.scale, y)
-    return (y if layer.bias is None else y + along(layer.bias, y)).astype(x.dtype)
+    y = y * broadcast_param(layer.scale, y)
+    return (y if layer.bias is None else y + broadcast_param(layer.bias, y)).astype(x.dtype)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -200,7 +137,7 @@ def rms_norm(layer: Norm, x: Array, eps: float) -> Array:
     """x [...,D] -> [...,D] with root mean square 1, scaled; computed in float32 (Zhang & Sennrich 2019, eq. 4)."""
     wide = x.astype(jnp.float32)
     y = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + eps)
-    return (y * along(layer.scale, wide)).astype(x.dtype)
+    return (y * broadcast_param(layer.scale, wide)).astype(x.dtype)
 
 
 NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm}
@@ -239,8 +176,8 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     # an encoder-decoder (4 + 4 layers, lengths 19 and 22) is compiled in 0.85 of the time.
     rest = 1 + max((axis for axis, place in enumerate(places) if place), default=0)
     shape = (*x.shape[:rest], math.prod(x.shape[rest:]))
-    keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named(x, x, *places[:rest]))
-    return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named(x, x, *places)), x / (1 - rate), 0)
+    keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *places[:rest]))
+    return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *places)), x / (1 - rate), 0)
 
 
 def split(key: Array | None, number: int):
@@ -248,15 +185,7 @@ def split(key: Array | None, number: int):
     return (None,) * number if key is None else jax.random.split(key, number)
 
 
-def along(parameter: Array | None, x: Array) -> Array:
+def broadcast_param(parameter: Array | None, x: Array) -> Array:
     """A parameter in the dtype of x, with leading axes of size 1 so that it broadcasts over x."""
     assert parameter is not None, "this variant needs a parameter that its specs do not declare"
-    return jnp.expand_dims(gather(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))
-
-
-def named(one: Array, other: Array, *places) -> NamedSharding | None:
-    """A sharding on the mesh of the operands, None where neither is sharded."""
-    for x in (one, other):
-        if any(spec_of(x)):
-            return NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*places))
-    return None
+    return jnp.expand_dims(unshard_fsdp(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))

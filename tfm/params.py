@@ -33,7 +33,7 @@ class Spec:
     dtype: str = "float32"
 
 
-def weight(config: Config, axes: str) -> Any:
+def weight_spec(config: Config, axes: str) -> Any:
     """A matrix or table: truncated normal of `config.init_std` cut at two standard deviations (Devlin et al. 2018), decayed."""
 
     def init(key, shape, sharding):
@@ -42,14 +42,14 @@ def weight(config: Config, axes: str) -> Any:
     return _spec(config, axes, init, decay=True)
 
 
-def bias(config: Config, axes: str) -> Any:
+def bias_spec(config: Config, axes: str) -> Any:
     """A bias: zeros, not decayed."""
     return _spec(
         config, axes, lambda key, shape, sharding: jnp.zeros(shape, jnp.float32, out_sharding=sharding), decay=False
     )
 
 
-def scale(config: Config, axes: str) -> Any:
+def scale_spec(config: Config, axes: str) -> Any:
     """A norm's scale: ones, not decayed."""
     return _spec(
         config, axes, lambda key, shape, sharding: jnp.ones(shape, jnp.float32, out_sharding=sharding), decay=False
@@ -97,7 +97,7 @@ def shardings(specs, mesh: Mesh):
     )
 
 
-def count(specs) -> int:
+def count_params(specs) -> int:
     """Number of parameters, the padding of the vocabulary left out."""
     return sum(math.prod(spec.shape) - spec.padding for spec in jax.tree.leaves(specs))
 

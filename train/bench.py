@@ -189,7 +189,7 @@ def _facts(job) -> dict[str, Any]:
 
     devices = job.mesh.devices.ravel()
     kinds = {"device": devices[0].platform, "devices": f"{len(devices)} x {devices[0].device_kind}"}
-    return kinds | {"dtype": job.run.model.dtype, "params": tfm.count(job.specs), "flops": job.model_flops()}
+    return kinds | {"dtype": job.run.model.dtype, "params": tfm.count_params(job.specs), "flops": job.model_flops()}
 
 
 def _times(timed) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _generate(options: Options) -> dict[str, Any]:
         "model": options.model,
         "device": jax.default_backend(),
         "dtype": options.dtype,
-        "params": tfm.count(specs),
+        "params": tfm.count_params(specs),
     }
     found |= {f"ms_{name}": round(float(each.mean()), 4) for name, each in times.items()}
     found |= {"prefill_tokens_per_s": round(options.batch * prompt * 1e3 / prefill.mean())}

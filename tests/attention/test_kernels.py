@@ -27,7 +27,7 @@ MASKS = {
     "padding": PADDING,
     "packed": tfm.causal() & SEGMENTS,
     "prefix lm": tfm.causal() | PREFIX,
-    "all": tfm.window(6, 2) & SEGMENTS & (PREFIX | tfm.since(jnp.array([1, 0]))),
+    "all": tfm.window(6, 2) & SEGMENTS & (PREFIX | tfm.left_padding(jnp.array([1, 0]))),
 }
 
 
@@ -68,7 +68,7 @@ def assert_same(one, other):
 def test_chunks_agree_with_the_einsum(name, small):
     """With grouped heads and a learned bias, whose table has a gradient too."""
     table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
-    given, bias = (*arrays(), table), lambda table: tfm.bucketed(BUCKETS, table, True)
+    given, bias = (*arrays(), table), lambda table: tfm.t5_bias(BUCKETS, table, True)
     found = [values_and_gradients(kernel, MASKS[name], *given, bias=bias) for kernel in (tfm.chunked, tfm.attend)]
     assert_same(*found)
     assert np.abs(found[0][1][3]).max() > 0.01
@@ -182,7 +182,7 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
     ],
 )
 def test_choose(platform, given, options, name, reason):
-    choice = tfm.choose(*shapes(**given), platform=platform, **options)
+    choice = tfm.choose_kernel(*shapes(**given), platform=platform, **options)
     assert choice.name == name
     assert reason in choice.reason
 
@@ -192,10 +192,10 @@ def test_choose_knows_what_is_sharded():
     mesh = tfm.make_mesh(8, 1, 1)
     q, k = shapes(256, batch=8, heads=4)
     on = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
-    assert tfm.choose(q, k).name == "chunked"
-    assert tfm.choose(on(q, P("data")), on(k, P("data"))).name == "einsum"
+    assert tfm.choose_kernel(q, k).name == "chunked"
+    assert tfm.choose_kernel(on(q, P("data")), on(k, P("data"))).name == "einsum"
     q, k = shapes()
-    found = tfm.choose(on(q, P(None, "data")), on(k, P(None, "data")))
+    found = tfm.choose_kernel(on(q, P(None, "data")), on(k, P(None, "data")))
     assert found == ("einsum", "1,048,576 scores a layer or more, but the length is sharded")
 
 
@@ -220,7 +220,7 @@ def test_choose_knows_what_is_sharded():
 )
 def test_a_forced_kernel_that_cannot_do_it(options, message):
     with pytest.raises(tfm.KernelError, match=message):
-        tfm.choose(*shapes(), **options)
+        tfm.choose_kernel(*shapes(), **options)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_task_of_a_preset():
 def test_a_llama_of_seven_billion():
     """Llama 2's own number of parameters."""
     run, _ = resolve.resolve(["--task=lm", "--preset=llama-7b", "--model.vocab=32000"], None, None)
-    assert tfm.count(tasks.find("lm").specs(run)) == 6_738_415_616
+    assert tfm.count_params(tasks.find("lm").specs(run)) == 6_738_415_616
 
 
 def test_plan_of_eight_gpus():

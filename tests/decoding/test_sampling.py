@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.attention.attend import FORBIDDEN
+from tfm.attention.attend import MASK_VALUE
 from tfm.decoding.sampling import choose, cut, repeated
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
@@ -93,7 +93,7 @@ def test_a_draw_depends_on_its_seed_and_its_number():
 
 
 def test_tokens_that_cannot_be_are_never_drawn():
-    logits = np.array([0.0, FORBIDDEN, 1.0, FORBIDDEN], np.float32)
+    logits = np.array([0.0, MASK_VALUE, 1.0, MASK_VALUE], np.float32)
     for how in (tfm.Sample(temperature=50.0), tfm.Sample(top_k=4), tfm.Sample(top_p=1.0), tfm.Sample(min_p=1e-6)):
         assert set(drawn(how, 500, logits=logits)) == {0, 2}
 
@@ -158,9 +158,9 @@ def test_greedy_takes_the_first_of_the_most_probable():
 
 def test_repetition_divides_what_is_seen():
     """Positive logits are divided and negative ones multiplied, of seen tokens alone (Keskar et al. 2019, section 4.1)."""
-    logits = jnp.array([[2.0, -2.0, 1.0, -1.0, 0.0], [4.0, 3.0, -3.0, FORBIDDEN, 1.0]])
+    logits = jnp.array([[2.0, -2.0, 1.0, -1.0, 0.0], [4.0, 3.0, -3.0, MASK_VALUE, 1.0]])
     seen = jnp.array([[True, True, False, False, True], [True, False, True, True, False]])
-    expected = np.array([[1.0, -4.0, 1.0, -1.0, 0.0], [2.0, 3.0, -6.0, FORBIDDEN, 1.0]], np.float32)
+    expected = np.array([[1.0, -4.0, 1.0, -1.0, 0.0], [2.0, 3.0, -6.0, MASK_VALUE, 1.0]], np.float32)
     np.testing.assert_allclose(repeated(logits, seen, 2.0), expected)
     np.testing.assert_allclose(repeated(logits, seen, jnp.array([1.0, 2.0])), [logits[0], expected[1]])
     assert choose(tfm.Greedy(2.0), logits, seen, 0).tolist() == [0, 1]

@@ -62,7 +62,9 @@ def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason)
 def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
     run, said = Run(), []
     assert mesh.arrange(run, SPECS, say=said.append).shape["data"] == 8
-    monkeypatch.setattr(counting, "room", lambda device: mesh.BYTES_A_PARAMETER * tfm.count(SPECS) / mesh.SHARE / 4)
+    monkeypatch.setattr(
+        counting, "room", lambda device: mesh.BYTES_A_PARAMETER * tfm.count_params(SPECS) / mesh.SHARE / 4
+    )
     assert dict(mesh.arrange(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
     assert len(said) == 1
     assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")

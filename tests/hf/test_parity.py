@@ -120,7 +120,7 @@ def test_loss_greedy_and_beams(name, architecture, tmp_path):
         beams = model.generate(torch.from_numpy(tokens), num_beams=4, **given).numpy()
     writer, prompts = params, tokens.tolist()
     if isinstance(params, tfm.Seq2Seq):
-        writer = tfm.read_source(params, config, jnp.asarray(tokens))
+        writer = tfm.encode_source(params, config, jnp.asarray(tokens))
         prompts = [[model.config.decoder_start_token_id]] * 2
     begun = len(prompts[0])
     assert tfm.generate(writer, config, prompts, 12).tokens == greedy[:, begun:].tolist()

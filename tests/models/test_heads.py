@@ -67,7 +67,7 @@ def test_norm_and_no_bias_before_the_classes(fill):
         found, expected(classifier.pooler, classifier.norm, classifier.output, text), rtol=1e-4, atol=1e-4
     )
     tagger = dataclasses.replace(tagger, encoder=classifier.encoder)
-    found = tfm.tag(tagger, config, TOKENS, TOKENS > 0)
+    found = tfm.classify_tokens(tagger, config, TOKENS, TOKENS > 0)
     np.testing.assert_allclose(found, expected(tagger.dense, tagger.norm, tagger.output, hidden), rtol=1e-4, atol=1e-4)
 
 
@@ -159,10 +159,12 @@ def test_tags_are_an_output_for_each_token(fill):
                 jax.nn.gelu(hidden @ model.dense.kernel + model.dense.bias[None, None], approximate=False)
             )
         expected = hidden @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
-        found = tfm.tag(model, config, tokens, valid)
+        found = tfm.classify_tokens(model, config, tokens, valid)
         assert (found.shape, found.dtype) == ((1, 4, 3), jnp.float32)
         np.testing.assert_allclose(found[:, :3], expected[:, :3], rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(found[:, :3], tfm.tag(model, config, tokens[:, :3]), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            found[:, :3], tfm.classify_tokens(model, config, tokens[:, :3]), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_one_layer_may_be_all_layers(fill):

@@ -50,7 +50,7 @@ def test_padding_changes_no_logit(name):
 
 def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
     config, params = made("post")
-    model = tfm.read_source(params, config, SOURCE[:1], VALID[1:2])
+    model = tfm.encode_source(params, config, SOURCE[:1], VALID[1:2])
     x = tfm.embed(model.decoder.embed, config, TARGET[:1])
     weights = RNG.normal(size=16).astype(np.float32)
 
@@ -69,7 +69,7 @@ def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
 def test_text_from_a_source(name):
     """Greedy text is the argmax of all logits so far; a beam of one finds the same; no sentence disturbs another."""
     config, params = made(name)
-    model = tfm.read_source(params, config, SOURCE, VALID)
+    model = tfm.encode_source(params, config, SOURCE, VALID)
     found = tfm.generate(model, config, [[1]] * 3, 6)
     target = jnp.array([[1, *tokens] for tokens in found.tokens])
     expected = logits(params, config, SOURCE, target, VALID)[:, :-1]
@@ -80,7 +80,7 @@ def test_text_from_a_source(name):
     assert [each[0].tokens for each in beams] == found.tokens
     wide = tfm.beam_search(model, config, [[1]] * 3, 6, tfm.Beam(3))
     for row in range(3):
-        alone = tfm.read_source(params, config, SOURCE[row : row + 1], VALID[row : row + 1])
+        alone = tfm.encode_source(params, config, SOURCE[row : row + 1], VALID[row : row + 1])
         assert tfm.beam_search(alone, config, [[1]], 6, tfm.Beam(3))[0][0].tokens == wide[row][0].tokens
 
 
@@ -90,7 +90,7 @@ def test_counts_of_the_paper():
         config = dataclasses.replace(CONFIG, layers=6, width=width, ffn=ffn, heads=heads, vocab=37_000)
         attention, feed_forward, norm = 4 * (width**2 + width), 2 * width * ffn + width + ffn, 2 * width
         layers = 6 * (attention + feed_forward + 2 * norm) + 6 * (2 * attention + feed_forward + 3 * norm)
-        count = tfm.count(tfm.seq2seq_specs(config))
+        count = tfm.count_params(tfm.seq2seq_specs(config))
         assert count == 37_000 * width + layers
         assert math.isclose(count, published, rel_tol=0.04)
 
@@ -108,7 +108,7 @@ def test_the_alignment_is_how_much_each_place_is_seen():
     """Of a model with one layer and head: from its own queries and keys, in numpy; and what a cache adds up is its sum."""
     config = dataclasses.replace(CONFIG, layers=1, heads=1)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(1))
-    model = tfm.read_source(params, config, SOURCE, VALID)
+    model = tfm.encode_source(params, config, SOURCE, VALID)
     weights = jax.jit(tfm.alignment, static_argnums=1)(model, config, TARGET)
     assert weights.shape == (1, 3, 1, 7, 9)
     block = jax.tree.map(lambda leaf: leaf[0], model.decoder.blocks)
@@ -134,11 +134,11 @@ def test_coverage_pays_for_what_was_not_looked_at():
     """A beam that follows every text of three tokens, against the scores of all of them (Wu et al. 2016, eq. 14)."""
     config = dataclasses.replace(CONFIG, vocab=4, vocab_multiple=4, source_vocab=40, tied=False)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
-    model = tfm.read_source(params, config, SOURCE[:1, :5])
+    model = tfm.encode_source(params, config, SOURCE[:1, :5])
     how = tfm.Beam(64, length_penalty=0.7, coverage=0.4)
     (found,) = tfm.beam_search(model, config, [[1]], 3, how, best=64)
     texts = np.array(list(np.ndindex(4, 4, 4)))
-    many = tfm.read_source(params, config, jnp.repeat(SOURCE[:1, :5], 64, 0))
+    many = tfm.encode_source(params, config, jnp.repeat(SOURCE[:1, :5], 64, 0))
     target = jnp.asarray(np.concatenate([np.ones((64, 1), int), texts[:, :2]], axis=1))
     logprobs = np.asarray(jax.nn.log_softmax(logits(params, config, jnp.repeat(SOURCE[:1, :5], 64, 0), target)))
     logprobs = np.take_along_axis(logprobs, texts[..., None], -1).sum((1, 2))

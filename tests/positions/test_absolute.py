@@ -129,7 +129,7 @@ def test_a_bias_at_some_positions_is_a_part_of_the_whole():
 def test_a_bias_is_a_pytree():
     bias = tfm.alibi(4)
     np.testing.assert_array_equal(jax.jit(lambda bias: bias.dense(3))(bias), bias.dense(3))
-    assert isinstance(bias, tfm.Bias)
+    assert isinstance(bias, tfm.ScoreBias)
 
 
 @pytest.mark.parametrize("width", [6, 5])
@@ -155,7 +155,7 @@ def test_buckets_are_a_loop_over_pairs(both):
     """Short distances have a bucket each; those up to `bucket_distance` share ever wider ones; the rest is in the last."""
     config = tfm.Config(position="buckets", heads=6, kv_heads=3, width=12, buckets=12, bucket_distance=20)
     table = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3, 2)), jnp.float32)
-    found = np.asarray(tfm.bucketed(config, table, both).dense(40, 50))
+    found = np.asarray(tfm.t5_bias(config, table, both).dense(40, 50))
     number = 6 if both else 12
     for i in range(40):
         for j in range(50):
@@ -165,4 +165,4 @@ def test_buckets_are_a_loop_over_pairs(both):
                 share = math.log(distance / (number // 2)) / math.log(20 / (number // 2))
                 bucket = min(number // 2 + int(share * (number - number // 2)), number - 1)
             np.testing.assert_array_equal(found[0, :, :, i, j], table[bucket + number * later])
-    assert tfm.bucketed(tfm.Config(), table, both) is None
+    assert tfm.t5_bias(tfm.Config(), table, both) is None

@@ -19,13 +19,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.chunked import FORBIDDEN
-from tfm.attention.kernels import choose, chunked, cudnn, splash
+from tfm.attention.chunked import MASK_VALUE
+from tfm.attention.kernels import choose_kernel, chunked, cudnn, splash
 from tfm.config.model import Config
-from tfm.masks import Everywhere, Mask
-from tfm.ops import Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, places, split, whole_length
-from tfm.positions.absolute import Bias, rotate
+from tfm.masks import Constant, Mask
+from tfm.ops import Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, split
+from tfm.positions.absolute import ScoreBias, rotate
 from tfm.positions.disentangled import disentangled, place_specs
+from tfm.sharding import positions_like, replicate_length
 
 
 @struct.dataclass
@@ -48,7 +49,7 @@ def attend(
     k: Array,
     v: Array,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: ScoreBias | None = None,
     rate: float = 0.0,
     key: Array | None = None,
 ) -> Array:
@@ -65,33 +66,35 @@ def attend(
             )
         grouped = q.reshape(batch, length, k.shape[2], -1, size)
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    return mix(dropout(attention_weights(q, k, mask, bias), rate, key), v)
+    return weighted_sum(dropout(attention_weights(q, k, mask, bias), rate, key), v)
 
 
-def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: Bias | None = None) -> Array:
+def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 [B,K,G,T,S]; each row sums to 1.
 
     Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks and biases.
     """
-    i, j, scores = places(q), jnp.arange(k.shape[1])[None], compare(q, k)
+    i, j, scores = positions_like(q), jnp.arange(k.shape[1])[None], attention_scores(q, k)
     if bias is not None:
         scores = scores + bias(i, j)
     if mask is not None:
-        scores = jnp.where(mask(i, j)[:, None, None], scores, FORBIDDEN)
+        scores = jnp.where(mask(i, j)[:, None, None], scores, MASK_VALUE)
     return jax.nn.softmax(scores, axis=-1)
 
 
-def compare(q: Array, k: Array) -> Array:
+def attention_scores(q: Array, k: Array) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 scores [B,K,G,T,S]: q k / sqrt(H)."""
-    return jnp.einsum("BTKGH,BSKH->BKGTS", q * q.shape[-1] ** -0.5, whole_length(k), preferred_element_type=jnp.float32)
+    return jnp.einsum(
+        "BTKGH,BSKH->BKGTS", q * q.shape[-1] ** -0.5, replicate_length(k), preferred_element_type=jnp.float32
+    )
 
 
-def mix(weights: Array, v: Array) -> Array:
+def weighted_sum(weights: Array, v: Array) -> Array:
     """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v: sums of values."""
-    return jnp.einsum("BKGTS,BSKH->BTKGH", weights.astype(v.dtype), whole_length(v))
+    return jnp.einsum("BKGTS,BSKH->BTKGH", weights.astype(v.dtype), replicate_length(v))
 
 
-# What `tfm.choose` chooses from.
+# What `tfm.choose_kernel` chooses from.
 KERNELS: dict[str, Callable[..., Array]] = {"einsum": attend, "chunked": chunked, "cudnn": cudnn, "splash": splash}
 
 
@@ -107,10 +110,10 @@ class Near:
 class Dense:
     """The plain way: every query is compared with every key. `turns` are the angles of rotary positions (`tfm.rotary`), or None; `near`
     is None where all layers are alike; `distances` are rows [R,D] that each layer makes a bias of (`tfm.distances`). `kernel` is what
-    computes it (`tfm.choose`)."""
+    computes it (`tfm.choose_kernel`)."""
 
     mask: Mask | None = None
-    bias: Bias | None = None
+    bias: ScoreBias | None = None
     turns: Array | None = None
     near: Near | None = None
     distances: Array | None = None
@@ -122,7 +125,7 @@ class Dense:
             raise ValueError(
                 "the layers of this model are not alike; a way of attending needs near, which tfm.placed gives it"
             )
-        mask = self.near.mask | Everywhere(far)
+        mask = self.near.mask | Constant(far)
         turns = jax.tree.map(lambda one, other: jnp.where(far, one, other), self.turns, self.near.turns)
         return replace(self, mask=mask if self.mask is None else self.mask & mask, turns=turns, near=None)
 
@@ -135,7 +138,7 @@ class Dense:
         """
         q, k = rotate(q, self.turns), rotate(k, self.turns)
         dropped: dict[str, Any] = {} if key is None or not rate else {"rate": rate, "key": key}
-        choice = choose(q, k, self.mask, self.bias, rate if dropped else 0.0, self.kernel)
+        choice = choose_kernel(q, k, self.mask, self.bias, rate if dropped else 0.0, self.kernel)
         with jax.named_scope(f"attention[{choice.name}: {choice.reason}]"):
             return KERNELS[choice.name](q, k, v, self.mask, self.bias, **dropped), None
 
@@ -146,7 +149,7 @@ class Recorded(Dense):
 
     def __call__(self, q, k, v, given=None, rate=0.0, key=None):  # noqa: D102
         weights = attention_weights(rotate(q, self.turns), rotate(k, self.turns), self.mask, self.bias)
-        return mix(dropout(weights, rate, key), v), weights
+        return weighted_sum(dropout(weights, rate, key), v), weights
 
 
 def attention_specs(config: Config) -> Attention:
@@ -170,7 +173,7 @@ def multi_head_attention(
     config: Config,
     x: Array,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: ScoreBias | None = None,
     key: Array | None = None,
     memory: Array | None = None,
 ) -> Array:

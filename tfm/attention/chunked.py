@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.axes import platform
-from tfm.masks import Mask, parts
-from tfm.positions.absolute import Bias
+from tfm.masks import Mask, decompose
+from tfm.positions.absolute import ScoreBias
 
 # Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
-FORBIDDEN = -1e30
+MASK_VALUE = -1e30
 
 # Scores of a block of queries and a block of keys. On a CPU they should stay in its cache: forward and backward of 2 x 1,024 tokens in 4
 # heads of 64 take 1,170 ms all at once, 450 in blocks of 512 (2 million scores), 120 of 256 and 143 of 128; 8 x 256 tokens 140, 106 in
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
 
 
 @jax.custom_vjp
-def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: Bias | None) -> Array:
+def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> Array:
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v; softmax in float32.
 
     Equal to `tfm.attend`, but for queries that may see nothing: under a window, they get the mean of the values in the blocks that were
@@ -48,7 +48,7 @@ def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: Bias | None) ->
     return _forward(q, k, v, mask, bias)[0]
 
 
-def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: Bias | None):
+def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None):
     blocks = _blocks(q, k, v)
 
     def rows(inputs):
@@ -135,14 +135,14 @@ def _joined(blocks: Array, length: int) -> Array:
 def _seen(blocks: Blocks, place: Array, mask: Mask | None) -> tuple[Any, Any]:
     """The first block of keys that a window lets a block of queries see, and the one after the last; at least one."""
     size, step, number = blocks.q.shape[-2], blocks.k.shape[-2], len(blocks.k)
-    window = parts(mask).window
+    window = decompose(mask).window
     first = 0 if window.left is None else jnp.clip((place * size - window.left) // step, 0, number - 1)
     if window.right is None:
         return first, number
     return first, jnp.clip(((place + 1) * size - 1 + window.right) // step + 1, first + 1, number)
 
 
-def _scores(blocks: Blocks, q: Array, place: Array, n: Array, mask: Mask | None, bias: Bias | None):
+def _scores(blocks: Blocks, q: Array, place: Array, n: Array, mask: Mask | None, bias: ScoreBias | None):
     """float32 scores [B,K,G,C,C] of a block of queries for block n of keys, which pairs are allowed, and what turns slopes of these scores
     into those of the bias. Keys that only pad the last block have no weight at all, not even where nothing may be seen."""
     i = jnp.minimum(place * q.shape[-2] + jnp.arange(q.shape[-2]), blocks.queries - 1)[None]
@@ -157,7 +157,7 @@ def _scores(blocks: Blocks, q: Array, place: Array, n: Array, mask: Mask | None,
     allowed = (places < blocks.keys)[:, None, None, None]
     if mask is not None:
         allowed = allowed & mask(i, j)[:, None, None]
-        scores = jnp.where(allowed, scores, FORBIDDEN)
+        scores = jnp.where(allowed, scores, MASK_VALUE)
     return jnp.where((places < blocks.keys)[:, None, None, None], scores, -jnp.inf), allowed, back
 
 

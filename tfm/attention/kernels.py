@@ -17,10 +17,10 @@ from jax.sharding import PartitionSpec, reshard
 from tfm.attention.chunked import flash
 from tfm.axes import platform as platform_around
 from tfm.config.model import CHOICES, suggest
-from tfm.masks import Both, Either, Everywhere, Mask, Padding, Parts, Prefix, Segments, Since, Window, parts
-from tfm.ops import mesh_axes, spec_of
-from tfm.positions.absolute import Alibi, Bias, Buckets
+from tfm.masks import Both, Constant, Either, Mask, MaskParts, Padding, Prefix, Segments, Since, Window, decompose
+from tfm.positions.absolute import Alibi, ScoreBias, T5Bias
 from tfm.positions.disentangled import Disentangled
+from tfm.sharding import mesh_axes, spec_of
 
 # Scores of a layer on one device from which on they are not made all at once, where no fused kernel does it. On a CPU a training step (2
 # layers of width 128, 4 heads, 8 x 256 tokens, a million scores on each of 2 devices) then takes 0.55 of the time, one with half as many
@@ -39,7 +39,7 @@ LANES = 128
 NOBODY = jnp.iinfo(jnp.int32).min
 
 # Masks whose arrays have a row for each row of the batch, or one number for all of it.
-ROWS = (Window, Padding, Segments, Prefix, Since, Everywhere)
+ROWS = (Window, Padding, Segments, Prefix, Since, Constant)
 
 
 class KernelError(ValueError):
@@ -65,17 +65,17 @@ class Case(NamedTuple):
     queries: int
     keys: int
     scores: int
-    mask: Parts
-    bias: Bias | None
+    mask: MaskParts
+    bias: ScoreBias | None
     rate: float
     sharded: tuple[bool, bool, bool]
 
 
-def choose(
+def choose_kernel(
     q: Any,
     k: Any,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: ScoreBias | None = None,
     rate: float = 0.0,
     kernel: str = "auto",
     platform: str = "",
@@ -116,7 +116,7 @@ def _here() -> str:
     return f"gpu {getattr(jax.local_devices()[0], 'compute_capability', '')}" if name == "gpu" else name
 
 
-def _case(q: Any, k: Any, mask: Mask | None, bias: Bias | None, rate: float, platform: str) -> Case:
+def _case(q: Any, k: Any, mask: Mask | None, bias: ScoreBias | None, rate: float, platform: str) -> Case:
     """What the choice depends on, looked up."""
     family, _, version = platform.partition(" ")
     mesh, places = jax.typeof(q).sharding.mesh, spec_of(q)
@@ -129,7 +129,7 @@ def _case(q: Any, k: Any, mask: Mask | None, bias: Bias | None, rate: float, pla
         queries=q.shape[1],
         keys=k.shape[1],
         scores=math.prod(q.shape[:-1]) * k.shape[1] // math.prod(mesh.shape[name] for name in mesh_axes(places)),
-        mask=parts(mask),
+        mask=decompose(mask),
         bias=bias,
         rate=rate,
         sharded=(batch, length or bool(spec_of(k)[1]), any(heads)),
@@ -146,7 +146,7 @@ def _not_chunked(case: Case) -> str:
         return "a bias of contents and distances is made for all positions at once"
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves((case.mask, case.bias))):
         return "a mask or bias is no pytree of arrays"
-    if any(case.sharded) and not (_of_rows(case.mask.rest) and isinstance(case.bias, Alibi | Buckets | None)):
+    if any(case.sharded) and not (_of_rows(case.mask.rest) and isinstance(case.bias, Alibi | T5Bias | None)):
         return "the batch is sharded, and how a mask or bias of a new kind is to be cut is not known"
     if case.sharded[2] and case.bias is not None:
         return "heads are sharded, and the bias is not"
@@ -205,7 +205,7 @@ def _of_rows(masks: tuple[Mask, ...]) -> bool:
     return all(isinstance(mask, ROWS) for mask in own) and (not inner or _of_rows(tuple(inner)))
 
 
-def _by_flags(mask: Parts) -> bool:
+def _by_flags(mask: MaskParts) -> bool:
     """Whether cuDNN knows a mask by itself: what is before a token, all of it or a window, and the first keys of each row.
 
     `padding(valid)` is not of that kind: nothing says that what is valid comes first.
@@ -218,7 +218,9 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
     """A kernel that each device applies to its own rows and heads, where q is sharded along them."""
 
     @wraps(kernel)
-    def sharded(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: Bias | None = None, **options) -> Array:
+    def sharded(
+        q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None, **options
+    ) -> Array:
         places = spec_of(q)
         if not any(places):
             return kernel(q, k, v, mask, bias, **options)
@@ -241,7 +243,7 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
 
 
 @on_shards
-def chunked(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: Bias | None = None) -> Array:
+def chunked(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]: a softmax that is kept up to date block by block (`tfm.flash`).
 
     It has a gradient, but no forward mode and no second derivative; `tfm.attend` has.
@@ -256,7 +258,7 @@ def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = N
     A mask that it does not know by itself goes in as an array [B or 1,1,T,S]. That is not chosen without being asked for: cuDNN then reads
     all of it, and it has not been tried on a GPU.
     """
-    found, (batch, queries, *_, size) = parts(mask), q.shape
+    found, (batch, queries, *_, size) = decompose(mask), q.shape
     window, before = found.window, found.window.right == 0
     array, lengths = None, None
     if mask is not None and not _by_flags(found):
@@ -285,7 +287,7 @@ def splash(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = 
     """
     from jax.experimental.pallas.ops.tpu import splash_attention as pallas
 
-    found, (batch, queries, _, groups, size), keys = parts(mask), q.shape, k.shape[1]
+    found, (batch, queries, _, groups, size), keys = decompose(mask), q.shape, k.shape[1]
     window, shape = found.window, (queries, keys)
     if window == Window(None, None):
         one: Any = pallas.FullMask(shape)
@@ -305,7 +307,7 @@ def splash(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = 
     return jnp.moveaxis(y, -2, 1)
 
 
-def _ids(mask: Parts, batch: int, queries: int, keys: int) -> tuple[Array, Array] | None:
+def _ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[Array, Array] | None:
     """Segments of queries [B,T] and keys [B,S]; None where a mask has neither segments nor padding."""
     if mask.segments is None and not mask.keys:
         return None

@@ -33,7 +33,7 @@ from tfm.models.heads import (
     text_logits,
     token_logits,
 )
-from tfm.models.seq2seq import Seq2Seq, reader
+from tfm.models.seq2seq import Seq2Seq, encoder_config
 from tfm.ops import split
 
 PAD = 1  # of RoBERTa, whose positions depend on it
@@ -103,7 +103,7 @@ def encode(program: Program, watch: Watch, params: Any, given: Given, key: Array
 @partial(jax.jit, static_argnums=(0, 1))
 def encode_source(program: Program, watch: Watch, params: Any, given: Given, key: Array | None) -> dict[str, Any]:
     """The states of a source."""
-    hidden, states, weights = read(ours(program, params).encoder, reader(program.config), given, key, watch)
+    hidden, states, weights = read(ours(program, params).encoder, encoder_config(program.config), given, key, watch)
     return {"last_hidden_state": hidden, "hidden_states": states, "attentions": weights}
 
 

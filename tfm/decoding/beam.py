@@ -11,14 +11,14 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import FORBIDDEN
+from tfm.attention.attend import MASK_VALUE
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
-from tfm.decoding.generate import bucket, check, left_padded, mesh_of, spread, stop_tokens, whole
+from tfm.decoding.generate import bucket, check, left_padded, stop_tokens
 from tfm.decoding.sampling import Rules
 from tfm.models.encoder import Memory
 from tfm.models.heads import CausalLM, next_logits
-from tfm.ops import beside
+from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
 
 class Hypothesis(NamedTuple):
@@ -137,19 +137,19 @@ def explore(
     memory = model.memory
     if memory is not None and how.coverage is not None:
         memory = replace(memory, seen=jnp.zeros(memory.valid.shape))
-    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1, memory)
+    hidden, cache = prefill(model.decoder, config, shard_batch(prompts), shard_batch(starts), length + room - 1, memory)
     shape = (rows, how.groups, how.width // how.groups)
     logprobs = jnp.broadcast_to(jnp.where(jnp.arange(shape[2]) == 0, 0, -jnp.inf)[None, None], shape)
     tokens, dead = jnp.zeros((*shape, room), jnp.int32), jnp.full(shape, -jnp.inf)
     ended = Ended(tokens, dead, dead, jnp.zeros(shape, jnp.int32))
     search = Search(_repeat(cache, how.width), tokens, logprobs, ended, jnp.zeros(rows, bool), jnp.int32(0))
-    first = whole(next_logits(model, config, hidden[:, -1:]))
+    first = replicate(next_logits(model, config, hidden[:, -1:]))
     search = _select(how, search, jnp.broadcast_to(first, (rows, how.width, first.shape[-1])), stop, new)
 
     def step(search: Search) -> Search:
         last = jax.lax.dynamic_index_in_dim(search.tokens, search.number - 1, axis=3, keepdims=False).reshape(-1, 1)
-        hidden, cache = extend(model.decoder, config, beside(last, search.cache.starts), search.cache)
-        logits = whole(next_logits(model, config, hidden)).reshape(rows, how.width, -1)
+        hidden, cache = extend(model.decoder, config, shard_like(last, search.cache.starts), search.cache)
+        logits = replicate(next_logits(model, config, hidden)).reshape(rows, how.width, -1)
         return _select(how, replace(search, cache=cache), logits, stop, new)
 
     search = jax.lax.while_loop(lambda search: (search.number < new) & ~search.over.all(), step, search)
@@ -164,7 +164,7 @@ def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -
     rows, groups, width = search.logprobs.shape
     logits = logits.reshape(rows, groups, width, -1)
     vocab, number = logits.shape[-1], search.number + 1
-    logprobs = jnp.where(logits > FORBIDDEN / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
+    logprobs = jnp.where(logits > MASK_VALUE / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
     ends = (jnp.arange(vocab)[:, None] == stop[None]).any(1)
     if how.rules is not None:
         texts = search.tokens.reshape(-1, search.tokens.shape[-1])
@@ -231,7 +231,7 @@ def _overlooked(how: Beam, cache: Cache, shape: tuple[int, ...]) -> Array:
     if cache.memory is None or cache.memory.seen is None:
         return jnp.zeros(shape)
     share = jnp.where(cache.memory.valid, jnp.clip(cache.memory.seen, 1e-9, 1), 1)
-    return -jnp.asarray(how.coverage, jnp.float32) * whole(jnp.log(share).sum(-1)).reshape(shape)
+    return -jnp.asarray(how.coverage, jnp.float32) * replicate(jnp.log(share).sum(-1)).reshape(shape)
 
 
 def _take(values: Array, places: Array, axis: int = 1) -> Array:
@@ -260,7 +260,7 @@ def _repeat(cache: Cache, width: int) -> Cache:
 def _reorder(cache: Cache, parents: Array) -> Cache:
     """The rows of a cache after each continuation [B,G*W] has taken the place of another one of the same prompt."""
     rows, width = parents.shape
-    parents = beside(parents, cache.starts)
+    parents = shard_like(parents, cache.starts)
 
     def order(x):
         parts = x.reshape(x.shape[0], rows, width, *x.shape[2:])

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import FORBIDDEN, Dense, attend, compare, mix
+from tfm.attention.attend import MASK_VALUE, Dense, attend, attention_scores, weighted_sum
 from tfm.config.model import Config
-from tfm.masks import since
+from tfm.masks import left_padding
 from tfm.models.encoder import Encoder, Memory, before, embed, placed, recalling, stack
-from tfm.ops import beside, whole_length
 from tfm.positions.absolute import rotate
+from tfm.sharding import replicate_length, shard_like
 
 
 @struct.dataclass
@@ -46,15 +46,15 @@ def prefill(
     """
     read = tokens.shape[1]
     memory = jax.tree.map(
-        lambda each: beside(each, tokens, axis=1 if each.ndim > 2 else 0), memory
+        lambda each: shard_like(each, tokens, axis=1 if each.ndim > 2 else 0), memory
     )  # [L,B,...] or [B,S]
     positions = _positions(0, read, starts)
     x = embed(model.embed, config, tokens, positions)
-    way = Kept(before(config, since(starts)), **_placed(model, config, positions))
+    way = Kept(before(config, left_padding(starts)), **_placed(model, config, positions))
     x, made = stack(model, config, x, *recalling(way, None, memory))
     made, memory = _recalled(made, memory, starts)
     keys, values = (jnp.pad(each, ((0, 0), (0, 0), (0, slots - read), (0, 0), (0, 0))) for each in made)
-    return whole_length(x), Cache(keys, values, starts, jnp.int32(read), memory)
+    return replicate_length(x), Cache(keys, values, starts, jnp.int32(read), memory)
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -63,13 +63,13 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
     The cache must have T slots left: writing past the end cannot be noticed under `jit`.
     """
     positions = _positions(cache.length, tokens.shape[1], cache.starts)
-    way = Cached(before(config, since(cache.starts)), length=cache.length, **_placed(model, config, positions))
+    way = Cached(before(config, left_padding(cache.starts)), length=cache.length, **_placed(model, config, positions))
     x = embed(model.embed, config, tokens, positions)
     x, made = stack(model, config, x, *recalling(way, (cache.keys, cache.values), cache.memory))
     made, memory = _recalled(made, cache.memory, cache.starts - cache.length)
     write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
     keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return whole_length(x), replace(
+    return replicate_length(x), replace(
         cache, keys=keys, values=values, length=cache.length + tokens.shape[1], memory=memory
     )
 
@@ -79,7 +79,7 @@ class Kept(Dense):
     """The plain way of attending, and the keys (turned) and values [B,T,K,H] are handed back, of all positions on every device."""
 
     def __call__(self, q, k, v, given=None, rate=0.0, key=None):  # noqa: D102
-        k, v = whole_length(rotate(k, self.turns)), whole_length(v)
+        k, v = replicate_length(rotate(k, self.turns)), replicate_length(v)
         return attend(rotate(q, self.turns), k, v, self.mask, self.bias, rate, key), (k, v)
 
 
@@ -94,16 +94,16 @@ class Cached(Kept):
     ) -> tuple[Array, Any]:
         """q [B,T,K,G,H], k and v [B,T,K,H] -> [B,T,K,G,H] and the pair (k, v): scores are joined, never keys."""
         past_k, past_v = given
-        q, k, v = rotate(q, self.turns), whole_length(rotate(k, self.turns)), whole_length(v)
+        q, k, v = rotate(q, self.turns), replicate_length(rotate(k, self.turns)), replicate_length(v)
         slots, new = past_k.shape[1], self.length + jnp.arange(q.shape[1])
         places = jnp.concatenate([jnp.arange(slots), new])[None]
         written = jnp.concatenate([jnp.arange(slots) < self.length, jnp.ones(len(new), bool)])[None, None]
-        scores = jnp.concatenate([compare(q, past_k), compare(q, k)], axis=-1)
+        scores = jnp.concatenate([attention_scores(q, past_k), attention_scores(q, k)], axis=-1)
         if self.bias is not None:
             scores = scores + self.bias(new[None], places)
         allowed = written if self.mask is None else self.mask(new[None], places) & written
-        weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, FORBIDDEN), axis=-1)
-        return mix(weights[..., :slots], past_v) + mix(weights[..., slots:], v), (k, v)
+        weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, MASK_VALUE), axis=-1)
+        return weighted_sum(weights[..., :slots], past_v) + weighted_sum(weights[..., slots:], v), (k, v)
 
 
 def _recalled(made: Any, memory: Memory | None, starts: Array) -> tuple[Any, Memory | None]:

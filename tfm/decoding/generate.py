@@ -1,7 +1,5 @@
 """Text from a decoder: one pass over the prompts, then one compiled loop that adds a token to every row at a time."""
 
-import contextlib
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec, reshard
 
-from tfm.axes import AXES
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
 from tfm.decoding.sampling import Greedy, Sample, choose
 from tfm.models.heads import CausalLM, next_logits
-from tfm.ops import beside, spec_of
+from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
 # Room for stop tokens, so that their number is no reason to compile again.
 _STOPS = 8
@@ -162,7 +158,9 @@ def start(
     """Reads prompts [B,T], padded up to starts [B], and chooses a first token; `room` is for so many tokens."""
     prompts, starts, stopped, before = given
     rows, length = prompts.shape
-    hidden, cache = prefill(model.decoder, config, spread(prompts), spread(starts), length + room - 1, model.memory)
+    hidden, cache = prefill(
+        model.decoder, config, shard_batch(prompts), shard_batch(starts), length + room - 1, model.memory
+    )
     seen = None
     if how.repetition is not None:
         real = jnp.arange(length)[None] >= starts[:, None]
@@ -181,7 +179,7 @@ def advance(
 
     def step(progress: Progress) -> Progress:
         token = jax.lax.dynamic_slice_in_dim(progress.tokens, progress.number - 1, 1, axis=1)
-        hidden, cache = extend(model.decoder, config, beside(token, progress.cache.starts), progress.cache)
+        hidden, cache = extend(model.decoder, config, shard_like(token, progress.cache.starts), progress.cache)
         return _choose(config, model, replace(progress, cache=cache), hidden, how, stop)
 
     return jax.lax.while_loop(lambda progress: (progress.number < last) & ~progress.stopped.all(), step, progress)
@@ -191,7 +189,7 @@ def _choose(
     config: Config, model: CausalLM, progress: Progress, hidden: Array, how: Greedy | Sample, stop: Array
 ) -> Progress:
     """The progress with one more token, chosen by the states [B,1,D] of the last one."""
-    logits = whole(next_logits(model, config, hidden)[:, 0])
+    logits = replicate(next_logits(model, config, hidden)[:, 0])
     number, scores = progress.before + progress.number, logits
     if how.rules is not None:
         scores = how.rules(
@@ -255,23 +253,3 @@ def left_padded(rows: Sequence[Sequence[int]], least: int = 0) -> tuple[np.ndarr
     length = bucket(max(least, *map(len, rows)))
     starts = np.array([length - len(row) for row in rows], np.int32)
     return np.array([[0] * start + list(row) for start, row in zip(starts, rows, strict=True)], np.int32), starts
-
-
-def mesh_of(model) -> contextlib.AbstractContextManager:
-    """The context in which a model that lives on a mesh is used; nothing for one that does not."""
-    mesh = getattr(jax.tree.leaves(model)[0].sharding, "mesh", None)
-    return jax.set_mesh(mesh) if isinstance(mesh, Mesh) else contextlib.nullcontext()
-
-
-def whole(x: Array) -> Array:
-    """x on every device: choices are made by all of them alike."""
-    return reshard(x, PartitionSpec()) if any(spec_of(x)) else x
-
-
-def spread(rows: Array) -> Array:
-    """Rows [B, ...] over the devices that share a batch, where their number divides it."""
-    mesh = jax.sharding.get_abstract_mesh()
-    names = tuple(name for name in AXES["B"].mesh if mesh.shape.get(name, 1) > 1)
-    if not names or len(rows) % math.prod(mesh.shape[name] for name in names):
-        return rows
-    return reshard(rows, PartitionSpec(names))

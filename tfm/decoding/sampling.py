@@ -6,7 +6,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import FORBIDDEN
+from tfm.attention.attend import MASK_VALUE
 
 Knob = Array | float | None
 
@@ -167,7 +167,7 @@ def cut(how: Sample, ranked: Array) -> Array:
 def repeated(logits: Array, seen: Array, penalty: Knob) -> Array:
     """Logits [B,V], those of tokens that are seen [B,V] divided by the penalty, or multiplied where they are negative."""
     penalty = _column(penalty, len(logits))
-    return jnp.where(seen & (logits > FORBIDDEN), jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
+    return jnp.where(seen & (logits > MASK_VALUE), jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def _column(knob, rows: int) -> Array:

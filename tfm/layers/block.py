@@ -10,7 +10,8 @@ from jax import Array
 from tfm.attention.attend import Attention, Dense, attention_specs, attention_sublayer
 from tfm.config.model import Config
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-from tfm.ops import Norm, dropout, gathered, norm, norm_specs, spec_of, split, spread
+from tfm.ops import Norm, dropout, norm, norm_specs, split
+from tfm.sharding import gather_sequence, shard_axis, spec_of
 
 
 @struct.dataclass
@@ -57,7 +58,7 @@ def transformer_block(
         (own, other), (given, memory) = way, given
     if config.global_every:
         own = own.at(jnp.asarray(number % config.global_every == 0))
-    reads = lambda y: y if config.first_norm else jnp.where(number == 0, gathered(start), y)
+    reads = lambda y: y if config.first_norm else jnp.where(number == 0, gather_sequence(start), y)
     attend = lambda y: attention_sublayer(layer.attn, config, reads(y), own, given, attn_key)
     x, found = residual(config, layer.attn_norm, attend, x, attn_drop)
     if cross is not None:
@@ -91,16 +92,16 @@ def post_norm(
     config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None, read: Array | None = None
 ) -> tuple[Array, Any]:
     """norm(x + dropout(f(x))), as in the first Transformer and BERT (Vaswani et al. 2017, section 3.1); `read` goes to f instead of x."""
-    y, found = sublayer(gathered(x if read is None else read))
-    return norm(config, layer, x + dropout(spread(y, spec_of(x)[1]), config.dropout, key)), found
+    y, found = sublayer(gather_sequence(x if read is None else read))
+    return norm(config, layer, x + dropout(shard_axis(y, spec_of(x)[1]), config.dropout, key)), found
 
 
 def pre_norm(
     config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None, read: Array | None = None
 ) -> tuple[Array, Any]:
     """x + dropout(f(norm(x))), as in GPT-2 and most since (Xiong et al. 2020); `read` goes to the norm instead of x."""
-    y, found = sublayer(gathered(norm(config, layer, x if read is None else read)))
-    return x + dropout(spread(y, spec_of(x)[1]), config.dropout, key), found
+    y, found = sublayer(gather_sequence(norm(config, layer, x if read is None else read)))
+    return x + dropout(shard_axis(y, spec_of(x)[1]), config.dropout, key), found
 
 
 # In parallel, what the feed-forward layer reads is what attention reads (Wang & Komatsuzaki 2021).

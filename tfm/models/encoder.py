@@ -17,24 +17,10 @@ from tfm.attention.attend import Dense, Near, Recorded, keys_values
 from tfm.config.model import Config
 from tfm.layers.block import Block, block_specs, transformer_block
 from tfm.masks import Mask, causal, padding, window
-from tfm.ops import (
-    Linear,
-    Norm,
-    dropout,
-    gathered,
-    linear,
-    linear_specs,
-    lookup,
-    named,
-    norm,
-    norm_specs,
-    places,
-    scattered,
-    spec_of,
-    split,
-)
-from tfm.positions.absolute import POSITIONS, bucketed, position_specs, rotary
-from tfm.positions.disentangled import Distances, distance_rows, distance_specs
+from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs, split
+from tfm.positions.absolute import POSITIONS, position_specs, rotary, t5_bias
+from tfm.positions.disentangled import RelativeEmbedding, distance_rows, distance_specs
+from tfm.sharding import gather_sequence, named_sharding, positions_like, scatter_sequence, spec_of
 
 
 @struct.dataclass
@@ -60,7 +46,7 @@ class Encoder:
     embed: Embed
     blocks: Block
     norm: Norm | None
-    distances: Distances | None = None
+    distances: RelativeEmbedding | None = None
 
 
 @struct.dataclass
@@ -84,9 +70,9 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
         blocks = replace(blocks, attn_norm=params.stacked(norm_specs(config), config.layers - 1))
     return Encoder(
         embed=Embed(
-            tokens=params.weight(config, "V" + config.embed_axis),
+            tokens=params.weight_spec(config, "V" + config.embed_axis),
             positions=position_specs(config),
-            types=params.weight(config, "Y" + config.embed_axis) if config.token_types else None,
+            types=params.weight_spec(config, "Y" + config.embed_axis) if config.token_types else None,
             norm=norm_specs(config, "D" if config.embed_map == "first" else config.embed_axis)
             if config.embed_norm
             else None,
@@ -168,7 +154,7 @@ def placed(model: Encoder, config: Config, positions: Array, both: bool) -> dict
         raise ValueError(
             f"relative={config.relative} is for encoders, and this is a decoder; try relative=none with position=rotary"
         )
-    found: dict[str, Any] = {"turns": rotary(config, positions), "bias": bucketed(config, model.embed.positions, both)}
+    found: dict[str, Any] = {"turns": rotary(config, positions), "bias": t5_bias(config, model.embed.positions, both)}
     found |= {"distances": distance_rows(config, model.distances), "kernel": config.kernel}
     if not config.global_every:
         return found
@@ -221,7 +207,9 @@ def embed(
 
 def positions_of(tokens: Array) -> Array:
     """tokens [B,T] -> 0..T-1 in every row."""
-    return jnp.broadcast_to(places(tokens), tokens.shape, out_sharding=named(tokens, tokens, *spec_of(tokens)))
+    return jnp.broadcast_to(
+        positions_like(tokens), tokens.shape, out_sharding=named_sharding(tokens, tokens, *spec_of(tokens))
+    )
 
 
 # What the backward pass finds of each block, by `config.remat`, from the fastest to the smallest; the rest is computed again. Products
@@ -268,7 +256,7 @@ def stack(
         return block(shared or layer_params, config, x, way, layer_given, layer_key, number)
 
     layer = REMAT[config.remat](layer, prevent_cse=not config.scan)
-    keys, x = None if key is None else jax.random.split(key, config.layers), scattered(x)
+    keys, x = None if key is None else jax.random.split(key, config.layers), scatter_sequence(x)
     inputs = (None if config.shared else whole(model.blocks, config), given, keys, jnp.arange(config.layers))
     if config.scan:
         x, found = jax.lax.scan(layer, x, inputs, config.layers)
@@ -278,7 +266,7 @@ def stack(
             x, handed = layer(x, layer_inputs)
             each.append(handed)
         found = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-    return gathered(x if model.norm is None else norm(config, model.norm, x)), found
+    return gather_sequence(x if model.norm is None else norm(config, model.norm, x)), found
 
 
 def whole(blocks: Block, config: Config) -> Block:

@@ -17,16 +17,15 @@ from tfm.ops import (
     Linear,
     Norm,
     activation,
-    along,
-    at,
+    broadcast_param,
     dropout,
     linear,
     linear_specs,
     norm,
     norm_specs,
     split,
-    whole_length,
 )
+from tfm.sharding import replicate_length, take_positions
 
 
 @struct.dataclass
@@ -100,8 +99,8 @@ def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
         head=MlmHead(
             dense=linear_specs(config, "D", "U" if config.embed_width else "E", bias=config.head_bias),
             norm=norm_specs(config, config.embed_axis),
-            table=None if config.tied else params.weight(config, "V" + config.embed_axis),
-            bias=params.bias(config, "V"),
+            table=None if config.tied else params.weight_spec(config, "V" + config.embed_axis),
+            bias=params.bias_spec(config, "V"),
         ),
         pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
         next=linear_specs(pair, "D", "C", bias=True) if next_sentence else None,
@@ -139,8 +138,8 @@ def causal_lm_specs(config: Config) -> CausalLM:
 
 def output_specs(config: Config) -> dict:
     """Table and bias of the output of a language model."""
-    table = None if config.tied else params.weight(config, "VD")
-    return {"table": table, "bias": params.bias(config, "V") if config.output_bias else None}
+    table = None if config.tied else params.weight_spec(config, "VD")
+    return {"table": table, "bias": params.bias_spec(config, "V") if config.output_bias else None}
 
 
 def causal_lm(
@@ -158,15 +157,15 @@ def causal_lm(
     return next_logits(model, config, decoder(model.decoder, config, tokens, mask, positions, key, model.memory))
 
 
-def lm_states(config: Config, hidden: Array) -> Array:
+def lm_features(config: Config, hidden: Array) -> Array:
     """hidden [B,T,D] of a decoder -> [B,T,D]: what meets the vocabulary."""
     return hidden * config.width**-0.5 if config.output_scale else hidden
 
 
 def next_logits(model: CausalLM, config: Config, hidden: Array) -> Array:
     """hidden [B,T,D] of a decoder -> float32 logits [B,T,V] of the token after each."""
-    logits = unembed(config, model.output, lm_states(config, hidden))
-    return logits if model.bias is None else logits + along(model.bias, logits)
+    logits = unembed(config, model.output, lm_features(config, hidden))
+    return logits if model.bias is None else logits + broadcast_param(model.bias, logits)
 
 
 def masked_lm(
@@ -188,17 +187,17 @@ def masked_lm(
 
 def states_at(hidden: Array, where: Array) -> Array:
     """hidden [B,T,D] at the positions where [B,M] -> [B,M,D]."""
-    return at(hidden, where)
+    return take_positions(hidden, where)
 
 
 def mlm_logits(head: MlmHead, config: Config, x: Array, tokens: Array) -> Array:
     """x [B,M,D] and the token table [V,D], used where the head has no table of its own -> float32 logits [B,M,V]."""
     table = tokens if head.table is None else head.table
-    logits = unembed(config, table, mlm_states(head, config, x))
-    return logits + along(head.bias, logits)
+    logits = unembed(config, table, mlm_features(head, config, x))
+    return logits + broadcast_param(head.bias, logits)
 
 
-def mlm_states(head: MlmHead, config: Config, x: Array) -> Array:
+def mlm_features(head: MlmHead, config: Config, x: Array) -> Array:
     """x [B,M,D] -> [B,M,U]: what meets the vocabulary."""
     return norm(config, head.norm, activation(config)(linear(head.dense, "BMD,DU->BMU", x)))
 
@@ -242,7 +241,7 @@ def text_logits(
     return class_logits(model.output, dropout(text, config.dropout, key))
 
 
-def tag(
+def classify_tokens(
     model: Tagger,
     config: Config,
     tokens: Array,
@@ -269,7 +268,7 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
 
 def first(hidden: Array, valid: Array | None = None) -> Array:
     """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
-    return whole_length(hidden)[:, 0]
+    return replicate_length(hidden)[:, 0]
 
 
 def mean(hidden: Array, valid: Array | None) -> Array:

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
-from tfm.attention.attend import FORBIDDEN
+from tfm.attention.attend import MASK_VALUE
 from tfm.axes import platform
 from tfm.config.model import Config
-from tfm.ops import einsum, gather, mesh_axes, named, spec_of
+from tfm.ops import einsum
+from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 
 
 def unembed(config: Config, table: Array, x: Array) -> Array:
@@ -20,7 +21,7 @@ def unembed(config: Config, table: Array, x: Array) -> Array:
     logits = einsum("BMD,VD->BMV", x, table, dtype=jnp.float32)
     if config.vocab == config.padded_vocab:
         return logits
-    return jnp.where((jnp.arange(config.padded_vocab) < config.vocab)[None, None], logits, FORBIDDEN)
+    return jnp.where((jnp.arange(config.padded_vocab) < config.vocab)[None, None], logits, MASK_VALUE)
 
 
 def cross_entropy(logits: Array, targets: Array, smoothing: Array | float = 0.0, vocab: int | None = None) -> Array:
@@ -58,14 +59,14 @@ def vocabulary_loss(
     there at once: losses, and the gradient of the sum of `weights` times losses, are computed for some tokens at a time. Only that sum
     has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T].
     """
-    table = gather(table)
-    bias = None if bias is None else gather(bias).astype(jnp.float32)
+    table = unshard_fsdp(table)
+    bias = None if bias is None else unshard_fsdp(bias).astype(jnp.float32)
     spread = (
         None
         if isinstance(smoothing, float) and not smoothing
         else jnp.broadcast_to(jnp.asarray(smoothing), targets.shape)
     )
-    given, sharding = (targets, weights, spread), named(x, table, *spec_of(x)[:2])
+    given, sharding = (targets, weights, spread), named_sharding(x, table, *spec_of(x)[:2])
     given = given if sharding is None else jax.tree.map(lambda each: reshard(each, sharding), given)
     return _loss(config, x, table, bias, given)
 
@@ -92,7 +93,7 @@ _loss.defvjp(_forward, _backward)
 def _on_shards(config: Config, learn: bool, x: Array, table: Array, bias: Array | None, given):
     """`_local` on each device, with its tokens and its part of the vocabulary."""
     places, axis = spec_of(x)[:2], spec_of(table)[0]
-    sharding = named(x, table, *places)
+    sharding = named_sharding(x, table, *places)
     if sharding is None:
         return _local(config, learn, Axes(), x, table, bias, given)
     tokens, words = PartitionSpec(*places), PartitionSpec(axis)
@@ -145,7 +146,7 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
     places = (axes.first(len(table)) + jnp.arange(len(table)))[:, None]
     real, shift = places < config.vocab, None if bias is None else bias[:, None]
     if config.vocab < config.padded_vocab:
-        shift = jnp.where(real, 0.0 if shift is None else shift, FORBIDDEN)
+        shift = jnp.where(real, 0.0 if shift is None else shift, MASK_VALUE)
 
     def part(sums, inputs):
         x, given = inputs
@@ -153,7 +154,7 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
         logits = jnp.einsum("VD,ND->VN", kernel, x, preferred_element_type=jnp.float32)
         logits, hit = logits if shift is None else logits + shift, places == targets
         chosen = add(axes.pick(logits, targets))
-        others = axes.most(jnp.where(hit, FORBIDDEN, logits).max(0, keepdims=True))
+        others = axes.most(jnp.where(hit, MASK_VALUE, logits).max(0, keepdims=True))
         top = jnp.maximum(chosen, others)
         powers = jnp.exp(logits - top)
         mass = add(powers.sum(0, keepdims=True))

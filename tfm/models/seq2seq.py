@@ -40,10 +40,10 @@ def seq2seq_specs(config: Config) -> Seq2Seq:
     target = encoder_specs(config, cross=True)
     if not config.source_vocab:
         target = dataclasses.replace(target, embed=dataclasses.replace(target.embed, tokens=None))
-    return Seq2Seq(encoder_specs(reader(config)), target, **output_specs(config))
+    return Seq2Seq(encoder_specs(encoder_config(config)), target, **output_specs(config))
 
 
-def reader(config: Config) -> Config:
+def encoder_config(config: Config) -> Config:
     """The encoder's own configuration, out of that of a translation model."""
     return dataclasses.replace(
         config, vocab=config.source_vocab or config.vocab, layers=config.encoder_layers or config.layers
@@ -58,10 +58,10 @@ def seq2seq(
     Vaswani et al. 2017, section 3.1. A key turns dropout on.
     """
     encoder_key, decoder_key = split(key, 2)
-    return causal_lm(read_source(model, config, source, valid, encoder_key), config, target, key=decoder_key)
+    return causal_lm(encode_source(model, config, source, valid, encoder_key), config, target, key=decoder_key)
 
 
-def read_source(
+def encode_source(
     model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
     """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, row by row, for `causal_lm` or `generate`."""
@@ -70,7 +70,7 @@ def read_source(
         reading = dataclasses.replace(
             reading, embed=dataclasses.replace(reading.embed, tokens=model.encoder.embed.tokens)
         )
-    states = encoder(model.encoder, reader(config), source, None if valid is None else padding(valid), key=key)
+    states = encoder(model.encoder, encoder_config(config), source, None if valid is None else padding(valid), key=key)
     return CausalLM(reading, model.table, remember(reading, config, states, valid), model.bias)
 
 
@@ -80,7 +80,7 @@ def alignment(model: CausalLM, config: Config, target: Array) -> Array:
     Bahdanau et al. 2015, figure 3. Raises ValueError for a model that has read no source.
     """
     if model.memory is None:
-        raise ValueError("the model has no memory of a source; make one with tfm.read_source")
+        raise ValueError("the model has no memory of a source; make one with tfm.encode_source")
     watched = dataclasses.replace(model.memory, seen=jnp.zeros(model.memory.valid.shape))
     way = Dense(before(config), **placed(model.decoder, config, positions_of(target), both=False))
     x = embed(model.decoder.embed, config, target)

@@ -20,7 +20,7 @@ def position_specs(config: Config):
     bert-tiny after 1000 steps on the built-in text: accuracy 0.161 against 0.155, validation loss 5.60 against 5.65.
     """
     if config.position == "buckets":
-        return params.weight(config, "RKG")
+        return params.weight_spec(config, "RKG")
     if config.position != "learned":
         return None
 
@@ -28,7 +28,7 @@ def position_specs(config: Config):
         waves = config.init_std * 2**0.5 * sinusoidal(None, jnp.arange(shape[0])[None], shape[1])[0]
         return waves if sharding is None else reshard(waves, sharding)
 
-    return dataclasses.replace(params.weight(config, "P" + config.embed_axis), init=init)
+    return dataclasses.replace(params.weight_spec(config, "P" + config.embed_axis), init=init)
 
 
 def learned(table: Array | None, positions: Array, width: int) -> Array:
@@ -112,7 +112,7 @@ def rotate(x: Array, angles: Array | None) -> Array:
     return jnp.concatenate([one * cos - two * sin, two * cos + one * sin, rest], axis=-1).astype(x.dtype)
 
 
-class Bias:
+class ScoreBias:
     """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added to the scores."""
 
     def __call__(self, i: Array, j: Array) -> Array:
@@ -125,7 +125,7 @@ class Bias:
 
 
 @struct.dataclass
-class Alibi(Bias):
+class Alibi(ScoreBias):
     """See `alibi`."""
 
     kv_heads: int = struct.field(pytree_node=False)
@@ -140,13 +140,13 @@ class Alibi(Bias):
         return -slopes * distance[:, None, None]
 
 
-def alibi(heads: int, kv_heads: int | None = None) -> Bias:
+def alibi(heads: int, kv_heads: int | None = None) -> ScoreBias:
     """Scores fall linearly with distance, each head at its own slope 2^(-8 n / heads) (Press et al. 2022), on both sides."""
     return Alibi(kv_heads or heads, heads // (kv_heads or heads))
 
 
 @struct.dataclass
-class Buckets(Bias):
+class T5Bias(ScoreBias):
     """See `bucketed`."""
 
     table: Array
@@ -167,7 +167,7 @@ class Buckets(Bias):
         return jnp.where(distance < short, distance, wide) + later
 
 
-def bucketed(config: Config, table: Array | None, both: bool) -> Bias | None:
+def t5_bias(config: Config, table: Array | None, both: bool) -> ScoreBias | None:
     """A learned number [R,K,G] for each bucket of distances and head, added to the scores (Raffel et al. 2020, section 2.1); None for other
     variants. With `both`, half of the buckets are for what comes later."""
-    return None if table is None or config.position != "buckets" else Buckets(table, both, config.bucket_distance)
+    return None if table is None or config.position != "buckets" else T5Bias(table, both, config.bucket_distance)

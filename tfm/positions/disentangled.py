@@ -21,23 +21,24 @@ from jax.sharding import PartitionSpec
 
 from tfm import params
 from tfm.config.model import Config
-from tfm.ops import Linear, Norm, gather, linear, linear_specs, lookup, norm, norm_specs, spec_of, whole_length
-from tfm.positions.absolute import Bias
+from tfm.ops import Linear, Norm, linear, linear_specs, lookup, norm, norm_specs
+from tfm.positions.absolute import ScoreBias
+from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 
 @struct.dataclass
-class Distances:
+class RelativeEmbedding:
     """A row [R,D] for each bucket of distances, and the norm over them, None where a model has none."""
 
     table: Array
     norm: Norm | None
 
 
-def distance_specs(config: Config) -> Distances | None:
+def distance_specs(config: Config) -> RelativeEmbedding | None:
     """The table that all layers share; None for a model without."""
     if config.relative == "none":
         return None
-    return Distances(params.weight(config, "RD"), norm_specs(config) if config.relative_norm else None)
+    return RelativeEmbedding(params.weight_spec(config, "RD"), norm_specs(config) if config.relative_norm else None)
 
 
 def place_specs(config: Config) -> tuple[Linear | None, Linear | None]:
@@ -48,15 +49,15 @@ def place_specs(config: Config) -> tuple[Linear | None, Linear | None]:
     ) if "c2p" in own else None
 
 
-def distance_rows(config: Config, distances: Distances | None) -> Array | None:
+def distance_rows(config: Config, distances: RelativeEmbedding | None) -> Array | None:
     """The rows [R,D] as layers read them."""
     if distances is None:
         return None
-    rows = gather(distances.table)
+    rows = unshard_fsdp(distances.table)
     return rows if distances.norm is None else norm(config, distances.norm, rows)
 
 
-def disentangled(layer: Any, config: Config, rows: Array, q: Array, k: Array) -> tuple[Array, Bias]:
+def disentangled(layer: Any, config: Config, rows: Array, q: Array, k: Array) -> tuple[Array, ScoreBias]:
     """rows [R,D], q [B,T,K,G,H] and k [B,S,K,H] of an attention layer -> q for the first term of the score, and a bias that is the others.
 
     q is divided by the root of the number of terms (He et al. 2021, eq. 4; that of the head size is no business of ours).
@@ -71,12 +72,12 @@ def disentangled(layer: Any, config: Config, rows: Array, q: Array, k: Array) ->
         queries = linear(layer.place_query or layer.query, "BTD,DKGH->BTKGH", rows)[0] * (
             size * (1 + len(terms)) ** -0.5
         )
-        p2c = jnp.einsum("BSKH,RKGH->BKGSR", whole_length(k), queries, preferred_element_type=jnp.float32)
+        p2c = jnp.einsum("BSKH,RKGH->BKGSR", replicate_length(k), queries, preferred_element_type=jnp.float32)
     return q, Disentangled(c2p, p2c, config.buckets, config.bucket_distance)
 
 
 @struct.dataclass
-class Disentangled(Bias):
+class Disentangled(ScoreBias):
     """What each query [B,K,G,T,R] and each key [B,K,G,S,R] has to do with each bucket; it knows these queries and keys alone."""
 
     c2p: Array | None

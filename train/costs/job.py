@@ -9,7 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
-from tfm.ops import mesh_axes
+from tfm.sharding import mesh_axes
 from train.costs import counting
 from train.data import feed
 from train.settings.schema import Run

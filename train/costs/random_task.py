@@ -59,7 +59,7 @@ class Plain:
     def loss(self, params, model: tfm.Config, batch, key):
         """Sums over a batch: `loss` in nats, and `weight`, the number of targets."""
         if self.family == "seq2seq":
-            reader = tfm.read_source(params, model, batch["tokens"], key=key)
+            reader = tfm.encode_source(params, model, batch["tokens"], key=key)
             hidden = tfm.decoder(reader.decoder, model, batch["target"], memory=reader.memory, key=key)
             table = reader.output
         else:

@@ -93,7 +93,7 @@ def arrange(
             )
     if sizes == schema.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
-        fsdp, reason = fsdp_for(tfm.count(specs), counting.room(devices[0]), len(devices), widths)
+        fsdp, reason = fsdp_for(tfm.count_params(specs), counting.room(devices[0]), len(devices), widths)
         sizes = dataclasses.replace(sizes, fsdp=fsdp)
         if fsdp > 1:
             say(reason)

@@ -10,7 +10,7 @@ import numpy as np
 
 import tfm
 from tfm.models.encoder import around, before, placed, recalling, remember, unstack, whole
-from tfm.models.seq2seq import reader
+from tfm.models.seq2seq import encoder_config
 from tfm.ops import norm
 
 
@@ -38,7 +38,7 @@ def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
         model = getattr(params, name, None)
         if model is None:
             continue
-        own = reader(config) if name == "encoder" and isinstance(params, tfm.Seq2Seq) else config
+        own = encoder_config(config) if name == "encoder" and isinstance(params, tfm.Seq2Seq) else config
         if model.embed.tokens is None:
             model = dataclasses.replace(
                 model, embed=dataclasses.replace(model.embed, tokens=params.encoder.embed.tokens)
@@ -87,7 +87,7 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
     predict = (
         tfm.causal_lm
         if isinstance(params, tfm.CausalLM)
-        else tfm.tag
+        else tfm.classify_tokens
         if isinstance(params, tfm.Tagger)
         else tfm.classify
     )

@@ -53,7 +53,7 @@ def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], ke
     mask = tfm.segments(batch["segments"]) if "segments" in batch else None
     hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
     total, _, hits = tfm.vocabulary_loss(
-        model, params.output, tfm.lm_states(model, hidden), batch["targets"], batch["weights"], bias=params.bias
+        model, params.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], bias=params.bias
     )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
     return {

@@ -53,11 +53,11 @@ def specs(run: Run) -> tfm.Seq2Seq:
 def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and what the other metrics are made of."""
     encoder_key, decoder_key = split(key, 2)
-    reader = tfm.read_source(params, model, batch["tokens"], batch["valid"] > 0, encoder_key)
+    reader = tfm.encode_source(params, model, batch["tokens"], batch["valid"] > 0, encoder_key)
     hidden = tfm.decoder(reader.decoder, model, batch["target"], key=decoder_key, memory=reader.memory)
     smoothing = batch["smoothing"][:, None]
     total, _, hits = tfm.vocabulary_loss(
-        model, reader.output, tfm.lm_states(model, hidden), batch["targets"], batch["weights"], smoothing, reader.bias
+        model, reader.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], smoothing, reader.bias
     )
     return {
         "loss": total,
@@ -245,4 +245,4 @@ def room(config: tfm.Config, begin: Sequence[int], new: int) -> int:
 @partial(jax.jit, static_argnums=0)
 def read(model: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
     """A language model of the translations of sources [B,S]."""
-    return tfm.read_source(params, model, tokens, valid)
+    return tfm.encode_source(params, model, tokens, valid)

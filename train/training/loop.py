@@ -106,7 +106,7 @@ class Training:
             "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
             "processes": jax.process_count(),
             "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
-            "params": tfm.count(self.specs),
+            "params": tfm.count_params(self.specs),
         }
 
     def announce(self):
@@ -260,7 +260,7 @@ class Training:
                 found = {f"eval_{name}": value for name, value in metrics.items()} | self._judged(final=True)
                 with self._alone() as params:
                     self.task.show(params, self.run, self.corpus, self.log, outcomes, distributed.own(folder))
-        facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count(self.specs))
+        facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count_params(self.specs))
         result = dict(zip(FACTS, facts, strict=True)) | found
         folders.write_json(distributed.own(folder) / folders.RESULT, result)
         return result

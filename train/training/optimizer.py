@@ -6,7 +6,7 @@ import optax
 from jax import Array
 
 from tfm.axes import platform
-from tfm.ops import spec_of
+from tfm.sharding import spec_of
 from train.settings.schema import Optim
 from train.training.optimizers import OPTIMIZERS
 from train.training.stochastic_rounding import widen

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.ops import named, spec_of
+from tfm.sharding import named_sharding, spec_of
 
 
 def widen(tree):
@@ -31,7 +31,7 @@ def at_random(x: Array, salt: Array) -> Array:
     Rounded to the nearest, what changes by less than 0.2 % never changes: a second moment with beta2=0.999 would only grow. The noise is a
     hash of the place in x and the salt, two uint32: the same on any mesh.
     """
-    place, sharding = jnp.uint32(0), named(x, x, *spec_of(x))
+    place, sharding = jnp.uint32(0), named_sharding(x, x, *spec_of(x))
     for axis, size in enumerate(x.shape):
         place = place * size + jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=sharding)
     noise = _hash(_hash(place ^ salt[0]) ^ salt[1]) >> 16

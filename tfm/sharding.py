@@ -1,0 +1,108 @@
+"""Where arrays live on an Explicit mesh: their axes are replicated, sharded, or moved to where another array is.
+
+Without a mesh every function here returns its array unchanged.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
+
+from tfm.axes import AXES, partition
+
+
+def spec_of(x: Array) -> tuple:
+    """The mesh axes of every axis of x; None for a replicated axis."""
+    spec = tuple(jax.typeof(x).sharding.spec)
+    return spec + (None,) * (x.ndim - len(spec))
+
+
+def mesh_axes(spec: Iterable) -> tuple[str, ...]:
+    """The names of the mesh axes in a partition spec, in order."""
+    return tuple(name for axes in spec if axes for name in (axes if isinstance(axes, tuple) else (axes,)))
+
+
+def named_sharding(x: Array, y: Array, *spec) -> NamedSharding | None:
+    """A sharding on the mesh of x or y; None where neither is sharded."""
+    for operand in (x, y):
+        if any(spec_of(operand)):
+            return NamedSharding(jax.typeof(operand).sharding.mesh, PartitionSpec(*spec))
+    return None
+
+
+def unshard_fsdp(parameter: Array) -> Array:
+    """A parameter as a layer uses it: replicated over `fsdp`, still sharded over `tensor`."""
+    spec = spec_of(parameter)
+    if "fsdp" not in spec:
+        return parameter
+    replicated = (None if axes == "fsdp" else axes for axes in spec)
+    return reshard(parameter, named_sharding(parameter, parameter, *replicated))
+
+
+def shard_axis(x: Array, mesh_axis: str | tuple[str, ...] | None, axis: int = 1) -> Array:
+    """x with one axis (default: the length) sharded over mesh axes; None replicates it."""
+    spec = spec_of(x)
+    return x if spec[axis] == mesh_axis else reshard(x, PartitionSpec(*spec[:axis], mesh_axis, *spec[axis + 1 :]))
+
+
+def shard_like(x: Array, rows: Array, axis: int = 0) -> Array:
+    """x with an axis sharded like the first axis of rows [B,...]."""
+    return shard_axis(x, spec_of(rows)[0], axis)
+
+
+def replicate_length(x: Array) -> Array:
+    """x [B,T,...] with its length replicated."""
+    return shard_axis(x, None)
+
+
+def replicate(x: Array) -> Array:
+    """x on every device in full."""
+    return reshard(x, PartitionSpec()) if any(spec_of(x)) else x
+
+
+def shard_batch(rows: Array) -> Array:
+    """rows [B,...] over the devices that share a batch, where their count divides it."""
+    mesh = jax.sharding.get_abstract_mesh()
+    names = tuple(name for name in AXES["B"].mesh if mesh.shape.get(name, 1) > 1)
+    if not names or len(rows) % math.prod(mesh.shape[name] for name in names):
+        return rows
+    return reshard(rows, PartitionSpec(names))
+
+
+def scatter_sequence(x: Array) -> Array:
+    """x [B,T,D] between blocks: its length is sharded over `tensor` too, if the mesh divides it.
+
+    Norms, dropout and saved activations then take 1/tensor of the memory (Korthikanti et al. 2022, section 4.2.2).
+    """
+    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty or any(axis_type != AxisType.Explicit for axis_type in mesh.axis_types):
+        return x
+    mesh_axis = partition("Q", x.shape[1:2], mesh)[0]
+    return x if mesh_axis is None else shard_axis(x, mesh_axis)
+
+
+def gather_sequence(x: Array) -> Array:
+    """x [B,T,D] as a layer reads it: its length is no longer sharded over `tensor`, which shards the layer."""
+    mesh_axis = spec_of(x)[1]
+    return shard_axis(x, {("context", "tensor"): "context", "tensor": None}.get(mesh_axis, mesh_axis))
+
+
+def take_positions(x: Array, positions: Array) -> Array:
+    """x [B,S,...] at positions [B or 1, T] -> [B,T,...], sharded like the rows of x and the positions."""
+    index = jnp.expand_dims(replicate_length(positions), range(2, x.ndim))
+    return shard_axis(jnp.take_along_axis(replicate_length(x), index, axis=1), spec_of(positions)[1])
+
+
+def positions_like(x: Array) -> Array:
+    """x [B,T,...] -> positions 0..T-1 as [1,T], sharded like the length of x."""
+    return jnp.arange(x.shape[1], out_sharding=named_sharding(x, x, spec_of(x)[1]))[None]
+
+
+def mesh_of(model) -> contextlib.AbstractContextManager:
+    """The context in which a model that lives on a mesh is used; an empty context for any other model."""
+    mesh = getattr(jax.tree.leaves(model)[0].sharding, "mesh", None)
+    return jax.set_mesh(mesh) if isinstance(mesh, Mesh) else contextlib.nullcontext()
