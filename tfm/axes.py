@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from tfm.config.model import nearest_divisor
+from tfm.config.choices import nearest_divisor
 
 
 class Axis(NamedTuple):
@@ -43,7 +43,6 @@ AXES = {
     "F": Axis("feed-forward", ("tensor",)),
     "V": Axis("vocabulary, padded", ("tensor",)),
     "P": Axis("rows of the position table"),
-    "R": Axis("buckets of distances"),
     "Y": Axis("token types"),
     "C": Axis("classes"),
     "L": Axis("layers"),
@@ -111,7 +110,7 @@ def partition(axes: str, shape: tuple[int, ...], mesh: Mesh, name: str = "") -> 
     free = {name for name, size in mesh.shape.items() if size > 1}
     places: list[str | tuple[str, ...] | None] = []
     for letter, size in zip(axes, shape, strict=True):
-        axis = AXES[letter]
+        axis = AXES[letter] if letter.isupper() else Axis("private")
         names = tuple(name for name in axis.mesh if name in free)
         ways = math.prod(mesh.shape[name] for name in names)
         if size % ways and not axis.may_replicate:

@@ -20,40 +20,55 @@ from tfm.config.model import Config
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One parameter: its axes (letters of `AXES`), its stored shape, how it starts, whether weight decay applies, and its stored dtype.
+    """One parameter, as it is declared.
 
-    `padding` of the elements exist only to round the vocabulary up.
+    axes: a letter for each axis (`tfm.AXES`; lower case: an axis of one variant's own, on every device in full)
+    shape: its stored shape
+    init: (key, shape, sharding) -> float32 array
+    decay: weight decay applies to it
+    inputs: how many leading axes, L left out, are the inputs of a product; 0 for biases and norms
+    trained: the optimizer changes it
+    branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
+    padding: elements that exist only to round the vocabulary up
+    dtype: stored dtype
     """
 
     axes: str
     shape: tuple[int, ...]
     init: Callable[..., jax.Array]
     decay: bool
+    inputs: int = 0
+    trained: bool = True
+    branch: bool = False
     padding: int = 0
     dtype: str = "float32"
 
 
-def weight_spec(config: Config, axes: str) -> Any:
-    """A matrix or table: truncated normal of `config.init_std` cut at two standard deviations (Devlin et al. 2018), decayed."""
+def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False, **sizes: int) -> Any:
+    """A matrix or table: truncated normal of `config.init_std`, cut at two standard deviations, decayed.
+
+    `sizes` are those of lower-case axes. Source: Devlin et al. 2018.
+    """
 
     def init(key, shape, sharding):
         return config.init_std * jax.random.truncated_normal(key, -2, 2, shape, jnp.float32, out_sharding=sharding)
 
-    return _spec(config, axes, init, decay=True)
+    return dataclasses.replace(_spec(config, axes, init, sizes), decay=True, inputs=inputs, branch=branch)
 
 
-def bias_spec(config: Config, axes: str) -> Any:
+def bias_spec(config: Config, axes: str, **sizes: int) -> Any:
     """A bias: zeros, not decayed."""
-    return _spec(
-        config, axes, lambda key, shape, sharding: jnp.zeros(shape, jnp.float32, out_sharding=sharding), decay=False
-    )
+    return _spec(config, axes, _constant(0.0), sizes)
 
 
-def scale_spec(config: Config, axes: str) -> Any:
+def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
     """A norm's scale: ones, not decayed."""
-    return _spec(
-        config, axes, lambda key, shape, sharding: jnp.ones(shape, jnp.float32, out_sharding=sharding), decay=False
-    )
+    return _spec(config, axes, _constant(1.0), sizes)
+
+
+def fixed_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
+    """An array that is stored, sharded and checkpointed like a parameter, but never trained."""
+    return dataclasses.replace(_spec(config, axes, init, sizes), trained=False)
 
 
 def stacked(specs, layers: int):
@@ -107,12 +122,30 @@ def decay_mask(specs):
     return jax.tree.map(lambda spec: spec.decay, specs)
 
 
-def _spec(config: Config, axes: str, init, decay: bool) -> Spec:
-    unknown = set(axes) - set(AXES)
-    assert not unknown, f"axes {unknown} are not in the letter table"
-    shape = tuple(config.sizes[letter] for letter in axes)
-    real = tuple(config.vocab if letter == "V" else config.sizes[letter] for letter in axes)
-    return Spec(axes, shape, init, decay, padding=math.prod(shape) - math.prod(real), dtype=config.param_dtype)
+def trained_mask(specs):
+    """True for every parameter that the optimizer changes."""
+    return jax.tree.map(lambda spec: spec.trained, specs)
+
+
+def _constant(value: float) -> Callable[..., jax.Array]:
+    """The initializer of a constant."""
+
+    def init(key, shape, sharding):
+        return jnp.full(shape, value, jnp.float32, out_sharding=sharding)
+
+    return init
+
+
+def _spec(config: Config, axes: str, init: Callable[..., jax.Array], sizes: dict[str, int]) -> Spec:
+    """A parameter that is not decayed. Raises ValueError for a letter without a size."""
+    sizes = config.sizes | sizes
+    unknown = [letter for letter in axes if letter not in sizes or (letter.isupper() and letter not in AXES)]
+    if unknown:
+        raise ValueError(f"axis {unknown[0]} of {axes!r} has no size; give {unknown[0]}=SIZE, in lower case")
+    shape = tuple(sizes[letter] for letter in axes)
+    unpadded = tuple(config.vocab if letter == "V" else sizes[letter] for letter in axes)
+    padding = math.prod(shape) - math.prod(unpadded)
+    return Spec(axes, shape, init, decay=False, padding=padding, dtype=config.param_dtype)
 
 
 def _sharding(spec: Spec, mesh: Mesh, name: str = "") -> NamedSharding:

@@ -1,14 +1,16 @@
-"""The KV cache: keys and values of the tokens so far, so that a decoder reads each token once.
+"""The decode cache: what layers remember of the tokens so far, so that a decoder reads each token once.
 
 Rows are padded on the left, so that their last tokens stand in one column and each step writes to one slot of every row:
 
     row 0   -  -  a  b  c        starts 2     positions  0  0  0  1  2
     row 1   d  e  f  g  h        starts 0     positions  0  1  2  3  4
 
-A layer reads the cache and hands back the keys and values of the new tokens; they are written after the last layer, all at once. A scan
-then never copies the cache, and under `jit` with donation it stays where it is.
+What a layer remembers is its mixer's own affair (`tfm.mixers.Mixer`): keys and values of every token, or sums of constant size. A layer
+reads its state and returns what is new; that is written after the last layer, all at once. A scan then never copies the cache,
+and under `jit` with donation it stays in place.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +19,27 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import MASK_VALUE, Dense, attend, attention_scores, weighted_sum
+from tfm.attention.context import AttentionContext
+from tfm.attention.cross import Memory
 from tfm.config.model import Config
+from tfm.inputs.tokens import embed
+from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks import left_padding
-from tfm.models.encoder import Encoder, Memory, before, embed, placed, recalling, stack
-from tfm.positions.absolute import rotate
+from tfm.mixers import mixer_of
+from tfm.models.encoder import Encoder
 from tfm.sharding import replicate_length, shard_like
 
 
 @struct.dataclass
 class Cache:
-    """keys and values [L,B,S,K,H], of which row b has tokens in the slots from starts[b] (starts [B]) up to `length` (a scalar);
-    and the memory of a translation model."""
+    """The decode states of all layers, leaves [R,B,...] of R layers.
 
-    keys: Array
-    values: Array
+    starts: [B], the slot of the first token of each row
+    length: scalar, slots that are filled
+    memory: of a translation model, or None
+    """
+
+    states: Layers
     starts: Array
     length: Array
     memory: Memory | None = None
@@ -42,19 +50,15 @@ def prefill(
 ) -> tuple[Array, Cache]:
     """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that holds them.
 
-    A memory is kept beside them: its keys and values are computed once.
+    A memory is kept beside them: its keys and values are computed once. Raises ValueError for a mixer that cannot
+    generate.
     """
-    read = tokens.shape[1]
-    memory = jax.tree.map(
-        lambda each: shard_like(each, tokens, axis=1 if each.ndim > 2 else 0), memory
-    )  # [L,B,...] or [B,S]
-    positions = _positions(0, read, starts)
-    x = embed(model.embed, config, tokens, positions)
-    way = Kept(before(config, left_padding(starts)), **_placed(model, config, positions))
-    x, made = stack(model, config, x, *recalling(way, None, memory))
-    made, memory = _recalled(made, memory, starts)
-    keys, values = (jnp.pad(each, ((0, 0), (0, 0), (0, slots - read), (0, 0), (0, 0))) for each in made)
-    return replicate_length(x), Cache(keys, values, starts, jnp.int32(read), memory)
+    memory = _shard_memory(memory, tokens)
+    context = _context(0, tokens, starts)
+    x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
+    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, slots), config, _states(outputs))
+    memory = _watch(config, memory, outputs, starts)
+    return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), memory)
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -62,67 +66,64 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 
     The cache must have T slots left: writing past the end cannot be noticed under `jit`.
     """
-    positions = _positions(cache.length, tokens.shape[1], cache.starts)
-    way = Cached(before(config, left_padding(cache.starts)), length=cache.length, **_placed(model, config, positions))
-    x = embed(model.embed, config, tokens, positions)
-    x, made = stack(model, config, x, *recalling(way, (cache.keys, cache.values), cache.memory))
-    made, memory = _recalled(made, cache.memory, cache.starts - cache.length)
-    write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
-    keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return replicate_length(x), replace(
-        cache, keys=keys, values=values, length=cache.length + tokens.shape[1], memory=memory
+    context = _context(cache.length, tokens, cache.starts)
+    x = embed(model.embed, config, tokens, context.positions)
+    x, outputs = stack(model, config, x, context, cache.states, cache.memory)
+    memory = _watch(config, cache.memory, outputs, cache.starts - cache.length)
+    return replicate_length(x), replace(write_cache(config, cache, outputs, tokens.shape[1]), memory=memory)
+
+
+def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
+    """The cache with `count` more tokens, whose layers have returned these outputs."""
+    states = _map_kinds(
+        lambda mixer, options, state, output: mixer.write(state, output, cache.length),
+        config,
+        cache.states,
+        _states(outputs),
     )
+    return replace(cache, states=states, length=cache.length + count)
 
 
-@struct.dataclass
-class Kept(Dense):
-    """The plain way of attending, and the keys (turned) and values [B,T,K,H] are handed back, of all positions on every device."""
-
-    def __call__(self, q, k, v, given=None, rate=0.0, key=None):  # noqa: D102
-        k, v = replicate_length(rotate(k, self.turns)), replicate_length(v)
-        return attend(rotate(q, self.turns), k, v, self.mask, self.bias, rate, key), (k, v)
+def _context(length: Array | int, tokens: Array, starts: Array) -> AttentionContext:
+    """The pass that reads the next slots: the first token of a row is at position 0, and so is its padding."""
+    positions = jnp.maximum((length + jnp.arange(tokens.shape[1]))[None] - starts[:, None], 0)
+    return AttentionContext(positions, left_padding(starts), length, causal=True, keep=True)
 
 
-@struct.dataclass
-class Cached(Kept):
-    """Attends to the keys and values [B,S,K,H] that the layer is given, `length` of them filled, and to its own, which it hands back."""
-
-    length: Array = 0  # type: ignore[assignment]
-
-    def __call__(
-        self, q: Array, k: Array, v: Array, given: Any = None, rate: float = 0.0, key: Array | None = None
-    ) -> tuple[Array, Any]:
-        """q [B,T,K,G,H], k and v [B,T,K,H] -> [B,T,K,G,H] and the pair (k, v): scores are joined, never keys."""
-        past_k, past_v = given
-        q, k, v = rotate(q, self.turns), replicate_length(rotate(k, self.turns)), replicate_length(v)
-        slots, new = past_k.shape[1], self.length + jnp.arange(q.shape[1])
-        places = jnp.concatenate([jnp.arange(slots), new])[None]
-        written = jnp.concatenate([jnp.arange(slots) < self.length, jnp.ones(len(new), bool)])[None, None]
-        scores = jnp.concatenate([attention_scores(q, past_k), attention_scores(q, k)], axis=-1)
-        if self.bias is not None:
-            scores = scores + self.bias(new[None], places)
-        allowed = written if self.mask is None else self.mask(new[None], places) & written
-        weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, MASK_VALUE), axis=-1)
-        return weighted_sum(weights[..., :slots], past_v) + weighted_sum(weights[..., slots:], v), (k, v)
+def _states(outputs: Layers) -> Layers:
+    """What mixers put into decode states, out of the outputs of blocks."""
+    parts = ([output.state for output in part] for part in (outputs.prefix, outputs.period, outputs.tail))
+    return Layers(*map(tuple, parts))
 
 
-def _recalled(made: Any, memory: Memory | None, starts: Array) -> tuple[Any, Memory | None]:
-    """What a decoder's own attention handed back, and the memory with the attention that it got from queries behind starts [B]."""
+def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> Layers:
+    """A function (mixer, options, trees of one kind of layer) for every layer of the prefix and tail, and kind of the period."""
+    plan = config.layer_plan
+
+    def part(name: str) -> tuple[Any, ...]:
+        kinds = getattr(plan, name)
+        return tuple(
+            function(mixer_of(kind.mixer), kind.mixer, *parts)
+            for kind, *parts in zip(kinds, *(getattr(tree, name) for tree in trees), strict=True)
+        )
+
+    return Layers(part("prefix"), part("period"), part("tail"))
+
+
+def _shard_memory(memory: Memory | None, tokens: Array) -> Memory | None:
+    """A memory on the devices that the rows of tokens [B,T] are on."""
     if memory is None:
-        return made, None
-    made, weights = made
-    if weights is None or memory.seen is None:
-        return made, memory
-    real = jnp.arange(weights.shape[-2])[None] >= starts[:, None]
-    got = jnp.where(real[:, :, None], weights.mean((0, 2, 3)), 0).sum(1)
-    return made, replace(memory, seen=memory.seen + got)
+        return None
+    layers = jax.tree.map(lambda leaf: shard_like(leaf, tokens, axis=1), memory.layers)
+    valid, coverage = jax.tree.map(lambda leaf: shard_like(leaf, tokens), (memory.valid, memory.coverage))
+    return Memory(layers, valid, coverage)
 
 
-def _placed(model: Encoder, config: Config, positions: Array) -> dict[str, Any]:
-    """How a decoder's attention learns of positions; few queries at a time need no kernel, not even those to a memory."""
-    return placed(model, config, positions, both=False) | {"kernel": "einsum"}
-
-
-def _positions(length: Array | int, new: int, starts: Array) -> Array:
-    """Positions [B,T] of the next slots: the first token of a row is at 0, and so, for lack of a better place, is its padding."""
-    return jnp.maximum((length + jnp.arange(new))[None] - starts[:, None], 0)
+def _watch(config: Config, memory: Memory | None, outputs: Layers, starts: Array) -> Memory | None:
+    """The memory with the attention that its tokens got from queries at starts [B] or later."""
+    if memory is None or memory.coverage is None:
+        return memory
+    weights = jnp.stack([output.cross_weights for output in by_layer(config, outputs)])
+    is_token = jnp.arange(weights.shape[-2])[None] >= starts[:, None]
+    attention = jnp.where(is_token[:, :, None], weights.mean((0, 2, 3)), 0).sum(1)
+    return replace(memory, coverage=memory.coverage + attention)

@@ -1,108 +1,106 @@
-"""One block: attention and feed-forward, each with a norm, a residual connection and dropout."""
+"""One block: a mixer, perhaps cross-attention, and a feed-forward layer, joined by a residual scheme."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import Attention, Dense, attention_specs, attention_sublayer
-from tfm.config.model import Config
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.cross import CrossMemory, cross_attention
+from tfm.attention.project import Attention, attention_specs
+from tfm.config.model import Config, Kind
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-from tfm.ops import Norm, dropout, norm, norm_specs, split
-from tfm.sharding import gather_sequence, shard_axis, spec_of
+from tfm.mixers import mixer_of
+from tfm.ops import split
+from tfm.positions import position_of
+from tfm.residuals import SUBLAYERS, Sublayer, residual_of
 
 
 @struct.dataclass
 class Block:
-    """Parameters of one block; `cross` is the attention of a decoder to what an encoder has read."""
+    """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
 
-    attn: Attention
-    attn_norm: Norm
-    ffn: FeedForward
-    ffn_norm: Norm
+    `cross` is the attention of a decoder to the memory of an encoder.
+    """
+
+    mixer: Any
+    position: Any
+    feed_forward: FeedForward
+    residual: Any
     cross: Attention | None = None
-    cross_norm: Any = None
 
 
-def block_specs(config: Config, cross: bool = False) -> Block:
-    """One block, not yet stacked."""
-    more = (attention_specs(config), norm_specs(config)) if cross else ()
-    return Block(attention_specs(config), norm_specs(config), feed_forward_specs(config), norm_specs(config), *more)
+@struct.dataclass
+class BlockOutput:
+    """What a block returns beside its result; None where nobody asks.
+
+    state: what its mixer puts into the decode state
+    weights: attention weights [B,K,G,T,S]
+    cross_weights: those of cross-attention
+    inputs: what the block has read [B,T,D]
+    """
+
+    state: Any = None
+    weights: Array | None = None
+    cross_weights: Array | None = None
+    inputs: Array | None = None
+
+
+class BlockInput(NamedTuple):
+    """What a block reads beside x.
+
+    context: the pass
+    mixer, position: what their `prepare` made for this kind of layer
+    state: the decode state of this layer, or None
+    memory: what cross-attention reads, or None
+    """
+
+    context: AttentionContext
+    mixer: Any
+    position: Any
+    state: Any = None
+    memory: CrossMemory | None = None
+
+
+def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
+    """The spec tree of one block of a kind; with `cross` it attends to a memory too."""
+    names = tuple(name for name in SUBLAYERS if cross or name != "cross")
+    residual = residual_of(kind.residual)
+    specs = Block(
+        mixer=mixer_of(kind.mixer).specs(kind.mixer, config),
+        position=position_of(kind.position).specs(kind.position, config),
+        feed_forward=feed_forward_specs(config),
+        residual=residual.specs(kind.residual, config, names),
+        cross=attention_specs(config, getattr(kind.mixer, "qk_norm", False)) if cross else None,
+    )
+    return residual.rescale(specs, kind.residual, config)
 
 
 def transformer_block(
-    layer: Block,
-    config: Config,
-    x: Array,
-    way: Any = None,
-    given: Any = None,
-    key: Array | None = None,
-    number: Array | int = 0,
-) -> tuple[Array, Any]:
-    """x [B,T,D] -> [B,T,D], and what the way of attending (default: dense, unmasked) hands back; a key turns dropout on.
+    layer: Block, kind: Kind, config: Config, x: Array, block_input: BlockInput, key: Array | None = None
+) -> tuple[Array, BlockOutput]:
+    """x [B,T,D] -> [B,T,D]; a key turns dropout on."""
+    mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
+    context = block_input.context
+    position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
+    mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key)
 
-    `number` counts the blocks of a stack from 0, for models whose blocks are not alike.
+    def score(q: Array, k: Array, projections: Attention):
+        return position_of(kind.position).score(position_call, q, k, projections)
 
-    A block with cross-attention takes pairs: two ways, what its own way is given beside the keys and values [B,S,K,H] of the memory; and
-    it hands back a pair.
-    """
-    attn_key, attn_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
-    residual, start = ORDERS[config.order], x
-    cross: Any = layer.cross
-    own: Any = way or Dense()
-    other: Any = None
-    memory = None
-    if cross is not None:
-        (own, other), (given, memory) = way, given
-    if config.global_every:
-        own = own.at(jnp.asarray(number % config.global_every == 0))
-    reads = lambda y: y if config.first_norm else jnp.where(number == 0, gather_sequence(start), y)
-    attend = lambda y: attention_sublayer(layer.attn, config, reads(y), own, given, attn_key)
-    x, found = residual(config, layer.attn_norm, attend, x, attn_drop)
-    if cross is not None:
-        recall = lambda y: attention_sublayer(cross, config, y, other, None, cross_key, memory)
-        x, crossed = residual(config, layer.cross_norm, recall, x, cross_drop)
-        found = found, crossed
-    read = start if config.order == "parallel" else x
-    return residual(config, layer.ffn_norm, lambda y: (feed_forward(layer.ffn, config, y), None), x, ffn_drop, read)[
-        0
-    ], found
+    def mix(y: Array):
+        return mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
 
+    def attend_memory(y: Array):
+        return cross_attention(layer.cross, config, y, block_input.memory, context, cross_key)
 
-def watched_block(
-    layer: Block,
-    config: Config,
-    x: Array,
-    way: Any = None,
-    given: Any = None,
-    key: Array | None = None,
-    number: Array | int = 0,
-) -> tuple[Array, Any]:
-    """The same, and what it has read is handed back too: x, and what the way of attending hands back."""
-    y, found = transformer_block(layer, config, x, way, given, key, number)
-    return y, (x, found)
+    def feed(y: Array):
+        return feed_forward(layer.feed_forward, config, y), None
 
-
-Sublayer = Callable[[Array], tuple[Array, Any]]
-
-
-def post_norm(
-    config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None, read: Array | None = None
-) -> tuple[Array, Any]:
-    """norm(x + dropout(f(x))), as in the first Transformer and BERT (Vaswani et al. 2017, section 3.1); `read` goes to f instead of x."""
-    y, found = sublayer(gather_sequence(x if read is None else read))
-    return norm(config, layer, x + dropout(shard_axis(y, spec_of(x)[1]), config.dropout, key)), found
-
-
-def pre_norm(
-    config: Config, layer: Norm, sublayer: Sublayer, x: Array, key: Array | None, read: Array | None = None
-) -> tuple[Array, Any]:
-    """x + dropout(f(norm(x))), as in GPT-2 and most since (Xiong et al. 2020); `read` goes to the norm instead of x."""
-    y, found = sublayer(gather_sequence(norm(config, layer, x if read is None else read)))
-    return x + dropout(shard_axis(y, spec_of(x)[1]), config.dropout, key), found
-
-
-# In parallel, what the feed-forward layer reads is what attention reads (Wang & Komatsuzaki 2021).
-ORDERS = {"post": post_norm, "pre": pre_norm, "parallel": pre_norm}
+    sublayers = {"mixer": Sublayer(mix, mixer_drop)}
+    if layer.cross is not None:
+        sublayers["cross"] = Sublayer(attend_memory, cross_drop)
+    sublayers["feed_forward"] = Sublayer(feed, ffn_drop)
+    y, outputs = residual_of(kind.residual).chain(layer.residual, kind.residual, config, x, sublayers)
+    inputs = x if context.record_inputs else None
+    return y, BlockOutput(outputs["mixer"].state, outputs["mixer"].weights, outputs.get("cross"), inputs)

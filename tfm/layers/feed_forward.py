@@ -18,8 +18,10 @@ class FeedForward:
 
 def feed_forward_specs(config: Config) -> FeedForward:
     """Width to feed-forward and back."""
-    up = linear_specs(config, "D", "F")
-    return FeedForward(up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D"))
+    up = linear_specs(config, "D", "F", branch=True)
+    return FeedForward(
+        up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D", branch=True)
+    )
 
 
 def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:

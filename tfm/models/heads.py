@@ -10,7 +10,8 @@ from jax import Array
 from tfm import params
 from tfm.config.model import Config
 from tfm.masks import Mask, padding
-from tfm.models.encoder import Encoder, Memory, decoder, encoder, encoder_specs
+from tfm.attention.cross import Memory
+from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
 from tfm.ops import (
     ACTIVATIONS,
@@ -97,9 +98,9 @@ def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
     return MaskedLM(
         encoder=encoder_specs(config),
         head=MlmHead(
-            dense=linear_specs(config, "D", "U" if config.embed_width else "E", bias=config.head_bias),
+            dense=linear_specs(config, "D", "E" if config.input.width is None else "U", bias=config.head.bias),
             norm=norm_specs(config, config.embed_axis),
-            table=None if config.tied else params.weight_spec(config, "V" + config.embed_axis),
+            table=None if config.tie_embeddings else params.weight_spec(config, "V" + config.embed_axis),
             bias=params.bias_spec(config, "V"),
         ),
         pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
@@ -111,9 +112,9 @@ def classifier_specs(config: Config) -> Classifier:
     """The spec tree of a classifier with `config.classes` outputs."""
     return Classifier(
         encoder=encoder_specs(config),
-        pooler=linear_specs(config, "D", "E", bias=config.head_bias),
+        pooler=linear_specs(config, "D", "E", bias=config.head.bias),
         output=linear_specs(config, "D", "C", bias=True),
-        norm=norm_specs(config, "E") if config.pool_norm else None,
+        norm=norm_specs(config, "E") if config.head.pool_norm else None,
     )
 
 
@@ -122,24 +123,24 @@ def tagger_specs(config: Config, dense: bool = False) -> Tagger:
     return Tagger(
         encoder=encoder_specs(config),
         output=linear_specs(config, "D", "C", bias=True),
-        dense=linear_specs(config, "D", "E", bias=config.head_bias) if dense else None,
-        norm=norm_specs(config, "E") if dense and config.pool_norm else None,
+        dense=linear_specs(config, "D", "E", bias=config.head.bias) if dense else None,
+        norm=norm_specs(config, "E") if dense and config.head.pool_norm else None,
     )
 
 
 def causal_lm_specs(config: Config) -> CausalLM:
     """The spec tree of a GPT: a language model that reads from left to right."""
-    if config.embed_width and config.tied:
+    if config.input.width is not None and config.tie_embeddings:
         raise ValueError(
-            f"embed_width={config.embed_width}: an output table that is tied to the embeddings needs their width; try tied=False"
+            f"input.width={config.input.width} needs an output table of its own; try tie_embeddings=False"
         )
     return CausalLM(decoder=encoder_specs(config), **output_specs(config))
 
 
 def output_specs(config: Config) -> dict:
     """Table and bias of the output of a language model."""
-    table = None if config.tied else params.weight_spec(config, "VD")
-    return {"table": table, "bias": params.bias_spec(config, "V") if config.output_bias else None}
+    table = None if config.tie_embeddings else params.weight_spec(config, "VD")
+    return {"table": table, "bias": params.bias_spec(config, "V") if config.head.output_bias else None}
 
 
 def causal_lm(
@@ -159,7 +160,7 @@ def causal_lm(
 
 def lm_features(config: Config, hidden: Array) -> Array:
     """hidden [B,T,D] of a decoder -> [B,T,D]: what meets the vocabulary."""
-    return hidden * config.width**-0.5 if config.output_scale else hidden
+    return hidden * config.width**-0.5 if config.head.scale_logits else hidden
 
 
 def next_logits(model: CausalLM, config: Config, hidden: Array) -> Array:
@@ -237,7 +238,7 @@ def text_logits(
     model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
 ) -> Array:
     """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
-    text = pooled(model.pooler, model.norm, config, POOLS[config.pool](hidden, valid))
+    text = pooled(model.pooler, model.norm, config, POOLS[config.head.pool](hidden, valid))
     return class_logits(model.output, dropout(text, config.dropout, key))
 
 
@@ -286,7 +287,7 @@ POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["g
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
     """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is one."""
-    y = POOLERS[config.pool_activation](linear(pooler, "BD,DE->BE", x))
+    y = POOLERS[config.head.pool_activation](linear(pooler, "BD,DE->BE", x))
     return y if after is None else norm(config, after, y)
 
 

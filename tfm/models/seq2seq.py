@@ -1,4 +1,4 @@
-"""Translation models: an encoder reads a source, and a decoder that attends to what was read writes."""
+"""Translation models: an encoder reads a source, and a decoder that attends to its states writes."""
 
 import dataclasses
 
@@ -6,28 +6,21 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import Dense
+from tfm.attention.context import AttentionContext
+from tfm.attention.cross import Memory
+from tfm.attention.project import keys_values
 from tfm.config.model import Config
+from tfm.inputs.tokens import default_positions, embed
+from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks import padding
-from tfm.models.encoder import (
-    Encoder,
-    before,
-    embed,
-    encoder,
-    encoder_specs,
-    placed,
-    positions_of,
-    recalling,
-    remember,
-    stack,
-)
+from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import CausalLM, causal_lm, output_specs
 from tfm.ops import split
 
 
 @struct.dataclass
 class Seq2Seq:
-    """An encoder, and a decoder that attends to what it has read; tables [V,D] that they share stand in the first one alone."""
+    """An encoder, and a decoder that attends to its states; tables [V,D] that both share are stored in the encoder."""
 
     encoder: Encoder
     decoder: Encoder
@@ -36,15 +29,18 @@ class Seq2Seq:
 
 
 def seq2seq_specs(config: Config) -> Seq2Seq:
-    """The spec tree of the first Transformer (Vaswani et al. 2017): one table for source, target and output unless the config says else."""
+    """The spec tree of the first Transformer (Vaswani et al. 2017).
+
+    Source, target and output share one table, unless `config.source_vocab` or `config.tie_embeddings` says otherwise.
+    """
     target = encoder_specs(config, cross=True)
-    if not config.source_vocab:
+    if config.source_vocab is None:
         target = dataclasses.replace(target, embed=dataclasses.replace(target.embed, tokens=None))
     return Seq2Seq(encoder_specs(encoder_config(config)), target, **output_specs(config))
 
 
 def encoder_config(config: Config) -> Config:
-    """The encoder's own configuration, out of that of a translation model."""
+    """The configuration of the encoder, out of that of a translation model."""
     return dataclasses.replace(
         config, vocab=config.source_vocab or config.vocab, layers=config.encoder_layers or config.layers
     )
@@ -64,25 +60,36 @@ def seq2seq(
 def encode_source(
     model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
-    """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, row by row, for `causal_lm` or `generate`."""
-    reading = model.decoder
-    if reading.embed.tokens is None:
-        reading = dataclasses.replace(
-            reading, embed=dataclasses.replace(reading.embed, tokens=model.encoder.embed.tokens)
+    """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or `generate`."""
+    mask = None if valid is None else padding(valid)
+    return with_states(model, config, encoder(model.encoder, encoder_config(config), source, mask, key=key), valid)
+
+
+def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:
+    """states [B,S,D] of the encoder, of which valid [B,S] are tokens -> a language model of translations."""
+    decoder = model.decoder
+    if decoder.embed.tokens is None:
+        decoder = dataclasses.replace(
+            decoder, embed=dataclasses.replace(decoder.embed, tokens=model.encoder.embed.tokens)
         )
-    states = encoder(model.encoder, encoder_config(config), source, None if valid is None else padding(valid), key=key)
-    return CausalLM(reading, model.table, remember(reading, config, states, valid), model.bias)
+    return CausalLM(decoder, model.table, remember(decoder, config, states, valid), model.bias)
+
+
+def remember(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
+    """states [B,S,D] of an encoder, of which valid [B,S] are tokens -> a memory for the decoder."""
+    layers = map_layers(lambda block: keys_values(block.cross, config, states), config, decoder.layers)
+    return Memory(layers, jnp.ones(states.shape[:2], bool) if valid is None else valid)
 
 
 def alignment(model: CausalLM, config: Config, target: Array) -> Array:
-    """target [B,T] -> float32 [L,B,N,T,S]: how much each of its tokens, in each layer and head, looks at each token of the source.
+    """target [B,T] -> float32 [L,B,N,T,S]: the attention of its tokens to those of the source, in each layer and head.
 
-    Bahdanau et al. 2015, figure 3. Raises ValueError for a model that has read no source.
+    Bahdanau et al. 2015, figure 3. Raises ValueError for a model without a memory.
     """
     if model.memory is None:
         raise ValueError("the model has no memory of a source; make one with tfm.encode_source")
-    watched = dataclasses.replace(model.memory, seen=jnp.zeros(model.memory.valid.shape))
-    way = Dense(before(config), **placed(model.decoder, config, positions_of(target), both=False))
+    context = AttentionContext(default_positions(target), causal=True, record=True)
     x = embed(model.decoder.embed, config, target)
-    weights = stack(model.decoder, config, x, *recalling(way, None, watched))[1][1]
+    outputs = by_layer(config, stack(model.decoder, config, x, context, memory=model.memory)[1])
+    weights = jnp.stack([output.cross_weights for output in outputs])
     return weights.reshape(*weights.shape[:2], -1, *weights.shape[4:])

@@ -1,11 +1,11 @@
-"""Disentangled attention: what contents and distances say of each other (DeBERTa: He et al. 2021).
+"""Disentangled attention: contents and distances are compared (DeBERTa: He et al. 2021).
 
-The score of the query of token i and the key of token j is, with r the row of a table that stands for their distance (eq. 2 and 4),
+The score of the query of token i and the key of token j is, with r the row of a table for their distance (eq. 2 and 4),
 
     (q_i k_j + q_i (r K) + (r Q) k_j) / sqrt(3 H)
      content   c2p         p2c
 
-where K and Q are the projections of the layer, or others of its own. Without one of the last two terms, 3 is 2.
+where K and Q are the projections of the layer's keys and queries, or projections of its own. With two terms, 3 is 2.
 """
 
 import math
@@ -19,104 +19,138 @@ from flax import struct
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from tfm import params
+from tfm.attention.bias import ScoreBias
+from tfm.attention.context import AttentionContext, LayerCall, refuse
+from tfm.attention.project import Attention
 from tfm.config.model import Config
-from tfm.ops import Linear, Norm, linear, linear_specs, lookup, norm, norm_specs
-from tfm.positions.absolute import ScoreBias
+from tfm.config.positions import Disentangled
+from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
+from tfm.params import weight_spec
+from tfm.positions import Position, learned
 from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 
 @struct.dataclass
 class RelativeEmbedding:
-    """A row [R,D] for each bucket of distances, and the norm over them, None where a model has none."""
+    """A row [r,D] for each bucket of distances, and the norm over them, None where a model has none."""
 
     table: Array
     norm: Norm | None
 
 
-def distance_specs(config: Config) -> RelativeEmbedding | None:
-    """The table that all layers share; None for a model without."""
-    if config.relative == "none":
-        return None
-    return RelativeEmbedding(params.weight_spec(config, "RD"), norm_specs(config) if config.relative_norm else None)
+@struct.dataclass
+class PositionProjections:
+    """A layer's projections of distances to queries and keys; None where the layer reuses those of its tokens."""
+
+    query: Linear | None
+    key: Linear | None
 
 
-def place_specs(config: Config) -> tuple[Linear | None, Linear | None]:
-    """A layer's projections of rows to queries and to keys; None for those that its queries and keys lend theirs to."""
-    own = () if config.relative_shared else config.relative.split("_")
-    return linear_specs(config, "D", "KGH") if "p2c" in own else None, linear_specs(
-        config, "D", "KH"
-    ) if "c2p" in own else None
+def embed_specs(options: Disentangled, config: Config) -> Any:
+    """The table of absolute positions, where there is one."""
+    return learned.embed_specs(options, config) if options.absolute else None
 
 
-def distance_rows(config: Config, distances: RelativeEmbedding | None) -> Array | None:
-    """The rows [R,D] as layers read them."""
-    if distances is None:
-        return None
-    rows = unshard_fsdp(distances.table)
-    return rows if distances.norm is None else norm(config, distances.norm, rows)
+def embed(table: Array | None, options: Disentangled, config: Config, positions: Array) -> Array | None:
+    """positions [B,T] -> float32 rows [B,T,U] of that table."""
+    return None if table is None else lookup(table, positions)
 
 
-def disentangled(layer: Any, config: Config, rows: Array, q: Array, k: Array) -> tuple[Array, ScoreBias]:
-    """rows [R,D], q [B,T,K,G,H] and k [B,S,K,H] of an attention layer -> q for the first term of the score, and a bias that is the others.
+def shared_specs(options: Disentangled, config: Config) -> RelativeEmbedding:
+    """The table of all layers."""
+    table = weight_spec(config, "rD", r=options.buckets)
+    return RelativeEmbedding(table, norm_specs(config) if options.norm else None)
 
-    q is divided by the root of the number of terms (He et al. 2021, eq. 4; that of the head size is no business of ours).
+
+def specs(options: Disentangled, config: Config) -> PositionProjections:
+    """The projections of one layer."""
+    terms = () if options.share_projections else options.terms.split("_")
+    return PositionProjections(
+        query=linear_specs(config, "D", "KGH") if "p2c" in terms else None,
+        key=linear_specs(config, "D", "KH") if "c2p" in terms else None,
+    )
+
+
+def prepare(embedding: RelativeEmbedding, options: Disentangled, config: Config, context: AttentionContext) -> Array:
+    """The rows [r,D] as layers read them."""
+    if context.causal:
+        refuse(options, "is for encoders, and this is a decoder", "try position=rotary")
+    rows = unshard_fsdp(embedding.table)
+    return rows if embedding.norm is None else norm(config, embedding.norm, rows)
+
+
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+    """q [B,T,K,G,H] and k [B,S,K,H] -> q for the first term of the score, k, and a bias that is the other terms.
+
+    q is divided by the root of the number of terms (He et al. 2021, eq. 4); attention divides by that of the head size.
     """
-    terms, rows = config.relative.split("_"), rows.astype(q.dtype)[None]
+    options, layer, terms = call.options, call.params, call.options.terms.split("_")
+    key = None if call.key is None else jax.random.fold_in(call.key, 1)
+    rows = dropout(call.prepared, call.config.dropout, key).astype(q.dtype)[None]
     q = q * (1 + len(terms)) ** -0.5
-    size, c2p, p2c = q.shape[-1] ** -0.5, None, None
+    scale, c2p, p2c = q.shape[-1] ** -0.5, None, None
     if "c2p" in terms:
-        keys = linear(layer.place_key or layer.key, "BSD,DKH->BSKH", rows)[0]
-        c2p = jnp.einsum("BTKGH,RKH->BKGTR", q * size, keys, preferred_element_type=jnp.float32)
+        pos_key = linear(layer.key or projections.key, "BSD,DKH->BSKH", rows)[0]
+        c2p = jnp.einsum("BTKGH,rKH->BKGTr", q * scale, pos_key, preferred_element_type=jnp.float32)
     if "p2c" in terms:
-        queries = linear(layer.place_query or layer.query, "BTD,DKGH->BTKGH", rows)[0] * (
-            size * (1 + len(terms)) ** -0.5
-        )
-        p2c = jnp.einsum("BSKH,RKGH->BKGSR", replicate_length(k), queries, preferred_element_type=jnp.float32)
-    return q, Disentangled(c2p, p2c, config.buckets, config.bucket_distance)
+        pos_query = linear(layer.query or projections.query, "BTD,DKGH->BTKGH", rows)[0]
+        pos_query = pos_query * (scale * (1 + len(terms)) ** -0.5)
+        p2c = jnp.einsum("BSKH,rKGH->BKGSr", replicate_length(k), pos_query, preferred_element_type=jnp.float32)
+    return q, k, DisentangledBias(c2p, p2c, options.buckets, options.max_distance)
 
 
 @struct.dataclass
-class Disentangled(ScoreBias):
-    """What each query [B,K,G,T,R] and each key [B,K,G,S,R] has to do with each bucket; it knows these queries and keys alone."""
+class DisentangledBias(ScoreBias):
+    """The scores of every query [B,K,G,T,r] and of every key [B,K,G,S,r] with every bucket; for these queries and keys alone."""
 
     c2p: Array | None
     p2c: Array | None
     buckets: int = struct.field(pytree_node=False)
-    far: int = struct.field(pytree_node=False)
+    max_distance: int | None = struct.field(pytree_node=False)
+
+    blockwise = False
+    batched = True
 
     def __call__(self, i, j):  # noqa: D102
-        rows = bucket_of(i[:, :, None] - j[:, None, :], self.buckets, self.far)[:, None, None]
-        bias = jnp.float32(0) if self.c2p is None else _at(self.c2p, rows)
-        return bias if self.p2c is None else bias + _at(self.p2c, rows.swapaxes(-1, -2)).swapaxes(-1, -2)
+        rows = bucket_of(i[:, :, None] - j[:, None, :], self.buckets, self.max_distance)[:, None, None]
+        bias = jnp.float32(0) if self.c2p is None else _take_buckets(self.c2p, rows)
+        if self.p2c is None:
+            return bias
+        return bias + _take_buckets(self.p2c, rows.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
-def bucket_of(distance: Array, buckets: int, far: int) -> Array:
-    """The row of each distance i - j: the middle one for 0. From a quarter of them to either side, buckets are ever wider, on a logarithmic
-    scale up to `far`; with far=0 each distance has its own. What is further away shares the last one."""
+def bucket_of(distance: Array, buckets: int, max_distance: int | None) -> Array:
+    """distance i - j -> its row; the middle row is for 0.
+
+    Beyond a quarter of the buckets on either side they widen on a logarithmic scale up to `max_distance`, which longer
+    distances share; None: every distance has a bucket of its own.
+    """
     span = buckets // 2
-    if far:
-        steps = jnp.asarray(_steps(span, far))
+    if max_distance is not None:
+        steps = jnp.asarray(_steps(span, max_distance))
         distance = jnp.sign(distance) * lookup(steps, jnp.minimum(jnp.abs(distance), len(steps) - 1)).astype(jnp.int32)
     return jnp.clip(distance + span, 0, buckets - 1)
 
 
-def _steps(span: int, far: int) -> np.ndarray:
-    """How many buckets from the middle each distance from 0 on is, until that is no less than `span`.
+def _steps(span: int, max_distance: int) -> np.ndarray:
+    """How many buckets from the middle each distance is, from 0 on until that is at least `span`.
 
-    Computed here, not by XLA: at far - 1 a float32 logarithm may end on either side of a whole number.
+    Computed by numpy: at max_distance - 1 a float32 logarithm of XLA may end on either side of a whole number.
     """
-    short = span // 2
-    growth = (far - 1) / short
-    last = math.ceil(short * growth ** ((span - short) / (short - 1))) + 1 if short > 1 else short
-    wide = np.log(np.arange(short, last + 1) / short) / math.log(growth) * (short - 1)
-    return np.concatenate([np.arange(short), short + np.ceil(np.round(wide, 9))]).astype(np.int32)
+    exact = span // 2
+    growth = (max_distance - 1) / exact
+    last = math.ceil(exact * growth ** ((span - exact) / (exact - 1))) + 1 if exact > 1 else exact
+    shared = np.log(np.arange(exact, last + 1) / exact) / math.log(growth) * (exact - 1)
+    return np.concatenate([np.arange(exact), exact + np.ceil(np.round(shared, 9))]).astype(np.int32)
 
 
-def _at(x: Array, rows: Array) -> Array:
-    """x [B,K,G,T,R] at rows [1,1,1,T,S] -> [B,K,G,T,S]."""
-    take, place = partial(jnp.take_along_axis, axis=-1), spec_of(rows)[-1]
-    if place is None:
+def _take_buckets(x: Array, rows: Array) -> Array:
+    """x [B,K,G,T,r] at rows [1,1,1,T,S] -> [B,K,G,T,S]."""
+    take, mesh_axis = partial(jnp.take_along_axis, axis=-1), spec_of(rows)[-1]
+    if mesh_axis is None:
         return take(x, rows)
-    last = PartitionSpec(None, None, None, None, place)  # each device takes what its own positions need
-    return jax.shard_map(take, in_specs=(PartitionSpec(), last), out_specs=last, axis_names={place})(x, rows)
+    last = PartitionSpec(None, None, None, None, mesh_axis)  # each device takes what its own positions need
+    return jax.shard_map(take, in_specs=(PartitionSpec(), last), out_specs=last, axis_names={mesh_axis})(x, rows)
+
+
+POSITION = Position(embed_specs, embed, shared_specs, specs, prepare, score)

@@ -1,0 +1,66 @@
+"""What every layer of a pass has in common, and what one layer gives its variants."""
+
+from typing import Any, NamedTuple
+
+from flax import struct
+from jax import Array
+
+from tfm.config.choices import Options
+from tfm.config.model import Config
+from tfm.masks import Mask
+
+
+@struct.dataclass
+class AttentionContext:
+    """One pass over a text, the same for all its layers.
+
+    positions: int32 [B,T]
+    mask: which keys a query may see, beside the pattern of its layer and causality; None: all
+    length: tokens that the decode states hold before these
+    causal: no token sees a later one
+    keep: layers return what their decode states take
+    record: layers return their attention weights
+    record_inputs: layers return what they have read
+    """
+
+    positions: Array
+    mask: Mask | None = None
+    length: Array | int = 0
+    causal: bool = struct.field(pytree_node=False, default=False)
+    keep: bool = struct.field(pytree_node=False, default=False)
+    record: bool = struct.field(pytree_node=False, default=False)
+    record_inputs: bool = struct.field(pytree_node=False, default=False)
+
+
+class LayerCall(NamedTuple):
+    """What a mixer or a position has in one layer.
+
+    options: its options
+    config: the configuration of the model
+    params: its parameters in this layer
+    prepared: what its `prepare` returned
+    key: of dropout, or None
+    """
+
+    options: Any
+    config: Config
+    params: Any
+    prepared: Any
+    key: Array | None
+
+
+@struct.dataclass
+class MixerOutput:
+    """What a mixer returns beside its result.
+
+    state: what `Mixer.write` puts into the decode state
+    weights: float32 attention weights [B,K,G,T,S]
+    """
+
+    state: Any = None
+    weights: Array | None = None
+
+
+def refuse(options: Options, reason: str, remedy: str) -> None:
+    """Raises ValueError: a variant cannot do what is asked of it."""
+    raise ValueError(f"{options.name} {reason}; {remedy}")

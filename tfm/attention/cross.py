@@ -1,0 +1,62 @@
+"""Cross-attention: a decoder's tokens attend to a memory, the states of an encoder."""
+
+from typing import Any, NamedTuple
+
+from flax import struct
+from jax import Array
+
+from tfm.attention.attend import attend, attention_weights, weighted_sum
+from tfm.attention.context import AttentionContext
+from tfm.attention.dispatch import attend_with
+from tfm.attention.project import Attention, merge_heads, queries
+from tfm.config.model import Config
+from tfm.masks import Mask, padding
+from tfm.ops import dropout
+
+
+@struct.dataclass
+class Memory:
+    """The states of an encoder, as the layers of a decoder read them.
+
+    layers: `Layers` of pairs of keys and values [R,B,S,K,H]
+    valid: bool [B,S], True for a token
+    coverage: None, or float32 [B,S]: the attention that each token has got so far, a mean over heads and layers
+    """
+
+    layers: Any
+    valid: Array
+    coverage: Array | None = None
+
+    def of_layer(self, keys_values: tuple[Array, Array]) -> "CrossMemory":
+        """What one layer reads."""
+        return CrossMemory(*keys_values, padding(self.valid), self.coverage is not None)
+
+
+class CrossMemory(NamedTuple):
+    """What one layer reads of a memory.
+
+    keys, values: [B,S,K,H]
+    mask: the keys that are tokens
+    record: return the attention weights
+    """
+
+    keys: Array
+    values: Array
+    mask: Mask
+    record: bool
+
+
+def cross_attention(
+    layer: Attention, config: Config, x: Array, memory: CrossMemory, context: AttentionContext, key: Array | None
+) -> tuple[Array, Array | None]:
+    """x [B,T,D] -> [B,T,D], and the attention weights [B,K,G,T,S] where they are recorded (Vaswani et al. 2017, section 3.2.3)."""
+    q = queries(layer, config, x)
+    if memory.record or context.record:
+        weights = attention_weights(q, memory.keys, memory.mask)
+        heads = weighted_sum(dropout(weights, config.attn_rate, key), memory.values)
+        return merge_heads(layer, heads), weights
+    if context.keep:  # few queries at a time need no kernel
+        heads = attend(q, memory.keys, memory.values, memory.mask, None, config.attn_rate, key)
+    else:
+        heads = attend_with(config, q, memory.keys, memory.values, memory.mask, None, key)
+    return merge_heads(layer, heads), None

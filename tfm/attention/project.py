@@ -1,0 +1,73 @@
+"""The projections of attention: from a text to queries, keys and values, and back."""
+
+from flax import struct
+from jax import Array
+
+from tfm.attention.bias import ScoreBias
+from tfm.attention.dispatch import attend_with
+from tfm.config.model import Config
+from tfm.masks import Mask
+from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
+
+
+@struct.dataclass
+class Attention:
+    """Projections of multi-head attention; with fewer key/value heads than heads it is grouped-query attention.
+
+    The norms of queries and keys are None where a model has none.
+    """
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+
+
+def attention_specs(config: Config, qk_norm: bool = False) -> Attention:
+    """Projections to heads and back."""
+    head_norm = norm_specs(config, "H") if qk_norm else None
+    return Attention(
+        query=linear_specs(config, "D", "KGH"),
+        key=linear_specs(config, "D", "KH"),
+        value=linear_specs(config, "D", "KH", branch=True),
+        output=linear_specs(config, "KGH", "D", branch=True),
+        query_norm=head_norm,
+        key_norm=head_norm,
+    )
+
+
+def queries(layer: Attention, config: Config, x: Array) -> Array:
+    """x [B,T,D] -> [B,T,K,G,H], normalized where the model says so (Henry et al. 2020)."""
+    q = linear(layer.query, "BTD,DKGH->BTKGH", x)
+    return q if layer.query_norm is None else norm(config, layer.query_norm, q)
+
+
+def keys_values(layer: Attention, config: Config, source: Array) -> tuple[Array, Array]:
+    """source [B,S,D] -> its keys, normalized where the model says so, and its values [B,S,K,H]."""
+    k = linear(layer.key, "BSD,DKH->BSKH", source)
+    k = k if layer.key_norm is None else norm(config, layer.key_norm, k)
+    return k, linear(layer.value, "BSD,DKH->BSKH", source)
+
+
+def merge_heads(layer: Attention, heads: Array) -> Array:
+    """heads [B,T,K,G,H] -> [B,T,D]."""
+    return linear(layer.output, "BTKGH,KGHD->BTD", heads)
+
+
+def multi_head_attention(
+    layer: Attention,
+    config: Config,
+    x: Array,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    key: Array | None = None,
+    memory: Array | None = None,
+) -> Array:
+    """x [B,T,D] -> [B,T,D]: multi-head attention over x, or over memory [B,S,D] (Vaswani et al. 2017, section 3.2.2).
+
+    A key drops attention weights.
+    """
+    k, v = keys_values(layer, config, x if memory is None else memory)
+    return merge_heads(layer, attend_with(config, queries(layer, config, x), k, v, mask, bias, key))

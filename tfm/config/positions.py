@@ -1,0 +1,142 @@
+"""The catalogue of positions: how a model knows where a token stands."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfm.config.choices import Options, check_choices, check_minimum, tag
+
+
+@dataclass(frozen=True)
+class Learned(Options):
+    """A trained vector for each position, added to the embeddings (Devlin et al. 2018)."""
+
+    name: Literal["learned"] = tag("learned")
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length
+
+
+@dataclass(frozen=True)
+class Sinusoidal(Options):
+    """Sines and cosines of the position, added to the embeddings (Vaswani et al. 2017, section 3.5).
+
+    order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
+    """
+
+    name: Literal["sinusoidal"] = tag("sinusoidal")
+    order: Literal["interleaved", "halves"] = "interleaved"
+
+    def __post_init__(self):
+        check_choices(self)
+
+
+@dataclass(frozen=True)
+class Rotary(Options):
+    """Queries and keys are rotated by angles that grow with the position (Su et al. 2021).
+
+    base: of the wavelengths; more than 10,000 for longer texts
+    fraction: fraction of a head that is rotated
+    scaling_factor: factor by which long wavelengths grow, for texts that much longer than those of training
+    high_freq_wavelength: wavelengths up to this do not grow; none: all grow (Grattafiori et al. 2024, section 3.4.2)
+    low_freq_wavelength: wavelengths from this on grow in full, those between the two in part
+    """
+
+    name: Literal["rotary"] = tag("rotary")
+    base: float = 10_000.0
+    fraction: float = 1.0
+    scaling_factor: float = 1.0
+    high_freq_wavelength: float | None = None
+    low_freq_wavelength: float | None = None
+
+    def __post_init__(self):
+        check_minimum(self, scaling_factor=1)
+        if not self.base > 1:
+            raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
+        high, low = self.high_freq_wavelength, self.low_freq_wavelength
+        if (high is None) != (low is None) or (high is not None and not 0 < high < low):
+            raise ValueError(
+                f"high_freq_wavelength={high} must be above 0 and less than low_freq_wavelength={low}, or both none"
+            )
+
+    def rotary_dim(self, head_size: int) -> int:
+        """Elements of a head that are rotated."""
+        return int(head_size * self.fraction)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        rotary_dim = self.rotary_dim(config.sizes["H"])
+        if rotary_dim % 2 or not rotary_dim:
+            raise ValueError(
+                f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
+                "are rotated; try other heads"
+            )
+
+
+@dataclass(frozen=True)
+class T5(Options):
+    """A trained bias of scores for each bucket of distances and head (Raffel et al. 2020, section 2.1).
+
+    buckets: number of buckets
+    max_distance: longer distances share the last bucket
+    """
+
+    name: Literal["t5"] = tag("t5")
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self):
+        check_minimum(self, buckets=4)
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(f"max_distance={self.max_distance} must be more than half of buckets={self.buckets}")
+
+
+@dataclass(frozen=True)
+class Alibi(Options):
+    """Scores fall with the distance, in each head at a slope of its own (Press et al. 2022)."""
+
+    name: Literal["alibi"] = tag("alibi")
+
+
+@dataclass(frozen=True)
+class Disentangled(Options):
+    """Contents and distances are compared (DeBERTa: He et al. 2021); for encoders.
+
+    terms: c2p | p2c | c2p_p2c: contents with distances, distances with contents, or both
+    buckets: number of buckets of distances, for both sides together
+    max_distance: longer distances share the last bucket; none: every distance has a bucket of its own
+    share_projections: distances take the projections of queries and keys, not others
+    norm: normalize the table of distances
+    absolute: a trained vector for each position is added to the embeddings too
+    """
+
+    name: Literal["disentangled"] = tag("disentangled")
+    terms: Literal["c2p", "p2c", "c2p_p2c"] = "c2p_p2c"
+    buckets: int = 512
+    max_distance: int | None = 512
+    share_projections: bool = False
+    norm: bool = False
+    absolute: bool = False
+
+    def __post_init__(self):
+        check_choices(self)
+        if self.buckets % 2 or self.buckets < 4:
+            raise ValueError(f"buckets={self.buckets} must be even and at least 4")
+        minimum = self.buckets // 4 + 2
+        if self.max_distance is not None and self.max_distance < minimum:
+            raise ValueError(
+                f"max_distance={self.max_distance} must be at least {minimum} with {self.buckets} buckets; or none"
+            )
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length if self.absolute else None
+
+
+@dataclass(frozen=True)
+class NoPosition(Options):
+    """Nothing; order is then known by causality alone."""
+
+    name: Literal["none"] = tag("none")
+
+
+Position = Learned | Sinusoidal | Rotary | T5 | Alibi | Disentangled | NoPosition

@@ -1,0 +1,85 @@
+"""Token embeddings: rows of tables, added up, normalized and mapped to the width of the model."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
+from tfm.params import weight_spec
+from tfm.positions import position_of
+from tfm.sharding import named_sharding, positions_like, spec_of
+
+
+@struct.dataclass
+class Embed:
+    """Tables of tokens [V,U], positions [P,U] and token types [Y,U], the norm of their sum, and the map from U to D.
+
+    None where a model lacks one.
+    """
+
+    tokens: Any
+    positions: Any
+    types: Array | None
+    norm: Norm | None
+    projection: Linear | None = None
+
+
+def embed_specs(config: Config) -> Embed:
+    """The spec tree of the embeddings."""
+    options, axis = config.input, config.embed_axis
+    projection_bias = options.projection == "last"
+    return Embed(
+        tokens=weight_spec(config, "V" + axis),
+        positions=position_of(config.position).embed_specs(config.position, config),
+        types=weight_spec(config, "Y" + axis) if options.token_types else None,
+        norm=norm_specs(config, axis if options.projection == "last" else "D") if options.norm else None,
+        projection=linear_specs(config, "U", "D", bias=projection_bias) if options.width is not None else None,
+    )
+
+
+def embed(
+    tables: Embed,
+    config: Config,
+    tokens: Array,
+    positions: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """tokens, positions and types int32 [B,T] -> [B,T,D] in `config.dtype`; a key turns dropout on.
+
+    positions default to 0..T-1 and types to 0. Raises ValueError for more tokens than `config.max_length` where
+    positions are not given.
+    """
+    if positions is None:
+        limit = config.max_length
+        if limit is not None and tokens.shape[1] > limit:
+            raise ValueError(f"{tokens.shape[1]} tokens are more than the {limit} positions of the model; shorten the input")
+        positions = default_positions(tokens)
+    options = config.input
+    x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)
+    added = position_of(config.position).embed(tables.positions, config.position, config, positions)
+    x = x if added is None else x + added
+    if tables.types is not None:
+        x = x + lookup(tables.types, jnp.zeros_like(tokens) if types is None else types)
+    if options.projection == "first":
+        x = _project(tables, config, x)
+    if tables.norm is not None:
+        x = norm(config, tables.norm, x)
+    x = dropout(x, config.dropout, key).astype(config.dtype)
+    return _project(tables, config, x) if options.projection == "last" else x
+
+
+def default_positions(tokens: Array) -> Array:
+    """tokens [B,T] -> 0..T-1 in every row."""
+    sharding = named_sharding(tokens, tokens, *spec_of(tokens))
+    return jnp.broadcast_to(positions_like(tokens), tokens.shape, out_sharding=sharding)
+
+
+def _project(tables: Embed, config: Config, x: Array) -> Array:
+    """x [B,T,U] -> [B,T,D]."""
+    if tables.projection is None:
+        return x
+    return linear(tables.projection, "BTU,UD->BTD", x.astype(config.dtype))

@@ -1,0 +1,43 @@
+"""Mixers: how the tokens of a text learn of each other. One file a mixer, named like its tag in `tfm.config.mixers`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tfm import variants
+from tfm.attention.context import refuse
+from tfm.config.mixers import Mixer as MixerOptions
+
+
+def cannot_start(options: MixerOptions, output: Any, slots: int) -> Any:
+    """Refuses to generate."""
+    refuse(options, "reads a text as one piece and cannot generate", "try mixer=softmax")
+
+
+def replace_state(state: Any, output: Any, length: Any) -> Any:
+    """The state of a mixer whose output is its next state."""
+    return output
+
+
+class Mixer(NamedTuple):
+    """The functions of one mixer, as a record.
+
+    specs: (options, config) -> the spec tree of one layer
+    prepare: (options, config, context) -> once a pass: whatever all layers of this kind share, such as masks
+    forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `call` is a `LayerCall`;
+        `score(q, k, projections) -> q, k, bias` puts positions into scores; `state` is a decode state to read,
+        leaves [B,...], or None
+    start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
+        `slots` tokens
+    write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
+    """
+
+    specs: Callable[..., Any]
+    prepare: Callable[..., Any]
+    forward: Callable[..., Any]
+    start: Callable[..., Any] = cannot_start
+    write: Callable[..., Any] = replace_state
+
+
+def mixer_of(options: MixerOptions) -> Mixer:
+    """The functions of the mixer that options describe."""
+    return variants.load("mixers", options.name).MIXER

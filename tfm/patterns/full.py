@@ -1,0 +1,9 @@
+"""Every key, or with causality every key up to the query."""
+
+from tfm.config.patterns import Full
+from tfm.masks import Mask, causal
+
+
+def mask(options: Full, is_causal: bool) -> Mask | None:
+    """The mask of the pattern."""
+    return causal() if is_causal else None

@@ -1,0 +1,47 @@
+"""Attention with linear biases: scores fall with the distance (Press et al. 2022)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.bias import ScoreBias
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.project import Attention
+from tfm.config.model import Config
+from tfm.config.positions import Alibi
+from tfm.positions import Position
+
+
+@struct.dataclass
+class AlibiBias(ScoreBias):
+    """See `alibi`."""
+
+    kv_heads: int = struct.field(pytree_node=False)
+    groups: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):  # noqa: D102
+        heads = self.kv_heads * self.groups
+        exponents = -8 / heads * jnp.arange(1, heads + 1, dtype=jnp.float32)
+        slopes = (2.0**exponents).reshape(1, self.kv_heads, self.groups, 1, 1)
+        distance = jnp.abs(j[:, None, :] - i[:, :, None]).astype(jnp.float32)
+        return -slopes * distance[:, None, None]
+
+
+def alibi(heads: int, kv_heads: int | None = None) -> ScoreBias:
+    """Scores fall linearly with the distance on both sides, in head n at the slope 2^(-8 n / heads)."""
+    return AlibiBias(kv_heads or heads, heads // (kv_heads or heads))
+
+
+def prepare(params: Any, options: Alibi, config: Config, context: AttentionContext) -> ScoreBias:
+    """The bias of all layers."""
+    return AlibiBias(config.sizes["K"], config.sizes["G"])
+
+
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+    """Queries and keys as they are, and the bias."""
+    return q, k, call.prepared
+
+
+POSITION = Position(prepare=prepare, score=score)

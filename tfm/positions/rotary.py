@@ -1,0 +1,60 @@
+"""Rotary positions: queries and keys are rotated, so that a score depends on the distance alone (Su et al. 2021)."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.project import Attention
+from tfm.config.model import Config
+from tfm.config.positions import Rotary
+from tfm.positions import Position
+
+
+def rotary_angles(options: Rotary, head_size: int, positions: Array) -> Array:
+    """positions [B,T] -> float32 angles [B,T,R/2] of the R rotated elements of a head.
+
+    Pair n turns by base ** (-2 n / R) radians a position (Su et al. 2021, eq. 15), long wavelengths by less
+    (Chen et al. 2023, eq. 4; Grattafiori et al. 2024, section 3.4.2).
+    """
+    size = options.rotary_dim(head_size)
+    frequencies = options.base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    return positions[..., None].astype(jnp.float32) * _scaled(options, frequencies)[None, None]
+
+
+def _scaled(options: Rotary, frequencies: Array) -> Array:
+    """Radians a position: long wavelengths grow by the scaling factor, those of middle length in part."""
+    if options.scaling_factor == 1:
+        return frequencies
+    if options.low_freq_wavelength is None or options.high_freq_wavelength is None:
+        return frequencies / options.scaling_factor
+    low, high = 1 / options.low_freq_wavelength, 1 / options.high_freq_wavelength
+    kept = jnp.clip((frequencies / (2 * math.pi) - low) / (high - low), 0, 1)
+    return kept * frequencies + (1 - kept) * frequencies / options.scaling_factor
+
+
+def rotate(x: Array, angles: Array) -> Array:
+    """x [B,T,...,H], angles [B,T,R/2] -> x with the pairs (n, n + R/2) of its last axis rotated; computed in float32.
+
+    Source: Su et al. 2021, eq. 16, with the pairs of GPT-NeoX and Llama.
+    """
+    angles = jnp.expand_dims(angles, range(2, x.ndim - 1))
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    half = angles.shape[-1]
+    first, second, rest = jnp.split(x.astype(jnp.float32), (half, 2 * half), axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1).astype(x.dtype)
+
+
+def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> Array:
+    """The angles of all layers with these options."""
+    return rotary_angles(options, config.sizes["H"], context.positions)
+
+
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
+    """Rotated queries and keys."""
+    return rotate(q, call.prepared), rotate(k, call.prepared), None
+
+
+POSITION = Position(prepare=prepare, score=score)

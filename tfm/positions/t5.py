@@ -1,0 +1,57 @@
+"""A trained bias for each bucket of distances and head (Raffel et al. 2020, section 2.1)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.bias import ScoreBias
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.project import Attention
+from tfm.config.model import Config
+from tfm.config.positions import T5
+from tfm.ops import lookup
+from tfm.params import weight_spec
+from tfm.positions import Position
+
+
+@struct.dataclass
+class T5Bias(ScoreBias):
+    """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for later keys."""
+
+    table: Array
+    bidirectional: bool = struct.field(pytree_node=False)
+    max_distance: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):  # noqa: D102
+        return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
+
+    def bucket(self, distance: Array) -> Array:
+        """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic scale."""
+        buckets = len(self.table) // 2 if self.bidirectional else len(self.table)
+        offset = jnp.where((distance > 0) & self.bidirectional, buckets, 0)
+        distance = jnp.abs(distance) if self.bidirectional else jnp.maximum(-distance, 0)
+        exact = buckets // 2
+        scale = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact)
+        scale = scale / jnp.log(jnp.float32(self.max_distance / exact))
+        shared = jnp.minimum(exact + (scale * (buckets - exact)).astype(jnp.int32), buckets - 1)
+        return jnp.where(distance < exact, distance, shared) + offset
+
+
+def shared_specs(options: T5, config: Config) -> Any:
+    """The table [r,K,G] of all layers."""
+    return weight_spec(config, "rKG", r=options.buckets)
+
+
+def prepare(table: Array, options: T5, config: Config, context: AttentionContext) -> T5Bias:
+    """The bias of all layers."""
+    return T5Bias(table, not context.causal, options.max_distance)
+
+
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, T5Bias]:
+    """Queries and keys as they are, and the bias."""
+    return q, k, call.prepared
+
+
+POSITION = Position(shared_specs=shared_specs, prepare=prepare, score=score)

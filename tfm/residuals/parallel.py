@@ -1,0 +1,30 @@
+"""x + mixer(norm(x)) + feed_forward(norm(x)): all sublayers read the same (Wang & Komatsuzaki 2021)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import Parallel
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+
+
+def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer."""
+    return sublayer_norms(config, names)
+
+
+def chain(
+    norms: Norms, options: Parallel, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    read, outputs = x, {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, norm(config, getattr(norms, name), read), x)
+        x = x + y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=True)

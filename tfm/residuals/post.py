@@ -1,0 +1,30 @@
+"""norm(x + f(x)), as in the first Transformer and BERT (Vaswani et al. 2017, section 3.1)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import PostNorm
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+
+
+def specs(options: PostNorm, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer."""
+    return sublayer_norms(config, names)
+
+
+def chain(
+    norms: Norms, options: PostNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, x, x)
+        x = norm(config, getattr(norms, name), x + y)
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=False)

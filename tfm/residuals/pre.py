@@ -1,0 +1,31 @@
+"""x + f(norm(x)), as in GPT-2 and most models since (Xiong et al. 2020)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+
+
+def specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer, perhaps not for the mixer."""
+    return sublayer_norms(config, tuple(name for name in names if options.mixer_norm or name != "mixer"))
+
+
+def chain(
+    norms: Norms, options: PreNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        params = getattr(norms, name)
+        y, outputs[name] = branch(sublayer, config, x if params is None else norm(config, params, x), x)
+        x = x + y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=True)
