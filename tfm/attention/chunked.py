@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.attention.bias import ScoreBias
 from tfm.axes import platform
 from tfm.masks import Mask, decompose
-from tfm.positions.absolute import ScoreBias
 
 # Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
 MASK_VALUE = -1e30

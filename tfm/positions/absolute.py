@@ -9,6 +9,7 @@ from jax import Array
 from jax.sharding import reshard
 
 from tfm import params
+from tfm.attention.bias import ScoreBias
 from tfm.config.model import Config
 from tfm.ops import lookup
 
@@ -110,18 +111,6 @@ def rotate(x: Array, angles: Array | None) -> Array:
     half = angles.shape[-1]
     one, two, rest = jnp.split(x.astype(jnp.float32), (half, 2 * half), axis=-1)
     return jnp.concatenate([one * cos - two * sin, two * cos + one * sin, rest], axis=-1).astype(x.dtype)
-
-
-class ScoreBias:
-    """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added to the scores."""
-
-    def __call__(self, i: Array, j: Array) -> Array:
-        """What to add to the score of query positions i for key positions j."""
-        raise NotImplementedError
-
-    def dense(self, queries: int, keys: int | None = None) -> Array:
-        """The whole bias; as many keys as queries unless told."""
-        return self(jnp.arange(queries)[None], jnp.arange(keys or queries)[None])
 
 
 @struct.dataclass

@@ -20,9 +20,9 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from tfm import params
+from tfm.attention.bias import ScoreBias
 from tfm.config.model import Config
 from tfm.ops import Linear, Norm, linear, linear_specs, lookup, norm, norm_specs
-from tfm.positions.absolute import ScoreBias
 from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 
@@ -84,6 +84,9 @@ class Disentangled(ScoreBias):
     p2c: Array | None
     buckets: int = struct.field(pytree_node=False)
     far: int = struct.field(pytree_node=False)
+
+    blockwise = False
+    batched = True
 
     def __call__(self, i, j):  # noqa: D102
         rows = bucket_of(i[:, :, None] - j[:, None, :], self.buckets, self.far)[:, None, None]
