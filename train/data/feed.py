@@ -57,7 +57,7 @@ def layout(name: str, field: Any, mesh, parts: int = 1):
 
 @functools.cache
 def _layout(name: str, given: tuple[int, ...], dtype, mesh, parts: int):
-    """The same, found once for each shape: half of the time that fields take to the devices."""
+    """The same, computed once for each shape (M24: half of the time of `put`)."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
