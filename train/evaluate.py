@@ -84,7 +84,7 @@ def evaluate(argv):
     corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
-    params = pretrained.load(options.run, mesh, log.say, options.average).params
+    params = pretrained.load(options.run, mesh, log.info, options.average).params
     if not isinstance(params, type(task.specs(run))):
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"

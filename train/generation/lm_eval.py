@@ -44,7 +44,7 @@ class Answerer(TemplateLM):
         self.batch, self.log = batch, log or Log()
         devices = jax.devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
-        self.trained = pretrained.load(folder, self.mesh, self.log.say)
+        self.trained = pretrained.load(folder, self.mesh, self.log.info)
         self.run, self.mark = self.trained.run, tokenizer.specials(self.trained.tokenizer).sep
         self.length = self.run.batch.length
         self.step = step.make_eval_step(lambda params, batch, key: _judged(params, self.run.model, batch))
@@ -95,7 +95,7 @@ class Answerer(TemplateLM):
         """What writes as a task wishes. Raises UserError for what cannot be."""
         unheard = set(wishes) - {*_MOST, *_DRAWING, "until", "do_sample", "temperature"}
         if unheard:
-            self.log.say(f"left out of what a task wishes: {', '.join(sorted(unheard))}")
+            self.log.info(f"left out of what a task wishes: {', '.join(sorted(unheard))}")
         until, temperature, drawn = wishes.get("until") or [], wishes.get("temperature"), wishes.get("do_sample")
         drawn = temperature != 0 and (temperature is not None if drawn is None else drawn)
         values = {name: wishes[name] for name in _DRAWING if wishes.get(name) is not None}

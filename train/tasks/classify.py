@@ -173,7 +173,7 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
     for number in range(0, len(labels), max(1, len(labels) // 10))[:10]:
         found, truth = guess(run.task.kind, names, logits[number]), _truth(names, labels[number])
         text = " | ".join(corpus.tokenizer.decode(text[number].tolist()) for text in corpus.held.texts)
-        log.say(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
+        log.info(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
     if run.task.kind == "single":
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 

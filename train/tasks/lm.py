@@ -126,6 +126,6 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
     found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
     spell = lambda tokens: corpus.tokenizer.decode([int(token) for token in tokens])
-    log.say(
+    log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
     )

@@ -186,12 +186,12 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
         joined = (
             piece if inner else f" {piece}" for inner, piece in zip(continues[text[start:end]], spelled, strict=True)
         )
-        log.say("\n" + "".join(joined).strip())
+        log.info("\n" + "".join(joined).strip())
         for place, row in zip(
             hidden, np.asarray(_probabilities(params, run.model, tokens[None], where[None])), strict=True
         ):
             guesses = (f"{name(token)} {row[token]:.2f}" for token in np.argsort(-row)[:4])
-            log.say(f"{name(text[place]):>16} : {'  '.join(guesses)}")
+            log.info(f"{name(text[place]):>16} : {'  '.join(guesses)}")
 
 
 def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list[tuple[int, int]]:

@@ -169,7 +169,7 @@ def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder
     pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
     written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
     for (source, target), text in zip(pairs, written, strict=True):
-        log.say(f"{source}\n  {text}\n  reference: {target}\n")
+        log.info(f"{source}\n  {text}\n  reference: {target}\n")
     sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
     plots.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
 

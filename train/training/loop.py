@@ -82,16 +82,16 @@ class Training:
         if run.resume:
             store = self._store(folder)
             if store.latest is None:
-                self.log.say(f"{folder} holds no checkpoint yet; starting at step 0")
+                self.log.info(f"{folder} holds no checkpoint yet; starting at step 0")
             else:
-                self.state, note, self.step = store.restore(self.state, self.log.say)
+                self.state, note, self.step = store.restore(self.state, self.log.info)
                 self.window, self.best.note = Window(note["window"]), note["best"]
-                self.log.say(f"going on from step {self.step} of {folder}")
+                self.log.info(f"going on from step {self.step} of {folder}")
             store.close()
         elif run.init:
-            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.say)
+            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.info)
             if fresh:
-                self.log.say(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+                self.log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
             average = (
                 None
                 if self.state.ema is None
@@ -171,9 +171,9 @@ class Training:
                     f"{store.latest or 'none'} in {folder}; lower --optim.rate or look at those rows"
                 ) from error
         if len(self.shapes) > 1:
-            self.log.say(f"the step was compiled for {len(self.shapes)} shapes of batches")
+            self.log.info(f"the step was compiled for {len(self.shapes)} shapes of batches")
         if self.best.exhausted:
-            self.log.say(self.best.farewell)
+            self.log.info(self.best.farewell)
         return self.step == run.steps or self.best.exhausted
 
     def _called_off(self, interrupted: list[int]) -> bool:
@@ -251,7 +251,7 @@ class Training:
         """The last evaluation, of the best weights where there is patience, written to result.json; and what the task shows."""
         found: dict[str, Any] = {}
         if self.run.eval.patience:
-            best = checkpoint.load_params(folder, self.state.best_params, self.log.say, best=True)
+            best = checkpoint.load_params(folder, self.state.best_params, self.log.info, best=True)
             self.state = dataclasses.replace(self.state, **{"params" if self.state.ema is None else "ema": best})
         if self.run.eval.final:
             with jax.set_mesh(self.mesh):
