@@ -227,3 +227,39 @@ def _truth(names: Sequence[str], label: Any) -> str:
     if not names:
         return f"{label:.4f}"
     return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+CAN_PREDICT = True
+HF_HEADS = ("classify",)
+HF_TOKENS: Mapping[str, str] = {}
+
+# What transformers calls the kinds of labels.
+HF_PROBLEMS = {
+    "single": "single_label_classification",
+    "multi": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    kinds = {problem: kind for kind, problem in HF_PROBLEMS.items()}
+    default = "regression" if len(folder.fields.get("id2label") or "ab") == 1 else "single"
+    return {"task.kind": kinds.get(folder.fields.get("problem_type"), default)}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
+    return {
+        "problem_type": HF_PROBLEMS[run.task.kind],
+        "id2label": labels,
+        "label2id": {label: int(index) for index, label in labels.items()},
+    }
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

@@ -15,6 +15,7 @@ With `--task.windows` a row is a window on the text, all documents in a line, an
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -129,3 +130,31 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
     log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
     )
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = "continuation"
+CAN_PREDICT = False
+HF_HEADS = ("lm",)
+HF_TOKENS = {"eos_token": "sep"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"task.windows": True}  # a text needs no mark before it
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    mark = tokenize.specials(tokenizer).sep
+    return {"bos_token_id": mark, "eos_token_id": mark}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text."""
+    return ("$A" if run.task.windows else "{sep} $A",)
+
+
+def text_prefix(run: Run, tokenizer) -> list[int]:
+    """The tokens before every document in training."""
+    return [] if run.task.windows else [tokenize.specials(tokenizer).sep]

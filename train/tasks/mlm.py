@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -215,3 +216,25 @@ def _whole_words(masker: Masker, continues: np.ndarray, tokens: np.ndarray) -> n
 @partial(jax.jit, static_argnums=1)
 def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+CAN_PREDICT = False
+HF_HEADS = ("mlm", "pretrain")
+HF_TOKENS = {"mask_token": "mask"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}.get(head, {})
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    return {}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

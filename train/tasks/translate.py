@@ -246,3 +246,34 @@ def room(config: tfm.Config, begin: Sequence[int], new: int) -> int:
 def read(model: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
     """A language model of the translations of sources [B,S]."""
     return tfm.encode_source(params, model, tokens, valid)
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = "translation"
+CAN_PREDICT = False
+HF_HEADS = ("seq2seq",)
+HF_TOKENS = {"eos_token": "sep"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    start = folder.fields.get("decoder_start_token_id", folder.fields.get("pad_token_id", 0))
+    return {"task.start": folder.processor.id_to_token(start)}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    special, marks = tokenize.specials(tokenizer), tokenize.marks(tokenizer, run.task.start)
+    fields = {
+        "bos_token_id": special.cls,
+        "eos_token_id": special.sep,
+        "decoder_start_token_id": marks.start,
+        "forced_eos_token_id": marks.after[-1],
+        "num_beams": run.task.beams,
+    }
+    return fields | ({"forced_bos_token_id": marks.before[0]} if marks.before else {})
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
+    return () if run.task.start else ("$A {sep}",)
