@@ -219,7 +219,8 @@ def _profile(options: Options, job, state, batch):
 
     log = Log()
     with jax.set_mesh(job.mesh):
-        program = job.train_step.lower(state, feed.put(batch, job.mesh, job.run.batch.accumulate)).compile().as_text()
+        arrays = feed.to_devices(batch, job.spec, job.mesh, job.run.batch.accumulate)
+        program = job.train_step.lower(state, arrays).compile().as_text()
     path = profiles.trace(Path(options.profile), lambda: timing.time_loop(job, state, lambda n: batch, _RECORDED))
     found = profiles.operations(path, hlo.origins(program))
     log.table(f"of the time of all devices in {_RECORDED} steps", profiles.table(found, _RECORDED))

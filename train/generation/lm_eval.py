@@ -18,6 +18,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 import tfm
 from train import UserError, generate
 from train.data import feed
+from train.data.fields import Field
 from train.generation import writer as writing
 from train.reporting.console import Log
 from train.runs import pretrained
@@ -30,6 +31,14 @@ _MOST, _USUAL = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion
 
 # What else of a task's wishes is heard: how to draw a token.
 _DRAWING = ("top_k", "top_p", "min_p", "repetition_penalty")
+
+# The fields of a batch that is judged.
+_BATCH_SPEC = {
+    "tokens": Field("BT", np.int32),
+    "where": Field("BM", np.int32),
+    "targets": Field("BM", np.int32),
+    "weights": Field("BM", np.float32),
+}
 
 
 class Answerer(TemplateLM):
@@ -115,7 +124,9 @@ class Answerer(TemplateLM):
         with self.log.progress(f"judging {len(rows)} texts", len(rows)) as advance, jax.set_mesh(self.mesh):
             for first in range(0, len(rows), self.batch):
                 numbers, texts, counts = zip(*rows[first : first + self.batch], strict=True)
-                found = self.step(self.trained.params, feed.put(self._batch(texts, counts), self.mesh))
+                found = self.step(
+                    self.trained.params, feed.to_devices(self._batch(texts, counts), _BATCH_SPEC, self.mesh)
+                )
                 np.add.at(logprobs, list(numbers), np.asarray(found["logprob"])[: len(numbers)])
                 np.logical_and.at(greedy, list(numbers), np.asarray(found["greedy"])[: len(numbers)])
                 advance(len(numbers))

@@ -22,6 +22,7 @@ from jax import Array
 import tfm
 from train.data import pairs
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.labels import Labels
 from train.data.sources import sources
 from train.data.synthetic import opinions
@@ -76,11 +77,20 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     return found | scores.scores(*_counted(sums)) if "scores" in sums else found
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    labels = {"single": (np.int32, ()), "multi": (np.float32, (run.model.classes,)), "regression": (np.float32, ())}
-    row = dict.fromkeys(("tokens", "types", "valid"), (np.int32, (run.batch.length,)))
-    return row | {"labels": labels[run.task.kind], "weights": (np.float32, ())}
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    labels = {
+        "single": Field("B", np.int32),
+        "multi": Field("BC", np.float32, {"C": run.model.classes}),
+        "regression": Field("B", np.float32),
+    }
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "types": Field("BT", np.int32),
+        "valid": Field("BT", np.int32),
+        "labels": labels[run.task.kind],
+        "weights": Field("B", np.float32),
+    }
 
 
 def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -24,6 +24,7 @@ from jax import Array
 import tfm
 from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.sources import documents
 from train.data.tokens import drawn, draws, encode
 from train.files import cache
@@ -78,17 +79,17 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    row = (run.batch.length,)
-    placed = {} if run.task.windows else {"segments": (np.int32, row), "positions": (np.int32, row)}
-    return {
-        "tokens": (np.int32, row),
-        "targets": (np.int32, row),
-        **placed,
-        "weights": (np.float32, row),
-        "bytes": (np.float32, ()),
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+        "bytes": Field("B", np.float32),
     }
+    if not run.task.windows:
+        spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
+    return spec
 
 
 Text = Packed | Windows

@@ -29,6 +29,7 @@ from jax import Array
 import tfm
 from train.data import packing, pairs
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.masking import Masker
 from train.data.sources import documents
 from train.data.tokens import Tokens, drawn, draws, encode
@@ -106,16 +107,21 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return found | {"loss_tokens": sums["loss_tokens"] / weight} | of_next
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    row, chosen = (run.batch.length,), (math.ceil(run.task.rate * run.batch.length),)
-    found = dict.fromkeys(("tokens", "segments", "positions"), (np.int32, row)) | dict.fromkeys(
-        ("where", "targets"), (np.int32, chosen)
-    )
-    found |= dict.fromkeys(("weights", "words"), (np.float32, chosen))
-    return found | (
-        {"types": (np.int32, row), "next": (np.int32, ()), "pairs": (np.float32, ())} if run.task.nsp else {}
-    )
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    predicted = {"M": math.ceil(run.task.rate * run.batch.length)}
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "segments": Field("BT", np.int32),
+        "positions": Field("BT", np.int32),
+        "where": Field("BM", np.int32, predicted),
+        "targets": Field("BM", np.int32, predicted),
+        "weights": Field("BM", np.float32, predicted),
+        "words": Field("BM", np.float32, predicted),
+    }
+    if run.task.nsp:
+        spec |= {"types": Field("BT", np.int32), "next": Field("B", np.int32), "pairs": Field("B", np.float32)}
+    return spec
 
 
 class Packed:

@@ -24,6 +24,7 @@ import tfm
 from tfm.ops import split
 from train import UserError
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.sources import files, parallel
 from train.data.sources.parallel import Pair, Pairs
 from train.data.synthetic import grammar
@@ -79,11 +80,16 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch, of the longest rows that there may be."""
-    row = (run.batch.length,)
-    found: dict[str, Any] = dict.fromkeys(("tokens", "valid", "target", "targets"), (np.int32, row))
-    return found | {"weights": (np.float32, row), "smoothing": (np.float32, ())}
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them; its rows may be as long as the longest."""
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "valid": Field("BT", np.int32),
+        "target": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+        "smoothing": Field("B", np.float32),
+    }
 
 
 def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:

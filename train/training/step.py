@@ -67,7 +67,7 @@ def make_train_step(
     ema: float = 0.0,
     compiler_options: dict[str, str] | None = None,
 ):
-    """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
+    """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.to_devices`), the old state is given up.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each of them has. What the state holds in
     bfloat16 is updated in float32, and rounded at random. `compiler_options` are those that `options` found.
@@ -139,7 +139,7 @@ def _accumulate(loss: Loss, params, batch, key):
         grads, sums = jax.grad(total, has_aux=True)(params)
         return stochastic_rounding.widen(grads), sums
 
-    parts = len(batch["tokens"])
+    parts = len(next(iter(batch.values())))
     if parts == 1:
         return part_gradient(_part(batch, 0), key)
     keys = None if key is None else jax.random.split(key, parts)
