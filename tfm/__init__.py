@@ -35,7 +35,6 @@ PUBLIC = {
     ),
     "sharding": ("unshard_fsdp",),
     "positions.absolute": (
-        "ScoreBias",
         "alibi",
         "t5_bias",
         "learned",
@@ -61,6 +60,7 @@ PUBLIC = {
         ),
         "multi_head_attention",
     ),
+    "attention.bias": ("ScoreBias",),
     "attention.kernels": ("Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"),
     "layers.feed_forward": ("FeedForward", "feed_forward", "feed_forward_specs"),
     "layers.block": ("Block", "block_specs", "transformer_block", "watched_block"),

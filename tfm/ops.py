@@ -1,10 +1,7 @@
 """The operations that layers are made of: the einsum seam, table lookup, norms, activations, dropout.
 
 Weights meet activations here and nowhere else, so this file alone knows that parameters may be sharded.
-
-Tried: layer norm, scale and bias in one rule for the backward pass (`custom_vjp`): 0.92 to 0.96 of the processor time where `standardized`
-takes 0.91 to 0.93, and no forward mode. The other operand first in products of the backward pass: 0.4 of the time where a kernel is larger
-than what it meets (3,072 x 768 and 256 tokens), a tenth of a step of GPT-2, but again only by a rule without forward mode.
+Tried: another order of the operands in backward products (docs/measured.md, M2).
 """
 
 import math
@@ -56,10 +53,9 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
 
     The one place where kernels are used. It does three things that `jnp.einsum` does not:
     - a kernel sharded over `fsdp` is gathered before its use, and its gradient is scattered again by the transpose;
-    - the axes before those that are summed over become one, and on a CPU those that are summed over and those that are new, too: XLA
-      makes slow transposed copies of what is not a plain matrix product there, of kernels and of what their gradients are made of. A
-      step of an encoder-decoder (4 + 4 layers of width 128, 6 x 64 tokens, one core) takes 0.96 of the processor time for it. An axis
-      that is sharded is not folded into another one, and axes that are apart in one of the three stay so;
+    - the batch axes are merged into one; on a CPU the summed axes and the output axes are merged too, so that XLA sees
+      a plain matrix product (M1: 0.96 of a step). A sharded axis is not merged into another, and axes are merged only
+      if they are adjacent in all three operands;
     - the result is sharded as the letters of its operands are.
     """
     operands, output = equation.split("->")
@@ -111,10 +107,8 @@ def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
 def standardized(x: Array, eps: float) -> Array:
     """float32 x [...,D] -> [...,D] with mean 0 and variance 1.
 
-    Its derivative is written out: what is derived step by step makes more passes over x. A training step of 4 layers of width 128 on 12 x
-    64 tokens takes 0.91 to 0.93 of the processor time (median and least of 12 alternating pairs on 2 busy cores), one of 2 layers of 256
-    on 16 x 128 tokens 0.97 to 0.99 (3 pairs), one of 2 of 128 on 8 x 256 tokens 0.95 (6 pairs). It works forward and backward, and can be
-    derived again.
+    Its derivative is written out: the derivative that JAX derives makes more passes over x (M3: 0.91 of a step; M4). It
+    works in forward and backward mode, and can be differentiated again.
     """
     return _standard(x, eps)[0]
 
@@ -172,8 +166,7 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     if key is None or rate == 0:
         return x
     places = spec_of(x)
-    # Whole axes are drawn as one, which draws the same: what XLA makes of many short ones, for a CPU, is six times the code. The step of
-    # an encoder-decoder (4 + 4 layers, lengths 19 and 22) is compiled in 0.85 of the time.
+    # Unsharded axes are merged before the draw, which draws the same. M5: 0.85 of the compile time.
     rest = 1 + max((axis for axis, place in enumerate(places) if place), default=0)
     shape = (*x.shape[:rest], math.prod(x.shape[rest:]))
     keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *places[:rest]))

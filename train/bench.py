@@ -180,7 +180,7 @@ def _job(run: Run, task):
     from train.devices import mesh as devices
     from train.reporting.console import Log
 
-    return costs.Job(run, task, devices.arrange(run, task.specs(run), say=Log().say))
+    return costs.Job(run, task, devices.arrange(run, task.specs(run), say=Log().info))
 
 
 def _facts(job) -> dict[str, Any]:
@@ -219,11 +219,12 @@ def _profile(options: Options, job, state, batch):
 
     log = Log()
     with jax.set_mesh(job.mesh):
-        program = job.train_step.lower(state, feed.put(batch, job.mesh, job.run.batch.accumulate)).compile().as_text()
+        arrays = feed.to_devices(batch, job.spec, job.mesh, job.run.batch.accumulate)
+        program = job.train_step.lower(state, arrays).compile().as_text()
     path = profiles.trace(Path(options.profile), lambda: timing.time_loop(job, state, lambda n: batch, _RECORDED))
     found = profiles.operations(path, hlo.origins(program))
     log.table(f"of the time of all devices in {_RECORDED} steps", profiles.table(found, _RECORDED))
-    log.say(f"recorded in {path}; for pictures: tensorboard --logdir={options.profile}, with its plugin xprof")
+    log.info(f"recorded in {path}; for pictures: tensorboard --logdir={options.profile}, with its plugin xprof")
 
 
 def _generate(options: Options) -> dict[str, Any]:

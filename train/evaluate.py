@@ -84,20 +84,20 @@ def evaluate(argv):
     corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
-    params = pretrained.load(options.run, mesh, log.say, options.average).params
+    params = pretrained.load(options.run, mesh, log.info, options.average).params
     if not isinstance(params, type(task.specs(run))):
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
         )
     eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
     with jax.set_mesh(mesh):
-        found = task.metrics(measure(eval_step, params, corpus, mesh))
+        found = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
         if hasattr(task, "judge"):
             found |= task.judge(params, run, corpus, log, against=options.against)
     print(json.dumps(found | task.baselines(corpus)))
 
 
-def measure(eval_step, params, corpus, mesh, most: int = 0) -> dict[str, Any]:
+def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, Any]:
     """What a task's metrics are made of, over the held-out batches, `most` of them, or all: sums, and arrays of all rows."""
     import numpy as np
 
@@ -105,8 +105,8 @@ def measure(eval_step, params, corpus, mesh, most: int = 0) -> dict[str, Any]:
     from train.devices import distributed
 
     found: dict[str, list] = {}
-    for batch in corpus.held_batches(most, functools.partial(feed.share, mesh, 1)):
-        for name, value in eval_step(params, feed.put(batch, mesh)).items():
+    for batch in corpus.held_batches(most, functools.partial(feed.local_rows, mesh, 1)):
+        for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
             found.setdefault(name, []).append(distributed.whole(value))
     return {
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))

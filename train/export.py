@@ -66,7 +66,7 @@ def export(argv):
     from train.reporting.console import Log
 
     log = Log()
-    trained = pretrained.load(options.run, say=log.say, average=options.average)
+    trained = pretrained.load(options.run, say=log.info, average=options.average)
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -78,7 +78,7 @@ def export(argv):
     finally:
         shutil.rmtree(part, ignore_errors=True)
     log.table("largest difference after reading it back", {name: f"{value:.1e}" for name, value in found.items()})
-    log.say(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    log.info(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     print(json.dumps(found))
 
 

@@ -155,7 +155,7 @@ def generate(argv):
     from train.reporting.console import Log
 
     log = Log()
-    trained = pretrained.load(options.run, say=log.say, average=options.average)
+    trained = pretrained.load(options.run, say=log.info, average=options.average)
     writer = writing.of(trained, options, strategy, given.get("slide"), log)
     if options.interactive:
         for line in _lines(run.task.name):

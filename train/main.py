@@ -45,7 +45,7 @@ def train(argv):
     run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = devices.arrange(run, task.specs(run), say=log.say)
+    mesh = devices.arrange(run, task.specs(run), say=log.info)
     training = loop.Training(run, task, corpus, mesh, log)
     training.start_from(folder)
 
@@ -59,14 +59,14 @@ def train(argv):
     # ---------------------------------------------------------------- end
     resume = f"python -m train.main --resume --out={folder}"
     if not finished:
-        log.say(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
+        log.info(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
         return
     result = training.finish(folder, seconds=time.perf_counter() - began)
     log.table("result", {name: value for name, value in result.items() if name not in loop.FACTS})
-    log.say(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
+    log.info(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
     for hint in task.NEXT:
-        log.say(f"  python -m train.{hint.format(folder=folder)}")
-    log.say(f"  {resume} --steps={2 * run.steps}")
+        log.info(f"  python -m train.{hint.format(folder=folder)}")
+    log.info(f"  {resume} --steps={2 * run.steps}")
 
 
 if __name__ == "__main__":

@@ -172,16 +172,16 @@ class Planner:
         near = advice.first_that_fits(run, self.place.size, needs, self.place.device.memory)
         for other in itertools.islice(near, _ATTEMPTS):
             changes = advice.changes(run, other)
-            self.log.say(f"trying {changes}")
+            self.log.info(f"trying {changes}")
             found = self.examine(other)
             if found["fits"]:
                 self.show(other, found)
-                self.log.say(f"the first setting that fits: {changes}")
+                self.log.info(f"the first setting that fits: {changes}")
                 return {"instead": changes}
         state = sum(needs(run)[name] for name in ("parameters", "optimizer", "gradients"))
         least = math.ceil(state * self.place.size / self.place.device.memory)
         bigger = ", ".join(topology.larger(self.place)[:2])
-        self.log.say(
+        self.log.info(
             f"no remat, accumulation or mesh fits; the state alone fills {least} devices; try {bigger} or a smaller batch"
         )
         return {"instead": None}

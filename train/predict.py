@@ -72,7 +72,7 @@ def predict(argv):
     from train.tasks import classify
 
     log = Log()
-    trained = pretrained.load(options.run, say=log.say)
+    trained = pretrained.load(options.run, say=log.info)
     with lines.lines(options.to) as write:
         for number, guess in enumerate(classify.predict(trained, texts, log, options.batch)):
             if options.to.endswith(".jsonl"):

@@ -75,8 +75,9 @@ def small_job(family="gpt", predict=1.0):
 def test_batches_are_what_the_fields_say(family, predict):
     job = small_job(family, predict)
     one, other = map(job.task.batches(job.run), (0, 1))
-    assert {name: (field.dtype.type, field.shape[1:]) for name, field in one.items()} == job.task.fields(job.run)
-    assert all(len(field) == 8 for field in one.values())
+    assert {name: (field.dtype.type, field.shape) for name, field in one.items()} == {
+        name: (field.dtype, field.shape(8, 12)) for name, field in job.spec.items()
+    }
     assert (one["tokens"] != other["tokens"]).any()
     if predict < 1:
         assert (one["where"] == np.arange(3)).all()
@@ -112,8 +113,8 @@ def test_a_profile_names_the_operations_of_the_model(tmp_path):
     batch = job.task.batches(job.run)(0)
     with jax.set_mesh(job.mesh):
         state = step.new_state(job.specs, job.optimizer, 0, job.mesh)
-        compiled = job.train_step.lower(state, feed.put(batch, job.mesh)).compile()
-        jax.block_until_ready(compiled(state, feed.put(batch, job.mesh)))
+        compiled = job.train_step.lower(state, feed.to_devices(batch, job.spec, job.mesh)).compile()
+        jax.block_until_ready(compiled(state, feed.to_devices(batch, job.spec, job.mesh)))
     path = profiles.trace(tmp_path / "trace", lambda: timing.time_steps(job, lambda n: batch, 1, 1))
     found = profiles.operations(path, hlo.origins(compiled.as_text()))
     assert found == sorted(found, key=lambda each: -each.seconds)

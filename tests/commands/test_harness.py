@@ -304,7 +304,7 @@ def test_our_own_bugs_keep_their_traceback(in_home, monkeypatch):
     def put(*args):
         raise ValueError("a bug")
 
-    monkeypatch.setattr("train.data.feed.put", put)
+    monkeypatch.setattr("train.data.feed.to_devices", put)
     with pytest.raises(ValueError, match="a bug"):
         call(harness, "--run=char", "--include=tasks", "--tasks=my_cloze")
 

@@ -68,11 +68,11 @@ def test_fields_are_those_of_a_batch(given, text, tmp_path, monkeypatch):
     task = tasks.find(run.task.name)
     corpus = task.load(run, Log())
     run = resolve.settle(run, decided, corpus.sizes, "cpu")
-    fields, batch = task.fields(run), corpus.batch(0)
-    assert {name: (np.dtype(kind), 1 + len(shape)) for name, (kind, shape) in fields.items()} == {
-        name: (field.dtype, field.ndim) for name, field in batch.items()
+    spec, batch = task.batch_spec(run), corpus.batch(0)
+    assert {name: (np.dtype(field.dtype), len(field.axes)) for name, field in spec.items()} == {
+        name: (array.dtype, array.ndim) for name, array in batch.items()
     }
     if text != "pairs":
-        assert {name: shape for name, (_, shape) in fields.items()} == {
-            name: field.shape[1:] for name, field in batch.items()
+        assert {name: field.shape(run.batch.size, run.batch.length) for name, field in spec.items()} == {
+            name: array.shape for name, array in batch.items()
         }

@@ -222,4 +222,4 @@ def test_one_process_is_alone(tmp_path):
 def test_the_share_of_a_process_is_the_rows_of_its_devices():
     """All of them where all devices are its own, in whatever parts."""
     for mesh in (tfm.make_mesh(), tfm.make_mesh(2, 2, 2)):
-        assert feed.share(mesh, 2, 16).tolist() == [True] * 16
+        assert feed.local_rows(mesh, 2, 16).tolist() == [True] * 16

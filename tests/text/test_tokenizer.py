@@ -21,7 +21,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
 
 
 class Quiet(Log):
-    def say(self, text):
+    def info(self, text):
         pass
 
 

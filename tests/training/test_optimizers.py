@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from small import quick_compilation  # noqa: F401
-from training.test_step import batch, one_device
+from training.test_step import BATCH_SPEC, batch, one_device
 
 import tfm
 from train.costs import counting
@@ -265,7 +265,7 @@ class Trainer:
             return [self._loss() for _ in range(steps)]
 
     def _loss(self):
-        self.state, sums = self.step(self.state, feed.put(batch(0), self.mesh))
+        self.state, sums = self.step(self.state, feed.to_devices(batch(0), BATCH_SPEC, self.mesh))
         return float(sums["loss"] / sums["weight"])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import tfm
 from train.data import feed
+from train.data.fields import Field
 from train.training.recompilation import Guard, RecompilationError
 from train.training.step import State
 
@@ -18,7 +19,9 @@ ANNOUNCED = [{"tokens": (1, 8, 16), "where": (1, 8, 3)}, {"tokens": (1, 8, 32), 
 
 def batch(mesh, length=16, dtype=np.int32, **more):
     fields = {"tokens": np.zeros((8, length), dtype), "where": np.zeros((8, 3), np.int32), **more}
-    return feed.put(fields, mesh)
+    axes = {"tokens": "BT", "where": "BM", "more": "B"}
+    spec = {name: Field(axes[name], np.int32) for name in fields}
+    return feed.to_devices(fields, spec, mesh)
 
 
 @pytest.fixture

@@ -12,13 +12,15 @@ import tfm
 from train.costs import counting
 from train.data import feed
 from train.settings import presets
-from train.settings.schema import Optim
+from train.settings.schema import Optim, Run
+from train.settings.tasks import Lm, Translate
 from train.tasks import lm, mlm, translate
 from train.training import optimizer as optim
 from train.training import step
 
 MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, vocab_multiple=64, dropout=0.1)
 SPECS = tfm.masked_lm_specs(MODEL)
+BATCH_SPEC = mlm.batch_spec(Run())
 
 
 def loss(params, batch, key):
@@ -51,7 +53,7 @@ def train(mesh, steps, parts=1, dropout=True):
     losses = []
     with jax.set_mesh(mesh):
         for n in range(steps):
-            state, sums = train_step(state, feed.put(batch(n), mesh, parts))
+            state, sums = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, mesh, parts))
             losses.append(float(sums["loss"] / sums["weight"]))
     return np.array(losses), state
 
@@ -90,9 +92,9 @@ def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
     state = step.new_state(SPECS, optimizer, 0, mesh)
     assert_sharded_like_parameters(state.params, state.opt, mesh)
     with jax.set_mesh(mesh):
-        fields = {name: jax.typeof(field) for name, field in feed.put(batch(0), mesh).items()}
+        fields = {name: jax.typeof(field) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
         after, _ = jax.eval_shape(step.make_train_step(loss, optimizer, 0, dropout=True), state, fields)
-        part = {name: jax.typeof(field[0]) for name, field in feed.put(batch(0), mesh).items()}
+        part = {name: jax.typeof(field[0]) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
         grads = jax.eval_shape(jax.grad(lambda params, batch: loss(params, batch, None)["loss"]), state.params, part)
     assert_sharded_like_parameters(after.params, after.opt, mesh)
     assert_sharded_like_parameters(grads, after.opt, mesh)
@@ -137,15 +139,15 @@ def pair_batch(n):
 
 
 OTHERS = {
-    "lm": (lm, tfm.causal_lm_specs, lm_batch, {"position": "rotary", "kv_heads": 2, "order": "pre"}),
-    "translate": (translate, tfm.seq2seq_specs, pair_batch, {"position": "sinusoidal"}),
+    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": "rotary", "kv_heads": 2, "order": "pre"}),
+    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": "sinusoidal"}),
 }
 
 
 @functools.cache
 def others(task, name, steps=20):
     """Losses of a task on a mesh, or on one device, without dropout."""
-    module, specs_of, batch_of, fields = OTHERS[task]
+    module, options, specs_of, batch_of, fields = OTHERS[task]
     model = dataclasses.replace(MODEL, dropout=0.0, token_types=0, embed_norm=False, **fields)
     mesh, specs = tfm.make_mesh(*MESHES[name]) if name else one_device(), specs_of(model)
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
@@ -156,7 +158,7 @@ def others(task, name, steps=20):
     with jax.set_mesh(mesh):
         sums = []
         for n in range(steps):
-            state, found = train_step(state, feed.put(batch_of(n), mesh))
+            state, found = train_step(state, feed.to_devices(batch_of(n), module.batch_spec(Run(task=options)), mesh))
             sums.append(float(found["loss"] / found["weight"]))
     assert [leaf.sharding.spec for leaf in jax.tree.leaves(state.params)] == [
         at.spec for at in jax.tree.leaves(tfm.shardings(specs, mesh))
@@ -199,7 +201,9 @@ def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     with jax.set_mesh(mesh):
         for done in (0, 7, 7):
             state = step.new_state(SPECS, optimizer, 0, mesh)
-            _, sums = train_step(dataclasses.replace(state, step=state.step + done), feed.put(batch(0), mesh))
+            _, sums = train_step(
+                dataclasses.replace(state, step=state.step + done), feed.to_devices(batch(0), BATCH_SPEC, mesh)
+            )
             losses.append(float(sums["loss"]))
     assert losses[0] != losses[1] == losses[2]
 
@@ -209,7 +213,7 @@ def test_evaluation_is_without_dropout_and_counts_one_part(single):
     state = single[1]
     eval_step = step.make_eval_step(loss)
     with jax.set_mesh(mesh):
-        sums = eval_step(state.params, feed.put(batch(3), mesh))
+        sums = eval_step(state.params, feed.to_devices(batch(3), BATCH_SPEC, mesh))
     wanted = jax.jit(mlm.loss, static_argnums=1)(jax.device_get(state.params), MODEL, batch(3), None)
     for name, value in wanted.items():
         np.testing.assert_allclose(sums[name], value, rtol=1e-5)
@@ -217,7 +221,7 @@ def test_evaluation_is_without_dropout_and_counts_one_part(single):
 
 def test_rows_are_spread_over_data_and_fsdp():
     mesh = tfm.make_mesh(2, fsdp=2, tensor=2)
-    sent = feed.put(batch(0), mesh, parts=2)
+    sent = feed.to_devices(batch(0), BATCH_SPEC, mesh, parts=2)
     assert sent["tokens"].shape == (2, 4, 16)
     assert sent["tokens"].sharding.shard_shape(sent["tokens"].shape) == (2, 1, 16)
     np.testing.assert_array_equal(sent["tokens"].__array__().reshape(8, 16), batch(0)["tokens"])
@@ -233,7 +237,7 @@ def test_moving_average():
     wanted = jax.tree.map(np.asarray, state.params)
     with jax.set_mesh(mesh):
         for n in range(12):
-            state, _ = train_step(state, feed.put(batch(n), mesh))
+            state, _ = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, mesh))
             keep = min(0.5, (1 + n) / (10 + n))
             wanted = jax.tree.map(
                 lambda old, new, keep=keep: keep * old + (1 - keep) * np.asarray(new), wanted, state.params
@@ -252,7 +256,7 @@ def test_the_average_changes_nothing_of_the_training(single):
     state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
     with jax.set_mesh(one_device()):
         for n in range(3):
-            state, sums = train_step(state, feed.put(batch(n), one_device()))
+            state, sums = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, one_device()))
             assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
     assert step.State(state.step, state.params, state.opt).best_params is state.params
 

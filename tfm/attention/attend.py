@@ -19,12 +19,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.attention.bias import ScoreBias
 from tfm.attention.chunked import MASK_VALUE
 from tfm.attention.kernels import choose_kernel, chunked, cudnn, splash
 from tfm.config.model import Config
 from tfm.masks import Constant, Mask
 from tfm.ops import Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, split
-from tfm.positions.absolute import ScoreBias, rotate
+from tfm.positions.absolute import rotate
 from tfm.positions.disentangled import disentangled, place_specs
 from tfm.sharding import positions_like, replicate_length
 

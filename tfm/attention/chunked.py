@@ -13,16 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.attention.bias import ScoreBias
 from tfm.axes import platform
 from tfm.masks import Mask, decompose
-from tfm.positions.absolute import ScoreBias
 
 # Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
 MASK_VALUE = -1e30
 
-# Scores of a block of queries and a block of keys. On a CPU they should stay in its cache: forward and backward of 2 x 1,024 tokens in 4
-# heads of 64 take 1,170 ms all at once, 450 in blocks of 512 (2 million scores), 120 of 256 and 143 of 128; 8 x 256 tokens 140, 106 in
-# blocks of 128 and 75 of 64 (causal, 2 busy cores). Elsewhere products should be large; what is best there has not been measured.
+# Scores of a block of queries and a block of keys. On a CPU they should stay in its cache (M7: 120 ms instead of
+# 1,170).
 SCORES = {"cpu": 1 << 18}
 SCORES_ELSEWHERE = 1 << 24
 SMALLEST, LARGEST = 64, 1024

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
+from tfm.attention.bias import ScoreBias
 from tfm.attention.chunked import flash
 from tfm.axes import platform as platform_around
 from tfm.config.model import CHOICES, suggest
 from tfm.masks import Both, Constant, Either, Mask, MaskParts, Padding, Prefix, Segments, Since, Window, decompose
-from tfm.positions.absolute import Alibi, ScoreBias, T5Bias
+from tfm.positions.absolute import Alibi, T5Bias
 from tfm.positions.disentangled import Disentangled
 from tfm.sharding import mesh_axes, spec_of
 

@@ -211,7 +211,8 @@ def _empty(shape: tuple[int, ...], zeros: bool) -> np.ndarray:
 
 
 def _copy(source: np.ndarray, target: np.ndarray, block: int = 8):
-    """Copies; where the source runs the other way, in blocks of columns that stay in the processor's cache: 2.5 times faster."""
+    """Copies source to target; a transposed source in blocks of columns, which stay in the processor's cache (M31: 2.5
+    times faster)."""
     if source.ndim < 2 or source.flags.c_contiguous:
         target[...] = source
         return

@@ -138,9 +138,8 @@ class Axes(NamedTuple):
 def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias: Array | None, given):
     """The sum, losses and hits, and the gradients for x, table and bias if they are to be learned, part by part.
 
-    Logits are [V,N], tokens last: on a CPU a part then takes 0.77 of the time that it takes with [N,V] (256 tokens of width 256, a
-    vocabulary of 8,192), for its products do. Another pass over them costs 4 to 8 %, so the target's logit is looked up, and what it is
-    compared with is the largest of the others. Tried: 512 tokens, the same, and 1,024, 1.3 of the time.
+    Logits are [V,N], tokens last (M11: 0.77 of the time). To save a pass over them, the target's logit is looked up and
+    compared with the largest of the others.
     """
     kernel, add = table.astype(x.dtype), axes.add
     places = (axes.first(len(table)) + jnp.arange(len(table)))[:, None]
@@ -187,9 +186,7 @@ def _local(config: Config, learn: bool, axes: Axes, x: Array, table: Array, bias
 def tokens_at_a_time(vocab: int, width: int) -> int:
     """How many tokens meet the vocabulary at once.
 
-    On a CPU their logits should stay in its cache: 4,096 tokens of 128 at a vocabulary of 10,112 take 364 ms all at once, 157 in parts of
-    256, 121 of 128 and 143 of 32 (forward and backward). But each part adds to a gradient as wide as they are: 2,048 tokens of 512 at
-    30,522 take 4,319 ms in parts of 34, 2,783 of 137 and 2,402 of 549, and 256 of 768 at 50,257 take 3,422, 2,322 of 83 and 983 at once.
+    On a CPU their logits should stay in its cache, but each chunk adds to a gradient as wide as the vocabulary (M12).
     Elsewhere memory is the limit, and products should be large.
     """
     return max((1 << 20) // vocab, width) if platform() == "cpu" else max((1 << 27) // vocab, 1)

@@ -12,11 +12,11 @@ import tfm
 from tfm.sharding import mesh_axes
 from train.costs import counting
 from train.data import feed
+from train.data.fields import BatchSpec
 from train.settings.schema import Run
 from train.training import optimizer, step
 
-# Of what a recomputed block makes, the share that is in memory at a time, the rest being fused. With it, estimates were within 9 % of what
-# libtpu needs for v5e and v5p: bert-large, gpt2-xl with and without remat, a 7B Llama on two meshes, gpt3-175b on two.
+# Share of a recomputed block's values that is in memory at a time; the rest is fused. M36: estimates within 9 %.
 UNFUSED = 0.6
 
 
@@ -44,16 +44,24 @@ class Job:
         return step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema)
 
     @cached_property
+    def spec(self) -> BatchSpec:
+        """The fields of a batch, as declared."""
+        return self.task.batch_spec(self.run)
+
+    @property
+    def token_fields(self) -> list[str]:
+        """The fields whose places are the tokens of a batch."""
+        return [name for name, field in self.spec.items() if field.counts_tokens]
+
+    @cached_property
     def batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
         batch = self.run.batch
         rows = batch.unit * max(1, batch.tokens // batch.length // batch.unit)
-
-        fields = {
-            name: jax.ShapeDtypeStruct((rows, *shape), kind)
-            for name, (kind, shape) in self.task.fields(self.run).items()
+        return {
+            name: feed.layout(field, field.shape(rows, batch.length), self.mesh, batch.accumulate)
+            for name, field in self.spec.items()
         }
-        return {name: feed.layout(name, field, self.mesh, batch.accumulate) for name, field in fields.items()}
 
     @property
     def part(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -67,7 +75,7 @@ class Job:
     @property
     def tokens(self) -> int:
         """Places of a batch, of sources and of targets."""
-        return sum(math.prod(self.batch[name].shape) for name in ("tokens", "target") if name in self.batch)
+        return sum(math.prod(self.batch[name].shape) for name in self.token_fields)
 
     @cached_property
     def train_step(self):
@@ -80,7 +88,7 @@ class Job:
         """About the bytes of the largest array that a device makes in a step: what is widest of its tokens (which have as many bytes as a
         float32 number), or a gradient."""
         wide = max(self.run.model.sizes[axis] for axis in "DF")
-        tokens = max(counting.bytes_of([self.part[name]]) for name in ("tokens", "target") if name in self.part)
+        tokens = max(counting.bytes_of([self.part[name]]) for name in self.token_fields)
         return max(wide * tokens, *(counting.bytes_of([leaf]) for leaf in jax.tree.leaves(self.state.params)))
 
     @property

@@ -24,7 +24,7 @@ def trace(folder: Path, work: Callable[[], object]) -> Path:
     import jax
 
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # what Python does takes a thousand times the room, and slows it down
+    options.python_tracer_level = 0  # M32: Python events take a thousand times the space
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with jax.profiler.trace(str(folder), profiler_options=options):

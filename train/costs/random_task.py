@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from train.data.fields import Field
 from train.settings.schema import Optim, Run
 
 # The recipe of the peer.
@@ -37,18 +38,20 @@ class Plain:
         """The parameters of the run's model."""
         return tfm.seq2seq_specs(run.model) if self.family == "seq2seq" else tfm.encoder_specs(run.model)
 
-    def fields(self, run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-        """Type and shape of a row of each field of a batch."""
-        predicted = (round(self.predict * run.batch.length),)
-        found = {"tokens": (run.batch.length,), "targets": predicted}
-        found |= {"target": found["tokens"]} if self.family == "seq2seq" else {}
-        found |= {"where": predicted} if self.predict < 1 else {}
-        return {name: (np.int32, shape) for name, shape in found.items()}
+    def batch_spec(self, run: Run) -> dict[str, Field]:
+        """The fields of a batch."""
+        predicted = Field("BM", np.int32, {"M": round(self.predict * run.batch.length)})
+        spec = {"tokens": Field("BT", np.int32, counts_tokens=True), "targets": predicted}
+        if self.family == "seq2seq":
+            spec["target"] = Field("BT", np.int32, counts_tokens=True)
+        if self.predict < 1:
+            spec["where"] = predicted
+        return spec
 
     def batches(self, run: Run):
         """A function from a number to the batch with it: random tokens, other ones each time."""
         rng, rows = np.random.default_rng(run.seed), run.batch.size
-        shapes = {name: (rows, *shape) for name, (_, shape) in self.fields(run).items()}
+        shapes = {name: field.shape(rows, run.batch.length) for name, field in self.batch_spec(run).items()}
         places = (
             {"where": np.tile(np.arange(shapes["targets"][1], dtype=np.int32), (rows, 1))} if "where" in shapes else {}
         )

@@ -51,7 +51,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
             began = time.perf_counter()
             batch = batches(n)
             made = time.perf_counter()
-            state, sums = job.train_step(state, feed.put(batch, job.mesh, parts))
+            state, sums = job.train_step(state, feed.to_devices(batch, job.spec, job.mesh, parts))
             called = time.perf_counter()
             jax.block_until_ready((state, sums))
             found.append(Step(made - began, called - made, time.perf_counter() - called))
@@ -65,7 +65,7 @@ def time_loop(job: Job, state, batches: Batches, steps: int) -> tuple[float, Any
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):
         began = time.perf_counter()
         for n in range(steps):
-            state, _ = job.train_step(state, feed.put(batches(n), job.mesh, job.run.batch.accumulate))
+            state, _ = job.train_step(state, feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate))
         jax.block_until_ready(state)
     return (time.perf_counter() - began) / steps, state
 
@@ -75,7 +75,7 @@ def time_data(job: Job, batches: Batches, steps: int) -> float:
     with jax.set_mesh(job.mesh):
         began = time.perf_counter()
         for n in range(steps):
-            jax.block_until_ready(feed.put(batches(n), job.mesh, job.run.batch.accumulate))
+            jax.block_until_ready(feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate))
     return (time.perf_counter() - began) / steps
 
 
@@ -110,7 +110,7 @@ def mean_flops(job: Job, batches: Batches, steps: int) -> float:
     found: dict[Any, int] = {}
 
     def of(n: int) -> int:
-        fields = feed.put(batches(n), job.mesh, job.run.batch.accumulate)
+        fields = feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate)
         shape = tuple(field.shape for field in fields.values())
         if shape not in found:
             found[shape] = job.model_flops(jax.tree.map(lambda field: field[0], fields))

@@ -69,7 +69,7 @@ class Masker:
 
 
 def _least(priority: np.ndarray, most: int) -> np.ndarray:
-    """[B,T] -> the places [B,M] of the least of each row, in order: a fifth of the time of sorting them all."""
+    """[B,T] -> the places [B,M] of the least of each row, in order (M25: a fifth of the time of a full sort)."""
     least = np.argpartition(priority, most - 1, axis=1)[:, :most]
     return np.take_along_axis(
         least, np.argsort(np.take_along_axis(priority, least, axis=1), axis=1, kind="stable"), axis=1

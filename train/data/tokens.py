@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """starts [N], sizes [N] -> the numbers of N ranges, one range behind the other: with them, pieces of a text are moved at once.
 
-    Pairs of sentences laid into rows one by one came at 0.35 million tokens a second on one core, and at 11.6 when all were moved at once.
+    M23: 11.6 million tokens a second instead of 0.35.
     """
     return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
 

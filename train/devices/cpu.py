@@ -41,14 +41,9 @@ def limit(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgro
 def keep_memory():
     """Lets this process keep the memory that it frees, where its C library is glibc.
 
-    XLA asks for the memory of a step when it begins, and gives it back at its end: to the system, where it is large, and the next step
-    meets every page of it anew. A step of an encoder-decoder (4 + 4 layers of width 128, 12 x 64 tokens, 2 cores) made 29,000 such faults,
-    a fifth of its processor time; it takes 0.86 of that now, and one of a GPT of that size, whose memory is small, the same as before. On
-    a thread of XLA only what is below 64 MiB can be kept.
-
-    Tried: one arena for all threads, which keeps larger memory too: 0.93 of the processor time of a step of 32 x 128 tokens of width 256,
-    but 1.12 of the GPT's, for finding room takes long there. Large pages: 0.85 of the encoder-decoder's, but 1.04 of the step of width
-    256.
+    XLA allocates the temporaries of a step at its start and frees them at its end. Large ones go back to the system,
+    and the next step meets a page fault on every page (M20: 0.86 of a step). XLA's threads keep only allocations below
+    64 MiB. Tried: M21.
     """
     with contextlib.suppress(AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -60,10 +55,8 @@ def keep_memory():
 def awake(devices: Sequence[Any]) -> Iterator[None]:
     """While this lasts, the cores of a virtual machine do not fall asleep: for each of these devices, a thread of lowest priority waits.
 
-    Devices wait for each other once for every gradient that they add up, 70 times in a step of a GPT of 4 layers. A virtual core that waits
-    asleep goes back to its host, which takes its time to return it: in hours when the host was busy, a step of that GPT (width 128, 12 x 64
-    tokens, 2 cores) takes 0.74 of the time with threads that wait, one of an encoder-decoder of that size 0.76, and one of width 256 on 32
-    x 128 tokens 0.94; in a quiet hour 0.98 to 1.02.
+    Devices wait for each other once for each gradient that they add up. A virtual core that sleeps meanwhile goes back
+    to its host, which takes its time to return it (M22: 0.74 of a step on a busy host).
 
     Such a thread gives way to any other, but what it takes counts where a container limits processor time: there it stays away.
     """

@@ -24,12 +24,7 @@ BYTES_A_PARAMETER, SHARE = 16, 0.6
 def use_cores(run: schema.Run, processes: int = 1):
     """On a CPU, one virtual device a core, if nobody has set their number, and memory that is kept from step to step.
 
-    A step of bert-tiny (16 x 64 tokens, 2 cores) takes 0.80 of the time that one device with two threads needs.
-
-    Tried: one device, and the rows in 2 or 4 parts that do not wait for each other: 1.15 and 1.28 of the time of an encoder-decoder's step
-    (width 128, 12 x 64 tokens), 0.94 and 1.12 of a GPT's of that size, 1.13 and 1.03 of one of width 256 on 32 x 128 tokens; more threads
-    than cores: no difference. Gradients under `shard_map`, added up as one flat array: 0.99 of the time of that GPT, 0.96 of the encoder-
-    decoder's, nothing once the cores are kept awake, and dropout would depend on their number.
+    M17: 0.80 of a step against one device with two threads. Tried: M18.
     """
     if (
         "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
@@ -60,10 +55,8 @@ def devices_for(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
 def parts_of_layers(cores: int, run: schema.Run) -> int:
     """Into how many parts the cores of a CPU cut layers, where nobody asks for a mesh; 1: they have some rows each.
 
-    Devices that share the rows add up all gradients, and each of them updates all parameters; those that share the layers exchange
-    activations. With few tokens for wide layers that is less. On 2 cores, of the time with rows cut or one device: GPT-2, 1 x 256 tokens,
-    0.91; width 768, 8 x 128 tokens, 0.90; width 512, 2 x 128, 0.89, 8 x 128, 0.88, 12 x 128, 0.95, and 16 x 128, 0.98 to 1.09; width 256, 1
-    x 256, 0.97, 8 x 128, 0.94 to 0.98, and 32 x 128, 1.15; width 128, 1 x 64, 1.05.
+    Devices that share rows add up all gradients, and each updates all parameters; devices that share layers exchange
+    activations. With few tokens for wide layers the second is less (M19: 0.88 of a step at width 512).
     """
     sizes, batch = run.model.sizes, run.batch
     tokens = max(batch.tokens, batch.unit * batch.length) // batch.accumulate

@@ -18,6 +18,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 import tfm
 from train import UserError, generate
 from train.data import feed
+from train.data.fields import Field
 from train.generation import writer as writing
 from train.reporting.console import Log
 from train.runs import pretrained
@@ -30,6 +31,14 @@ _MOST, _USUAL = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion
 
 # What else of a task's wishes is heard: how to draw a token.
 _DRAWING = ("top_k", "top_p", "min_p", "repetition_penalty")
+
+# The fields of a batch that is judged.
+_BATCH_SPEC = {
+    "tokens": Field("BT", np.int32),
+    "where": Field("BM", np.int32),
+    "targets": Field("BM", np.int32),
+    "weights": Field("BM", np.float32),
+}
 
 
 class Answerer(TemplateLM):
@@ -44,7 +53,7 @@ class Answerer(TemplateLM):
         self.batch, self.log = batch, log or Log()
         devices = jax.devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
-        self.trained = pretrained.load(folder, self.mesh, self.log.say)
+        self.trained = pretrained.load(folder, self.mesh, self.log.info)
         self.run, self.mark = self.trained.run, tokenizer.specials(self.trained.tokenizer).sep
         self.length = self.run.batch.length
         self.step = step.make_eval_step(lambda params, batch, key: _judged(params, self.run.model, batch))
@@ -95,7 +104,7 @@ class Answerer(TemplateLM):
         """What writes as a task wishes. Raises UserError for what cannot be."""
         unheard = set(wishes) - {*_MOST, *_DRAWING, "until", "do_sample", "temperature"}
         if unheard:
-            self.log.say(f"left out of what a task wishes: {', '.join(sorted(unheard))}")
+            self.log.info(f"left out of what a task wishes: {', '.join(sorted(unheard))}")
         until, temperature, drawn = wishes.get("until") or [], wishes.get("temperature"), wishes.get("do_sample")
         drawn = temperature != 0 and (temperature is not None if drawn is None else drawn)
         values = {name: wishes[name] for name in _DRAWING if wishes.get(name) is not None}
@@ -115,7 +124,9 @@ class Answerer(TemplateLM):
         with self.log.progress(f"judging {len(rows)} texts", len(rows)) as advance, jax.set_mesh(self.mesh):
             for first in range(0, len(rows), self.batch):
                 numbers, texts, counts = zip(*rows[first : first + self.batch], strict=True)
-                found = self.step(self.trained.params, feed.put(self._batch(texts, counts), self.mesh))
+                found = self.step(
+                    self.trained.params, feed.to_devices(self._batch(texts, counts), _BATCH_SPEC, self.mesh)
+                )
                 np.add.at(logprobs, list(numbers), np.asarray(found["logprob"])[: len(numbers)])
                 np.logical_and.at(greedy, list(numbers), np.asarray(found["greedy"])[: len(numbers)])
                 advance(len(numbers))

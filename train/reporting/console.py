@@ -30,13 +30,13 @@ class Log:
             stderr=True, highlight=False, soft_wrap=True, force_jupyter=False, force_terminal=terminal, quiet=quiet
         )
 
-    def say(self, text: str):
+    def info(self, text: str):
         """One line."""
         self.console.print(text, markup=False)
 
     def table(self, title: str, rows: Mapping[str, Any]):
         """Names and values in two columns."""
-        self.say(title)
+        self.info(title)
         width = max(map(len, rows), default=0)
         for name, value in rows.items():
             self.console.print(Text.assemble((f"{name:<{width}}", "dim"), f"  {value}"))
@@ -45,7 +45,7 @@ class Log:
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar for work of `total` units; yields the function that advances it."""
         if not self.console.is_terminal:
-            self.say(what)
+            self.info(what)
             yield lambda units: None
             return
         with Progress(
@@ -57,7 +57,7 @@ class Log:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Work of unknown length, and how long it has taken: a spinner on a terminal, elsewhere a line now and then."""
-        self.say(what)
+        self.info(what)
         if self.console.is_terminal:
             with Progress(SpinnerColumn(), TimeElapsedColumn(), console=self.console, transient=True) as bar:
                 bar.add_task("", total=None)
@@ -67,7 +67,7 @@ class Log:
 
         def remind():
             while not over.wait(PATIENCE):
-                self.say(f"... {time.perf_counter() - began:.0f} s so far")
+                self.info(f"... {time.perf_counter() - began:.0f} s so far")
 
         reminder = threading.Thread(target=remind, daemon=True)
         reminder.start()
@@ -156,7 +156,7 @@ class Recorder:
         if on_bar:
             self._bar.update(self._task, shown="  ".join(shown))
         else:
-            self.log.say("  ".join([f"{split:<5} {step:>6}/{self.stop}", *shown]))
+            self.log.info("  ".join([f"{split:<5} {step:>6}/{self.stop}", *shown]))
 
     def close(self):
         """Ends the bar, the files and the pictures."""

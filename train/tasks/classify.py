@@ -22,6 +22,7 @@ from jax import Array
 import tfm
 from train.data import pairs
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.labels import Labels
 from train.data.sources import sources
 from train.data.synthetic import opinions
@@ -76,11 +77,20 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     return found | scores.scores(*_counted(sums)) if "scores" in sums else found
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    labels = {"single": (np.int32, ()), "multi": (np.float32, (run.model.classes,)), "regression": (np.float32, ())}
-    row = dict.fromkeys(("tokens", "types", "valid"), (np.int32, (run.batch.length,)))
-    return row | {"labels": labels[run.task.kind], "weights": (np.float32, ())}
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    labels = {
+        "single": Field("B", np.int32),
+        "multi": Field("BC", np.float32, {"C": run.model.classes}),
+        "regression": Field("B", np.float32),
+    }
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "types": Field("BT", np.int32),
+        "valid": Field("BT", np.int32),
+        "labels": labels[run.task.kind],
+        "weights": Field("B", np.float32),
+    }
 
 
 def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -173,7 +183,7 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
     for number in range(0, len(labels), max(1, len(labels) // 10))[:10]:
         found, truth = guess(run.task.kind, names, logits[number]), _truth(names, labels[number])
         text = " | ".join(corpus.tokenizer.decode(text[number].tolist()) for text in corpus.held.texts)
-        log.say(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
+        log.info(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
     if run.task.kind == "single":
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 
@@ -227,3 +237,39 @@ def _truth(names: Sequence[str], label: Any) -> str:
     if not names:
         return f"{label:.4f}"
     return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+CAN_PREDICT = True
+HF_HEADS = ("classify",)
+HF_TOKENS: Mapping[str, str] = {}
+
+# What transformers calls the kinds of labels.
+HF_PROBLEMS = {
+    "single": "single_label_classification",
+    "multi": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    kinds = {problem: kind for kind, problem in HF_PROBLEMS.items()}
+    default = "regression" if len(folder.fields.get("id2label") or "ab") == 1 else "single"
+    return {"task.kind": kinds.get(folder.fields.get("problem_type"), default)}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
+    return {
+        "problem_type": HF_PROBLEMS[run.task.kind],
+        "id2label": labels,
+        "label2id": {label: int(index) for index, label in labels.items()},
+    }
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

@@ -15,6 +15,7 @@ With `--task.windows` a row is a window on the text, all documents in a line, an
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +24,7 @@ from jax import Array
 import tfm
 from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.sources import documents
 from train.data.tokens import drawn, draws, encode
 from train.files import cache
@@ -77,17 +79,17 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    row = (run.batch.length,)
-    placed = {} if run.task.windows else {"segments": (np.int32, row), "positions": (np.int32, row)}
-    return {
-        "tokens": (np.int32, row),
-        "targets": (np.int32, row),
-        **placed,
-        "weights": (np.float32, row),
-        "bytes": (np.float32, ()),
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+        "bytes": Field("B", np.float32),
     }
+    if not run.task.windows:
+        spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
+    return spec
 
 
 Text = Packed | Windows
@@ -126,6 +128,34 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
     found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
     spell = lambda tokens: corpus.tokenizer.decode([int(token) for token in tokens])
-    log.say(
+    log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
     )
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = "continuation"
+CAN_PREDICT = False
+HF_HEADS = ("lm",)
+HF_TOKENS = {"eos_token": "sep"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"task.windows": True}  # a text needs no mark before it
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    mark = tokenize.specials(tokenizer).sep
+    return {"bos_token_id": mark, "eos_token_id": mark}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text."""
+    return ("$A" if run.task.windows else "{sep} $A",)
+
+
+def text_prefix(run: Run, tokenizer) -> list[int]:
+    """The tokens before every document in training."""
+    return [] if run.task.windows else [tokenize.specials(tokenizer).sep]

@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from jax import Array
 import tfm
 from train.data import packing, pairs
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.masking import Masker
 from train.data.sources import documents
 from train.data.tokens import Tokens, drawn, draws, encode
@@ -105,16 +107,21 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return found | {"loss_tokens": sums["loss_tokens"] / weight} | of_next
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch."""
-    row, chosen = (run.batch.length,), (math.ceil(run.task.rate * run.batch.length),)
-    found = dict.fromkeys(("tokens", "segments", "positions"), (np.int32, row)) | dict.fromkeys(
-        ("where", "targets"), (np.int32, chosen)
-    )
-    found |= dict.fromkeys(("weights", "words"), (np.float32, chosen))
-    return found | (
-        {"types": (np.int32, row), "next": (np.int32, ()), "pairs": (np.float32, ())} if run.task.nsp else {}
-    )
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them."""
+    predicted = {"M": math.ceil(run.task.rate * run.batch.length)}
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "segments": Field("BT", np.int32),
+        "positions": Field("BT", np.int32),
+        "where": Field("BM", np.int32, predicted),
+        "targets": Field("BM", np.int32, predicted),
+        "weights": Field("BM", np.float32, predicted),
+        "words": Field("BM", np.float32, predicted),
+    }
+    if run.task.nsp:
+        spec |= {"types": Field("BT", np.int32), "next": Field("B", np.int32), "pairs": Field("B", np.float32)}
+    return spec
 
 
 class Packed:
@@ -186,12 +193,12 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
         joined = (
             piece if inner else f" {piece}" for inner, piece in zip(continues[text[start:end]], spelled, strict=True)
         )
-        log.say("\n" + "".join(joined).strip())
+        log.info("\n" + "".join(joined).strip())
         for place, row in zip(
             hidden, np.asarray(_probabilities(params, run.model, tokens[None], where[None])), strict=True
         ):
             guesses = (f"{name(token)} {row[token]:.2f}" for token in np.argsort(-row)[:4])
-            log.say(f"{name(text[place]):>16} : {'  '.join(guesses)}")
+            log.info(f"{name(text[place]):>16} : {'  '.join(guesses)}")
 
 
 def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list[tuple[int, int]]:
@@ -215,3 +222,25 @@ def _whole_words(masker: Masker, continues: np.ndarray, tokens: np.ndarray) -> n
 @partial(jax.jit, static_argnums=1)
 def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+CAN_PREDICT = False
+HF_HEADS = ("mlm", "pretrain")
+HF_TOKENS = {"mask_token": "mask"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}.get(head, {})
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    return {}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

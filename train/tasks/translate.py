@@ -24,6 +24,7 @@ import tfm
 from tfm.ops import split
 from train import UserError
 from train.data.corpus import Corpus
+from train.data.fields import Field
 from train.data.sources import files, parallel
 from train.data.sources.parallel import Pair, Pairs
 from train.data.synthetic import grammar
@@ -79,11 +80,16 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def fields(run: Run) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """Type and shape of a row of each field of a batch, of the longest rows that there may be."""
-    row = (run.batch.length,)
-    found: dict[str, Any] = dict.fromkeys(("tokens", "valid", "target", "targets"), (np.int32, row))
-    return found | {"weights": (np.float32, row), "smoothing": (np.float32, ())}
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, as the top of this file shows them; its rows may be as long as the longest."""
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "valid": Field("BT", np.int32),
+        "target": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+        "smoothing": Field("B", np.float32),
+    }
 
 
 def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
@@ -169,7 +175,7 @@ def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder
     pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
     written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
     for (source, target), text in zip(pairs, written, strict=True):
-        log.say(f"{source}\n  {text}\n  reference: {target}\n")
+        log.info(f"{source}\n  {text}\n  reference: {target}\n")
     sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
     plots.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
 
@@ -246,3 +252,34 @@ def room(config: tfm.Config, begin: Sequence[int], new: int) -> int:
 def read(model: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
     """A language model of the translations of sources [B,S]."""
     return tfm.encode_source(params, model, tokens, valid)
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = "translation"
+CAN_PREDICT = False
+HF_HEADS = ("seq2seq",)
+HF_TOKENS = {"eos_token": "sep"}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    start = folder.fields.get("decoder_start_token_id", folder.fields.get("pad_token_id", 0))
+    return {"task.start": folder.processor.id_to_token(start)}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    special, marks = tokenize.specials(tokenizer), tokenize.marks(tokenizer, run.task.start)
+    fields = {
+        "bos_token_id": special.cls,
+        "eos_token_id": special.sep,
+        "decoder_start_token_id": marks.start,
+        "forced_eos_token_id": marks.after[-1],
+        "num_beams": run.task.beams,
+    }
+    return fields | ({"forced_bos_token_id": marks.before[0]} if marks.before else {})
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
+    return () if run.task.start else ("$A {sep}",)

@@ -1,11 +1,11 @@
 """SentencePiece models (Kudo and Richardson 2018), trained or read from .model files, as `tokenizers.Tokenizer` objects with equal ids.
 
-Some differences remain. The names of control and unknown pieces, such as </s>, are special tokens wherever they stand in a text. Of cuts
-with equal scores, the same pieces in another order, any may be taken. A character map that a file brings is applied to a letter and its
-marks at once, and to CR LF: decomposed text (two marks on a letter, Hangul in parts) comes out in another way. What is trained here has
-no such map, and composes first, with NFKC. The ids are those of the file: the folders of XLM-R and CamemBERT number theirs anew.
-
-Tried: the library's own sentencepiece_model_pb2 to read a model: it does not load where protobuf is older than the library's release.
+Some differences remain. The names of control and unknown pieces, such as </s>, are special tokens wherever they stand
+in a text. Of cuts with equal scores, the same pieces in another order, any may be taken. A character map that a file
+brings is applied to a letter and its marks at once, and to CR LF: decomposed text (two marks on a letter, Hangul in
+parts) comes out in another way. What is trained here has no such map, and composes first, with NFKC. The ids are those
+of the file: the folders of XLM-R and CamemBERT number theirs anew. Tried: the library's own reader of .model files
+(docs/measured.md, M30).
 """
 
 import io
@@ -26,7 +26,7 @@ SPACE = "\u2581"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2
 
-# Characters a second at 8k tokens on two cores with other work to do, for the forecast; idle ones take half the time.
+# Characters a second, for the forecast (M29).
 _RATE = 500_000
 
 

@@ -46,11 +46,12 @@ class Training:
         self.specs, self.rate = job.specs, optimizer.schedule(run.optim, run.steps)
         with advice.shortage(self._advice):
             self.state = step.new_state(self.specs, job.optimizer, run.seed, mesh, run.optim.ema)
-        laid = lambda name, field: feed.layout(name, field, mesh, run.batch.accumulate).shape
+        self.spec = job.spec
+        laid = lambda name, field: feed.layout(self.spec[name], field.shape, mesh, run.batch.accumulate).shape
         announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
         self.train_step = recompilation.Guard(job.train_step, announced)
         self.eval_step = step.make_eval_step(job.loss)
-        self.share = functools.partial(feed.share, mesh, run.batch.accumulate)
+        self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
         self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
         self.shapes: set[Any] = set()  # of batches for which the step has been compiled
         self.kernels, self.memory, self.flops = self._costs(job)
@@ -62,9 +63,8 @@ class Training:
         run = self.run
         key = jax.random.key(0) if run.model.dropout else None
         with jax.set_mesh(self.mesh):
-            part = jax.tree.map(
-                lambda field: field[0], feed.put(self.corpus.batch(0, self.share), self.mesh, run.batch.accumulate)
-            )
+            batch = feed.to_devices(self.corpus.batch(0, self.share), self.spec, self.mesh, run.batch.accumulate)
+            part = jax.tree.map(lambda field: field[0], batch)
             try:
                 kernels = counting.kernels(job.loss, self.state.params, part, key)
             except tfm.KernelError as error:
@@ -82,16 +82,16 @@ class Training:
         if run.resume:
             store = self._store(folder)
             if store.latest is None:
-                self.log.say(f"{folder} holds no checkpoint yet; starting at step 0")
+                self.log.info(f"{folder} holds no checkpoint yet; starting at step 0")
             else:
-                self.state, note, self.step = store.restore(self.state, self.log.say)
+                self.state, note, self.step = store.restore(self.state, self.log.info)
                 self.window, self.best.note = Window(note["window"]), note["best"]
-                self.log.say(f"going on from step {self.step} of {folder}")
+                self.log.info(f"going on from step {self.step} of {folder}")
             store.close()
         elif run.init:
-            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.say)
+            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.info)
             if fresh:
-                self.log.say(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+                self.log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
             average = (
                 None
                 if self.state.ema is None
@@ -171,9 +171,9 @@ class Training:
                     f"{store.latest or 'none'} in {folder}; lower --optim.rate or look at those rows"
                 ) from error
         if len(self.shapes) > 1:
-            self.log.say(f"the step was compiled for {len(self.shapes)} shapes of batches")
+            self.log.info(f"the step was compiled for {len(self.shapes)} shapes of batches")
         if self.best.exhausted:
-            self.log.say(self.best.farewell)
+            self.log.info(self.best.farewell)
         return self.step == run.steps or self.best.exhausted
 
     def _called_off(self, interrupted: list[int]) -> bool:
@@ -185,7 +185,7 @@ class Training:
     def _advance(self, recorder: Recorder, store: checkpoint.Checkpoints):
         """One step, and what is due after it."""
         run = self.run
-        batch = feed.put(self.corpus.batch(self.step, self.share), self.mesh, run.batch.accumulate)
+        batch = feed.to_devices(self.corpus.batch(self.step, self.share), self.spec, self.mesh, run.batch.accumulate)
         shape = tuple(field.shape for field in batch.values())
         with contextlib.nullcontext() if shape in self.shapes else recorder.clock.pause():
             self.state, sums = self.train_step(self.state, batch)
@@ -225,7 +225,7 @@ class Training:
 
     def evaluate(self, most: int = 0) -> dict[str, Any]:
         """What the metrics of the validation text are made of."""
-        return evaluate.measure(self.eval_step, self.state.best_params, self.corpus, self.mesh, most)
+        return evaluate.measure(self.eval_step, self.state.best_params, self.corpus, self.spec, self.mesh, most)
 
     def _judged(self, final: bool) -> dict[str, Any]:
         """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
@@ -251,7 +251,7 @@ class Training:
         """The last evaluation, of the best weights where there is patience, written to result.json; and what the task shows."""
         found: dict[str, Any] = {}
         if self.run.eval.patience:
-            best = checkpoint.load_params(folder, self.state.best_params, self.log.say, best=True)
+            best = checkpoint.load_params(folder, self.state.best_params, self.log.info, best=True)
             self.state = dataclasses.replace(self.state, **{"params" if self.state.ema is None else "ema": best})
         if self.run.eval.final:
             with jax.set_mesh(self.mesh):

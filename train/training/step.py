@@ -16,15 +16,12 @@ from train.training import stochastic_rounding
 # loss(params, batch, key) -> sums over the batch, among them "loss" and "weight", and arrays [B, ...] for evaluation alone
 Loss = Callable[..., dict[str, Array]]
 
-# On a CPU only what is smaller than 64 MiB can be kept from step to step (`cores.keep_memory`), so temporaries lie in heaps of at most so
-# many bytes there, and an array that is larger has one of its own. A step of 4 layers of width 256 on 32 x 128 tokens met 124,000 pages
-# anew each time, and takes 0.88 of the time now; one of GPT-2 on 256 tokens, with arrays of up to 77 MB on 2 devices, 0.85. With arrays
-# of 113 MB a step takes as long as without heaps, and 1.4 times the memory; with 154 MB 1.05 of the time.
+# Bytes of a heap of temporaries on a CPU, where only allocations below 64 MiB are kept from step to step
+# (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step.
 HEAP, LARGEST = 56 << 20, 84 << 20
 
-# What the compiler is told of a step, by platform. On a CPU products and sums are XLA's own then, and not those of the library YNNPACK: a
-# step of 4 layers of width 256 on 32 x 128 tokens takes 0.88 to 0.97 of the processor time, one of an encoder-decoder of width 128 on 12 x
-# 64 takes 0.97 to 0.99, and one of GPT-2 on 256 tokens the same.
+# Compiler options of a step, by platform. On a CPU: XLA's own products and sums instead of YNNPACK's (M13: 0.88 to 0.99
+# of a step).
 HEAPS = "xla_multiheap_size_constraint_per_heap"
 OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", HEAPS: str(HEAP)}}
 
@@ -70,7 +67,7 @@ def make_train_step(
     ema: float = 0.0,
     compiler_options: dict[str, str] | None = None,
 ):
-    """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.put`), the old state is given up.
+    """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...] (`feed.to_devices`), the old state is given up.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each of them has. What the state holds in
     bfloat16 is updated in float32, and rounded at random. `compiler_options` are those that `options` found.
@@ -142,7 +139,7 @@ def _accumulate(loss: Loss, params, batch, key):
         grads, sums = jax.grad(total, has_aux=True)(params)
         return stochastic_rounding.widen(grads), sums
 
-    parts = len(batch["tokens"])
+    parts = len(next(iter(batch.values())))
     if parts == 1:
         return part_gradient(_part(batch, 0), key)
     keys = None if key is None else jax.random.split(key, parts)

@@ -1,8 +1,4 @@
-"""Numbers that are computed in float32 and kept in bfloat16.
-
-Tried: noise from `jax.random.bits` for every leaf: 40 leaves compile in 12 s instead of 1.8, and 17 million numbers take 0.35 s instead of
-0.03 (CPU seconds).
-"""
+"""Numbers that are computed in float32 and kept in bfloat16."""
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +24,9 @@ def narrow(tree, like, key: Array):
 def at_random(x: Array, salt: Array) -> Array:
     """x float32 -> bfloat16, the next one up or down, each the more often the nearer it is: the mean is x (Gupta et al. 2015, section 3).
 
-    Rounded to the nearest, what changes by less than 0.2 % never changes: a second moment with beta2=0.999 would only grow. The noise is a
-    hash of the place in x and the salt, two uint32: the same on any mesh.
+    Rounded to the nearest, what changes by less than 0.2 % never changes: a second moment with beta2=0.999 would only
+    grow. The noise is a hash of the place in x and the salt, two uint32: the same on any mesh (M16: 0.1 of the time of
+    `jax.random.bits`).
     """
     place, sharding = jnp.uint32(0), named_sharding(x, x, *spec_of(x))
     for axis, size in enumerate(x.shape):

@@ -3,8 +3,8 @@
 A set that already lies in $TFDS_DATA_DIR (by default ~/tensorflow_datasets) is read from there; its builder need not be importable, so a
 set of one's own is prepared once, by any program, and found by its name from then on. Any other set is downloaded and prepared first.
 
-TFDS is imported inside functions: that takes half a second, and no other source needs it. It logs, prints and retries a lot: all of it is
-held back here, and what it raises becomes one sentence.
+TFDS is imported inside functions (M27: half a second), and no other source needs it. It logs, prints and retries a lot:
+all of it is held back here, and what it raises becomes one sentence.
 """
 
 import contextlib
@@ -147,7 +147,7 @@ def _records(builder: Any, name: str, split: str) -> Sequence[bytes]:
         raise UserError(
             f"tfds:{name}:{split} is a part of a set that can only be read whole; name a whole split: {', '.join(splits)}"
         )
-    return records.__getitems__(range(size))  # all at once: one at a time takes 20 times as long
+    return records.__getitems__(range(size))  # all at once; M26: one at a time takes 20 times as long
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """Opinions in plain English, written by a grammar: sentences that are negative, neutral or positive, to train a classifier on.
 
-The data are synthetic: the tables below are all there is to them, and a sentence owes its label to how it was built. A template of sign -1
-turns what is put into it around ("hardly dull" is praise), a contrast takes the side of its main clause, and what is only asked, or a fact,
-is neutral. So no single word settles a label: naive Bayes on words gets 0.75 of the validation rows that have only words trained on.
+The data are synthetic: the tables below are all there is to them, and a sentence owes its label to how it was built. A
+template of sign -1 turns what is put into it around ("hardly dull" is praise), a contrast takes the side of its main
+clause, and what is only asked, or a fact, is neutral. So no single word settles a label (M34: naive Bayes on words gets
+0.75 of the rows whose words were all trained on).
 
-Words with a star never occur in the training rows. How well a model reads the validation rows that have one (naive Bayes: 0.66) shows
-whether it knows words that this task did not teach it, from pre-training for instance.
+Words with a star never occur in the training rows. The score on validation rows that have one (M34: naive Bayes 0.66)
+shows whether a model knows words that this task did not teach it, from pre-training for instance.
 """
 
 import random

@@ -1,0 +1,34 @@
+"""Score biases: small objects that change the attention scores of query positions i for key positions j."""
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class ScoreBias:
+    """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added to the scores.
+
+    A subclass that does more than add overrides `apply`; one that also changes the weighted sum of values overrides `values`. Three class
+    attributes tell kernels what they may do with it.
+    """
+
+    blockwise = (
+        True  # False: it holds a value for every position of the sequence and cannot be evaluated at some of them
+    )
+    batched = False  # True: every array of it has the batch as its first axis
+    adds_values = False  # True: `values` returns an array
+
+    def __call__(self, i: Array, j: Array) -> Array:
+        """i [B or 1, T], j [B or 1, S] -> float32 [B or 1, K, G, T, S]: what is added to the scores."""
+        raise NotImplementedError
+
+    def apply(self, scores: Array, i: Array, j: Array) -> Array:
+        """scores [B,K,G,T,S] of query positions i [B or 1, T] and key positions j [B or 1, S] -> the biased scores, float32."""
+        return scores + self(i, j)
+
+    def values(self, weights: Array, i: Array, j: Array) -> Array | None:
+        """weights [B,K,G,T,S] -> a term [B,T,K,G,H] of the weighted sum of values (Shaw et al. 2018, eq. 3); None for most biases."""
+        return None
+
+    def dense(self, queries: int, keys: int | None = None) -> Array:
+        """The bias [B or 1, K, G, T, S] of all positions; by default there are as many keys as queries."""
+        return self(jnp.arange(queries)[None], jnp.arange(keys or queries)[None])

@@ -1,0 +1,30 @@
+"""The fields of a batch, declared once by a task: axes in letters, dtypes, and which of them hold the tokens that are counted."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Field(NamedTuple):
+    """One field of a batch.
+
+    axes: a letter of `tfm.AXES` for every axis, B first; a lower-case letter is an axis of the field's own, whole on every device
+    dtype: a numpy scalar type
+    sizes: the size of every letter but B and T
+    counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
+    """
+
+    axes: str
+    dtype: type[np.generic]
+    sizes: Mapping[str, int] = MappingProxyType({})
+    counts_tokens: bool = False
+
+    def shape(self, rows: int, length: int) -> tuple[int, ...]:
+        """The shape in a batch of `rows` rows of `length` places."""
+        sizes = {"B": rows, "T": length, **self.sizes}
+        return tuple(sizes[letter] for letter in self.axes)
+
+
+BatchSpec = Mapping[str, Field]

@@ -1,0 +1,39 @@
+"""Processors: what turns raw examples into the arrays that a model reads. A task names its kind, a corpus holds one, a run folder keeps it.
+
+The processor of a text is its tokenizer, a `tokenizers.Tokenizer`. A processor of images needs a kind of its own here, and nothing else.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class ProcessorKind(NamedTuple):
+    """How a run folder keeps a processor.
+
+    file: its name in the folder
+    to_text: processor -> the content of the file
+    read: path of the file -> processor; raises ValueError where it is damaged
+    """
+
+    file: str
+    to_text: Callable[[Any], str]
+    read: Callable[[Path], Any]
+
+
+def _tokenizer_text(tokenizer) -> str:
+    return tokenizer.to_str(pretty=True)
+
+
+def _read_tokenizer(path: Path):
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the Rust library raises bare Exception for a malformed file
+        if type(error) is not Exception:
+            raise
+        raise ValueError(str(error)) from error
+
+
+TOKENIZER = ProcessorKind("tokenizer.json", _tokenizer_text, _read_tokenizer)
