@@ -39,7 +39,10 @@ class Norm:
 def linear_specs(config: Config, inputs: str, outputs: str, bias: bool | None = None, branch: bool = False) -> Linear:
     """Kernel [inputs, outputs] and bias [outputs]; `bias=None` takes `config.bias`. See `tfm.Spec` for `branch`."""
     has_bias = config.bias if bias is None else bias
-    return Linear(params.weight_spec(config, inputs + outputs, inputs=len(inputs), branch=branch), params.bias_spec(config, outputs) if has_bias else None)
+    return Linear(
+        params.weight_spec(config, inputs + outputs, inputs=len(inputs), branch=branch),
+        params.bias_spec(config, outputs) if has_bias else None,
+    )
 
 
 def linear(layer: Linear, equation: str, x: Array) -> Array:

@@ -17,10 +17,9 @@ from jax.sharding import PartitionSpec, reshard
 from tfm.attention.bias import ScoreBias
 from tfm.attention.chunked import flash
 from tfm.axes import platform as platform_around
-from tfm.config.model import CHOICES, suggest
+from tfm.config.choices import choices_of, suggest
+from tfm.config.model import Config
 from tfm.masks import Both, Constant, Either, Mask, MaskParts, Padding, Prefix, Segments, Since, Window, decompose
-from tfm.positions.absolute import Alibi, T5Bias
-from tfm.positions.disentangled import Disentangled
 from tfm.sharding import mesh_axes, spec_of
 
 # Scores of a layer on one device from which on they are not made all at once, where no fused kernel does it. On a CPU a training step (2
@@ -86,8 +85,8 @@ def choose_kernel(
     `rate` is that of dropout of attention weights, `kernel` a name to force. `platform` is cpu, tpu, or gpu with its compute capability, as
     in "gpu 9.0"; by default, that of the mesh around. Raises KernelError, which is a ValueError, for a forced kernel that cannot do it.
     """
-    if kernel not in CHOICES["kernel"]:
-        raise KernelError(f"kernel={kernel} is unknown{suggest(kernel, CHOICES['kernel'])}")
+    if kernel not in choices_of(Config, "kernel"):
+        raise KernelError(f"kernel={kernel} is unknown{suggest(kernel, choices_of(Config, 'kernel'))}")
     case = _case(q, k, mask, bias, rate, platform or _here())
     if kernel != "auto":
         if why := CANNOT[kernel](case):
@@ -143,11 +142,11 @@ def _not_chunked(case: Case) -> str:
         return f"attention weights are dropped (at {case.rate:g}), at random places that only einsum draws"
     if case.sharded[1]:
         return "the length is sharded"
-    if isinstance(case.bias, Disentangled):
+    if case.bias is not None and not case.bias.blockwise:
         return "a bias of contents and distances is made for all positions at once"
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves((case.mask, case.bias))):
         return "a mask or bias is no pytree of arrays"
-    if any(case.sharded) and not (_of_rows(case.mask.rest) and isinstance(case.bias, Alibi | T5Bias | None)):
+    if any(case.sharded) and not (_of_rows(case.mask.rest) and (case.bias is None or not case.bias.batched)):
         return "the batch is sharded, and how a mask or bias of a new kind is to be cut is not known"
     if case.sharded[2] and case.bias is not None:
         return "heads are sharded, and the bias is not"

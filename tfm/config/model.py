@@ -120,7 +120,9 @@ class Config:
 
     def __post_init__(self):
         check_choices(self)
-        sizes = "layers encoder_layers width heads kv_heads head_size ffn vocab source_vocab length classes pad_vocab_to"
+        sizes = (
+            "layers encoder_layers width heads kv_heads head_size ffn vocab source_vocab length classes pad_vocab_to"
+        )
         check_minimum(self, **dict.fromkeys(sizes.split(), 1))
         if self.head_size is None and self.width % self.heads:
             nearest = nearest_divisor(self.heads, self.width)
@@ -135,7 +137,9 @@ class Config:
         if not self.period:
             raise ValueError("period=0 must be at least 1")
         if self.share_layers and (self.prefix or self.layers % len(self.period)):
-            raise ValueError("share_layers=true shares whole periods; leave out the prefix, or choose layers that period divides")
+            raise ValueError(
+                "share_layers=true shares whole periods; leave out the prefix, or choose layers that period divides"
+            )
         for kind in self.kinds:
             for options in kind:
                 options.check(self)
@@ -147,9 +151,7 @@ class Config:
         own = Layer(self.mixer, self.position, self.residual)
 
         def resolve(layer: Layer) -> Kind:
-            return Kind(
-                layer.mixer or own.mixer, layer.position or own.position, layer.residual or own.residual
-            )
+            return Kind(layer.mixer or own.mixer, layer.position or own.position, layer.residual or own.residual)
 
         prefix = tuple(map(resolve, self.prefix[: self.layers]))
         period = tuple(map(resolve, self.period))

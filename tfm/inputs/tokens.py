@@ -56,7 +56,9 @@ def embed(
     if positions is None:
         limit = config.max_length
         if limit is not None and tokens.shape[1] > limit:
-            raise ValueError(f"{tokens.shape[1]} tokens are more than the {limit} positions of the model; shorten the input")
+            raise ValueError(
+                f"{tokens.shape[1]} tokens are more than the {limit} positions of the model; shorten the input"
+            )
         positions = default_positions(tokens)
     options = config.input
     x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)

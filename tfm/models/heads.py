@@ -8,9 +8,9 @@ from flax import struct
 from jax import Array
 
 from tfm import params
+from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.masks import Mask, padding
-from tfm.attention.cross import Memory
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
 from tfm.ops import (
@@ -131,9 +131,7 @@ def tagger_specs(config: Config, dense: bool = False) -> Tagger:
 def causal_lm_specs(config: Config) -> CausalLM:
     """The spec tree of a GPT: a language model that reads from left to right."""
     if config.input.width is not None and config.tie_embeddings:
-        raise ValueError(
-            f"input.width={config.input.width} needs an output table of its own; try tie_embeddings=False"
-        )
+        raise ValueError(f"input.width={config.input.width} needs an output table of its own; try tie_embeddings=False")
     return CausalLM(decoder=encoder_specs(config), **output_specs(config))
 
 
