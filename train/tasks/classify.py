@@ -21,6 +21,7 @@ from jax import Array
 
 import tfm
 from train.data import pairs
+from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels
@@ -30,7 +31,6 @@ from train.data.tokens import Tokens, drawn, draws, encode, in_memory
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
-from train.runs.pretrained import Trained
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
@@ -188,19 +188,24 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 
 
-def predict(trained: Trained, texts: Sequence[tuple[str, ...]], log, size: int = 32) -> Iterator["Guess"]:
-    """What a trained classifier takes each text or pair for, `size` of them at a time."""
-    run = trained.run
+def predict(
+    params: tfm.Classifier,
+    run: Run,
+    tokenizer,
+    classes: Sequence[str],
+    texts: Sequence[tuple[str, ...]],
+    log,
+    batch: int = 32,
+) -> Iterator["Guess"]:
+    """The label of each text or pair; `classes` are the names of the classes."""
     with log.progress("classifying", len(texts)) as advance:
-        for start in range(0, len(texts), size):
-            part = texts[start : start + size]
-            columns = [in_memory(trained.tokenizer, column) for column in zip(*part, strict=True)]
-            rows = Examples(columns, np.zeros(len(part), np.int32), run.batch.length, trained.tokenizer)
-            numbers = np.arange(size)
-            batch = rows.batch(np.where(numbers < len(part), numbers, -1))  # always of one shape, compiled once
-            logits = np.asarray(_logits(trained.params, run.model, batch["tokens"], batch["valid"], batch["types"]))
-            yield from (guess(run.task.kind, trained.facts["classes"], row) for row in logits[: len(part)])
-            advance(len(part))
+        for rows, count in row_batches(range(len(texts)), batch):
+            columns = [in_memory(tokenizer, column) for column in zip(*(texts[row] for row in rows), strict=True)]
+            examples = Examples(columns, np.zeros(batch, np.int32), run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(batch))
+            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
+            yield from (guess(run.task.kind, classes, row) for row in logits[:count])
+            advance(count)
 
 
 @partial(jax.jit, static_argnums=1)
