@@ -107,7 +107,7 @@ def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, A
     found: dict[str, list] = {}
     for batch in corpus.held_batches(most, functools.partial(feed.local_rows, mesh, 1)):
         for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
-            found.setdefault(name, []).append(distributed.whole(value))
+            found.setdefault(name, []).append(distributed.to_host(value))
     return {
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in found.items()
