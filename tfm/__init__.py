@@ -44,7 +44,7 @@ PUBLIC = {
         "sinusoidal",
         "sinusoidal_halves",
     ),
-    "masks": ("Mask", "causal", "padding", "prefix", "segments", "left_padding", "window"),
+    "masks": ("Mask", "causal", "padding", "prefix", "segments", "left_padding", "strided", "window"),
     "attention.attend": (
         *(
             "Attention",

@@ -67,7 +67,11 @@ def attend(
             )
         grouped = q.reshape(batch, length, k.shape[2], -1, size)
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    return weighted_sum(dropout(attention_weights(q, k, mask, bias), rate, key), v)
+    weights = dropout(attention_weights(q, k, mask, bias), rate, key)
+    y = weighted_sum(weights, v)
+    if bias is not None and bias.adds_values:
+        y = y + bias.values(weights, positions_like(q), jnp.arange(k.shape[1])[None]).astype(y.dtype)
+    return y
 
 
 def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
@@ -75,9 +79,10 @@ def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreB
 
     Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks and biases.
     """
-    i, j, scores = positions_like(q), jnp.arange(k.shape[1])[None], attention_scores(q, k)
+    i, j = positions_like(q), jnp.arange(k.shape[1])[None]
+    scores = attention_scores(q, k)
     if bias is not None:
-        scores = scores + bias(i, j)
+        scores = bias.apply(scores, i, j)
     if mask is not None:
         scores = jnp.where(mask(i, j)[:, None, None], scores, MASK_VALUE)
     return jax.nn.softmax(scores, axis=-1)
