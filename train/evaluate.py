@@ -89,7 +89,7 @@ def evaluate(argv):
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
         )
-    eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
+    eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
         found = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
         if hasattr(task, "judge"):

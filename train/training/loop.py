@@ -51,7 +51,7 @@ class Training:
         laid = lambda name, field: feed.layout(self.spec[name], field.shape, mesh, run.batch.accumulate).shape
         announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
         self.train_step = recompilation.Guard(job.train_step, announced)
-        self.eval_step = step.make_eval_step(job.loss)
+        self.eval_step = step.make_eval_step(task.loss, dataclasses.replace(run.model, kernel=run.attention.kernel))
         self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
         self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
         self.shapes: set[Any] = set()  # of batches for which the step has been compiled
@@ -226,7 +226,7 @@ class Training:
 
     def evaluate(self, most: int = 0) -> dict[str, Any]:
         """What the metrics of the validation text are made of."""
-        return evaluate.measure(self.eval_step, self.state.best_params, self.corpus, self.spec, self.mesh, most)
+        return evaluate.measure(self.eval_step, self.state.eval_params, self.corpus, self.spec, self.mesh, most)
 
     def _judged(self, final: bool) -> dict[str, Any]:
         """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
@@ -241,7 +241,7 @@ class Training:
     def _alone(self):
         """The parameters for what each process does on its own: all of them write the same texts, where one may not wait for another."""
         mesh = self.mesh if jax.process_count() == 1 else tfm.make_mesh(devices=jax.local_devices()[:1])
-        params = distributed.to_local_device(self.state.best_params)
+        params = distributed.to_local_device(self.state.eval_params)
         with jax.set_mesh(mesh):
             yield params
 
@@ -252,7 +252,7 @@ class Training:
         """The last evaluation, of the best weights where there is patience, written to result.json; and what the task shows."""
         found: dict[str, Any] = {}
         if self.run.eval.patience:
-            best = checkpoint.load_params(folder, self.state.best_params, self.log.info, best=True)
+            best = checkpoint.load_params(folder, self.state.eval_params, self.log.info, best=True)
             self.state = dataclasses.replace(self.state, **{"params" if self.state.ema is None else "ema": best})
         if self.run.eval.final:
             with jax.set_mesh(self.mesh):
