@@ -50,7 +50,7 @@ def train(argv):
     training.start_from(folder)
 
     # ---------------------------------------------------------------- run folder: from here on, something is left behind
-    folders.create(distributed.output_dir(folder), run, corpus.tokenizer, training.facts())
+    folders.create(distributed.output_dir(folder), run, corpus.processor, training.facts())
     training.announce()
 
     # ---------------------------------------------------------------- loop

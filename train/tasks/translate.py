@@ -26,6 +26,7 @@ from train import UserError
 from train.data.batching import length_sorted_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
+from train.data.processors import TOKENIZER
 from train.data.sources import files, parallel
 from train.data.sources.parallel import Pair, Pairs
 from train.data.synthetic import grammar
@@ -40,6 +41,9 @@ Result = TypeVar("Result")
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
+
+# What a run folder keeps beside the weights: how texts become tokens.
+PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
 NEXT = (
@@ -109,7 +113,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
         run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only
     )
     tokenizer = (
-        saved.tokenizer if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
+        saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
     )
 
     def rows(pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False) -> Pairs:
@@ -129,13 +133,15 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
         pairs = [(row[columns.texts[0]], row[columns.texts[1]]) for row in as_rows(splits.compositional)]
         others = {"compositional": rows(pairs, "compositional pairs")}
     judged = rows(held, "validation pairs")
+    sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, held))),
         "drawn": drawn(run, (text for layout in training for text in (layout.source, layout.target))),
         "empty": empty,
         "long": sum(len(layout.long) for layout in (*training[:1], judged)),
     }
-    return Corpus(run, tokenizer, training, judged, {}, facts, others)
+    return Corpus(run, tokenizer, training, judged, sizes, facts, others)
 
 
 def baselines(corpus: Corpus[Pairs]) -> dict[str, float]:
@@ -154,7 +160,7 @@ def judge(
     found: dict[str, Any] = {}
     for name, rows in {"": corpus.held, **({} if most else corpus.others)}.items():
         pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
-        written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+        written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
         measured = scores.translations(written, references)
         if against is not None and not name:
@@ -176,11 +182,11 @@ def _others(path: str, count: int) -> list[str]:
 def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder: Path):
     """Prints ten translations beside their references, and draws at what the words of some of them look."""
     pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
-    written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+    written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
     for (source, target), text in zip(pairs, written, strict=True):
         log.info(f"{source}\n  {text}\n  reference: {target}\n")
     sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
-    plots.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
+    plots.alignments([aligned(params, run, corpus.processor, *pair) for pair in sentences], folder)
 
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
