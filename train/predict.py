@@ -75,7 +75,7 @@ def predict(argv):
     trained = pretrained.load(options.run, say=log.info)
     with lines.lines(options.to) as write:
         guesses = classify.predict(
-            trained.params, run, trained.tokenizer, trained.facts["classes"], texts, log, options.batch
+            trained.params, run, trained.processor, trained.facts["classes"], texts, log, options.batch
         )
         for number, guess in enumerate(guesses):
             if options.to.endswith(".jsonl"):
