@@ -64,4 +64,4 @@ def job_of(*argv):
     """What that run needs of all devices here."""
     run = run_of(*argv)
     task = tasks.find(run.task.name)
-    return job.Job(run, task, mesh.arrange(run, task.specs(run), jax.devices()))
+    return job.Job(run, task, mesh.mesh_for(run, task.specs(run), jax.devices()))

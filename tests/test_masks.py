@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.masks import decompose
+from tfm.attention.case import decompose
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
@@ -105,10 +105,10 @@ def test_parts_of_a_mask():
         & MASKS["segments"][0]
     )
     found = decompose(mask)
-    assert (found.window.left, found.window.right) == (1, 1)
+    assert found.pattern == tfm.window(1, 1)
     assert (found.segments, found.keys) == (MASKS["segments"][0], (MASKS["padding"][0], MASKS["since"][0]))
     assert found.rest == (either, MASKS["segments"][0])
-    again = functools.reduce(tfm.Mask.__and__, [*found.keys, *found.rest, found.window & found.segments])
+    again = functools.reduce(tfm.Mask.__and__, [*found.keys, *found.rest, found.pattern & found.segments])
     np.testing.assert_array_equal(whole(again), whole(mask))
     assert decompose(None) == decompose(tfm.window(None, None))
 

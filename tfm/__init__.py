@@ -38,7 +38,7 @@ PUBLIC = {
         "rms_norm",
     ),
     "sharding": ("unshard_fsdp",),
-    "masks": ("Mask", "causal", "left_padding", "padding", "prefix", "segments", "window"),
+    "masks": ("Mask", "causal", "left_padding", "padding", "prefix", "segments", "strided", "window"),
     "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
     "attention.bias": ("ScoreBias",),
     "attention.context": ("AttentionContext", "LayerCall", "MixerOutput"),

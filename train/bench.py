@@ -180,7 +180,7 @@ def _job(run: Run, task):
     from train.devices import mesh as devices
     from train.reporting.console import Log
 
-    return costs.Job(run, task, devices.arrange(run, task.specs(run), say=Log().info))
+    return costs.Job(run, task, devices.mesh_for(run, task.specs(run), say=Log().info))
 
 
 def _facts(job) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def evaluate(argv):
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
         )
-    eval_step = step.make_eval_step(lambda params, batch, key: task.loss(params, run.model, batch, key))
+    eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
         found = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
         if hasattr(task, "judge"):
@@ -107,7 +107,7 @@ def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, A
     found: dict[str, list] = {}
     for batch in corpus.held_batches(most, functools.partial(feed.local_rows, mesh, 1)):
         for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
-            found.setdefault(name, []).append(distributed.whole(value))
+            found.setdefault(name, []).append(distributed.to_host(value))
     return {
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in found.items()

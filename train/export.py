@@ -114,12 +114,12 @@ def _fields(trained) -> dict[str, Any]:
     from train.runs import hf_folder
     from train.text import tokenizer as tokenize
 
-    special, task = tokenize.specials(trained.tokenizer), trained.run.task
+    special, task = tokenize.specials(trained.processor), trained.run.task
     fields: dict[str, Any] = {"pad_token_id": special.pad}
     if task.name in ("lm", "translate"):
         fields |= {"bos_token_id": special.sep if task.name == "lm" else special.cls, "eos_token_id": special.sep}
     if task.name == "translate":
-        marks = tokenize.marks(trained.tokenizer, task.start)
+        marks = tokenize.marks(trained.processor, task.start)
         fields |= {
             "decoder_start_token_id": marks.start,
             "forced_eos_token_id": marks.after[-1],
@@ -143,7 +143,7 @@ def _write_tokenizer(trained, folder: Path):
 
     from train.text import tokenizer as tokenize
 
-    tokenizer, special = Tokenizer.from_str(trained.tokenizer.to_str()), tokenize.specials(trained.tokenizer)
+    tokenizer, special = Tokenizer.from_str(trained.processor.to_str()), tokenize.specials(trained.processor)
     task = trained.run.task.name
     if not getattr(trained.run.task, "start", ""):  # else it marks texts already, as it did in training
         cls, sep = ((str(tokenizer.id_to_token(number)), number) for number in (special.cls, special.sep))

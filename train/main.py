@@ -24,7 +24,7 @@ def train(argv):
 
     # ---------------------------------------------------------------- configuration
     run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
-    count = distributed.join(run.distributed)
+    count = distributed.initialize(run.distributed)
 
     # ---------------------------------------------------------------- data
     import jax
@@ -35,8 +35,8 @@ def train(argv):
     from train.training import loop
 
     devices.use_cores(run, count)
-    folder = Path(distributed.told(lambda: str(folders.choose_folder(run))))
-    log, task = Log(quiet=not distributed.first()), tasks.find(run.task.name)
+    folder = Path(distributed.broadcast_from_main(lambda: str(folders.choose_folder(run))))
+    log, task = Log(quiet=not distributed.is_main()), tasks.find(run.task.name)
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
     if run.resume:
@@ -45,12 +45,12 @@ def train(argv):
     run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = devices.arrange(run, task.specs(run), say=log.info)
+    mesh = devices.mesh_for(run, task.specs(run), say=log.info)
     training = loop.Training(run, task, corpus, mesh, log)
     training.start_from(folder)
 
     # ---------------------------------------------------------------- run folder: from here on, something is left behind
-    folders.create(distributed.own(folder), run, corpus.tokenizer, training.facts())
+    folders.create(distributed.output_dir(folder), run, corpus.processor, training.facts())
     training.announce()
 
     # ---------------------------------------------------------------- loop

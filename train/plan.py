@@ -106,7 +106,7 @@ class Planner:
         from train.devices import mesh as devices
 
         task = tasks.find(run.task.name)
-        return costs.Job(run, task, devices.arrange(run, task.specs(run), self.devices))
+        return costs.Job(run, task, devices.mesh_for(run, task.specs(run), self.devices))
 
     def examine(self, run: Run) -> dict[str, Any]:
         """All numbers of a run: what its step needs, sends and computes, and how long that takes at best."""
@@ -135,7 +135,7 @@ class Planner:
         memory = _measured(memory, compiled.memory_analysis(), job) if self.exact else memory
         moved = {kind: dataclasses.asdict(traffic) for kind, traffic in hlo.collectives(compiled.as_text()).items()}
         found |= {
-            "fits": self.exact or memory["all"] <= self.place.device.memory,
+            "fits": self.exact or memory["all"] <= self.place.spec.memory,
             "memory": memory,
             "collectives": moved,
         }
@@ -157,7 +157,7 @@ class Planner:
                 for name, size in memory.items()
                 if name != "all" and size
             },
-            "all": f"{amount(memory['all']):>9} of {amount(self.place.device.memory)}, {_SURE['all'][sure]}: it {verdict}",
+            "all": f"{amount(memory['all']):>9} of {amount(self.place.spec.memory)}, {_SURE['all'][sure]}: it {verdict}",
         }
         rows |= (
             {"compiler": found["refused"]}
@@ -169,7 +169,7 @@ class Planner:
     def search(self, run: Run) -> dict[str, Any]:
         """The flags of the first setting that fits, by estimate and then by the compiler, as `instead`; None where none does. Says it."""
         needs = lambda other: self.job(other).memory()
-        near = advice.first_that_fits(run, self.place.size, needs, self.place.device.memory)
+        near = advice.first_that_fits(run, self.place.size, needs, self.place.spec.memory)
         for other in itertools.islice(near, _ATTEMPTS):
             changes = advice.changes(run, other)
             self.log.info(f"trying {changes}")
@@ -179,7 +179,7 @@ class Planner:
                 self.log.info(f"the first setting that fits: {changes}")
                 return {"instead": changes}
         state = sum(needs(run)[name] for name in ("parameters", "optimizer", "gradients"))
-        least = math.ceil(state * self.place.size / self.place.device.memory)
+        least = math.ceil(state * self.place.size / self.place.spec.memory)
         bigger = ", ".join(topology.larger(self.place)[:2])
         self.log.info(
             f"no remat, accumulation or mesh fits; the state alone fills {least} devices; try {bigger} or a smaller batch"
@@ -215,7 +215,7 @@ def _measured(estimated: Mapping[str, float], compiled, job) -> dict[str, float]
 
 def _roofline(found: Mapping[str, Any], traffic: float, place: topology.Topology) -> dict[str, Any]:
     """Seconds of a step if products, memory and links were as fast as the data sheet says, and all at the same time."""
-    device = place.device
+    device = place.spec
     seconds = {
         "products": found["flops_made"] / place.size / device.flops,
         "memory": traffic / device.bandwidth,

@@ -74,7 +74,10 @@ def predict(argv):
     log = Log()
     trained = pretrained.load(options.run, say=log.info)
     with lines.lines(options.to) as write:
-        for number, guess in enumerate(classify.predict(trained, texts, log, options.batch)):
+        guesses = classify.predict(
+            trained.params, run, trained.processor, trained.facts["classes"], texts, log, options.batch
+        )
+        for number, guess in enumerate(guesses):
             if options.to.endswith(".jsonl"):
                 row = dict(zip(columns, texts[number], strict=True))
                 write(

@@ -125,11 +125,11 @@ def judged(run, tokens, count):
 
 
 def encode(run, text):
-    return load(run).tokenizer.encode(text, add_special_tokens=False).ids
+    return load(run).processor.encode(text, add_special_tokens=False).ids
 
 
 def mark(run):
-    return load(run).tokenizer.token_to_id("[SEP]")
+    return load(run).processor.token_to_id("[SEP]")
 
 
 def beginning(run, context):
@@ -149,7 +149,7 @@ def greedy(run, prompt, number, until):
     while len(added) < number and added[-1:] != [mark(run)]:
         text = [*tokens, *added]
         added.append(int(logits_of(run, text + [0] * (ROW - len(text)))[len(text) - 1].argmax()))
-    text = load(run).tokenizer.decode(added)
+    text = load(run).processor.decode(added)
     return text[: min([text.index(each) for each in until if each in text], default=len(text))]
 
 

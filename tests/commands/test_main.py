@@ -20,7 +20,7 @@ from small import FLAGS, call, quick_compilation, read_lines, write_text  # noqa
 
 import train.data.tokens
 from train import evaluate
-from train.costs import counting
+from train.devices import specs
 from train.main import main
 from train.runs import checkpoint
 from train.tasks import mlm
@@ -388,7 +388,7 @@ def test_keeps_the_last_and_the_best(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_memory_and_mfu(monkeypatch, tmp_path):
     """The share of the device's peak that the matrix products of a step reach, where the peak is known."""
-    monkeypatch.setitem(counting.DEVICES, "cpu", counting.Device("cpu", 0.5e12, 1e12, 1e12, 1e12))
+    monkeypatch.setitem(specs.DEVICE_SPECS, "cpu", specs.DeviceSpec("cpu", 0.5e12, 1e12, 1e12, 1e12))
     err = run(*FLAGS, f"--out={tmp_path / 'a'}", "--model.dtype=bfloat16", "--steps=4")
     assert re.search(r"attention +einsum: (.*; )?less than 1,048,576 scores a layer", err)
     assert re.search(

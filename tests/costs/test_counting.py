@@ -13,30 +13,6 @@ from train.costs import counting
 from train.training import step
 
 
-@pytest.mark.parametrize(
-    ("kind", "tera"),
-    [
-        ("Tesla T4", 65),
-        ("NVIDIA L4", 121),
-        ("NVIDIA A100-SXM4-40GB", 312),
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA H200", 989),
-        ("TPU v4", 275),
-        ("TPU v5 lite", 197),
-        ("TPU v5e", 197),
-        ("TPU v5", 459),
-        ("TPU v5p", 459),
-        ("TPU v6 lite", 918),
-        ("TPU v6e", 918),
-        ("cpu", None),
-        ("NVIDIA L40S", None),
-        ("TPU v4 lite", None),
-    ],
-)
-def test_peaks(kind, tera):
-    assert counting.peak(kind) == (None if tera is None else tera * 1e12)
-
-
 @pytest.mark.parametrize("scan", [True, False])
 def test_flops_of_an_encoder(scan):
     """Two a multiplication: projections, feed-forward, scores and their use; embeddings multiply nothing."""

@@ -19,8 +19,8 @@ def humble(monkeypatch):
     """A virtual machine without limits, and the number of threads of the lowest priority in it."""
     if not hasattr(os, "SCHED_IDLE"):
         pytest.skip("needs Linux")
-    monkeypatch.setattr(cpu, "_virtual", lambda: True)
-    monkeypatch.setattr(cpu, "limit", lambda: math.inf)
+    monkeypatch.setattr(cpu, "_is_virtual_machine", lambda: True)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: math.inf)
     return lambda: [os.sched_getscheduler(thread.native_id) for thread in threading.enumerate()].count(os.SCHED_IDLE)
 
 
@@ -44,14 +44,14 @@ def test_what_a_container_allows(own, files, expected, tmp_path):
         (tmp_path / name).write_text(text)
     if own is not None:
         (tmp_path / "own").write_text(own)
-    assert cpu.limit(tmp_path, tmp_path / "own") == expected
+    assert cpu.cpu_quota(tmp_path, tmp_path / "own") == expected
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [(math.inf, 8), (20, 8), (3, 3), (2.5, 3), (0.2, 1)])
 def test_cores_are_no_more_than_a_container_allows(allowed, expected, monkeypatch):
-    monkeypatch.setattr(cpu, "limit", lambda: allowed)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: allowed)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    assert cpu.number() == expected
+    assert cpu.core_count() == expected
 
 
 def test_threads_wait_while_cores_are_to_be_awake(humble):
@@ -74,7 +74,7 @@ def test_nothing_waits_where_time_is_limited_or_priority_is_refused(humble, monk
     with cpu.awake(jax.devices()[:2]):
         assert humble() == 0
     monkeypatch.undo()
-    monkeypatch.setattr(cpu, "limit", lambda: 2.0)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: 2.0)
     with cpu.awake(jax.devices()[:2]):
         assert threading.active_count() == before
 

@@ -191,7 +191,7 @@ JAX = {"JAX_COORDINATOR_ADDRESS": "host:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCE
     ],
 )
 def test_where_processes_meet(options, environ, expected):
-    assert distributed.meeting(Distributed(**options), environ) == expected
+    assert distributed.find_cluster(Distributed(**options), environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,15 +208,15 @@ def test_where_processes_meet(options, environ, expected):
 )
 def test_half_of_a_meeting(options, message):
     with pytest.raises(UserError, match=message):
-        distributed.meeting(Distributed(**options), {})
+        distributed.find_cluster(Distributed(**options), {})
 
 
 def test_one_process_is_alone(tmp_path):
-    assert distributed.join(Distributed()) == 1
-    assert distributed.told(lambda: "folder") == "folder"
-    assert distributed.own(tmp_path) == tmp_path
-    assert [distributed.any_of(flag) for flag in (True, False)] == [True, False]
-    assert distributed.alike("text")
+    assert distributed.initialize(Distributed()) == 1
+    assert distributed.broadcast_from_main(lambda: "folder") == "folder"
+    assert distributed.output_dir(tmp_path) == tmp_path
+    assert [distributed.any_process(flag) for flag in (True, False)] == [True, False]
+    assert distributed.all_equal("text")
 
 
 def test_the_share_of_a_process_is_the_rows_of_its_devices():

@@ -6,7 +6,6 @@ import jax
 import pytest
 
 import tfm
-from train.costs import counting
 from train.devices import mesh
 from train.settings.schema import Batch, Mesh, Run
 
@@ -54,22 +53,24 @@ SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, 
     ],
 )
 def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason):
-    found = mesh.fsdp_for(params, memory, 8, widths)
+    found = mesh.fsdp_size(params, memory, 8, widths)
     assert found[0] == fsdp
     assert found[1].startswith(reason)
 
 
 def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
     run, said = Run(), []
-    assert mesh.arrange(run, SPECS, say=said.append).shape["data"] == 8
+    assert mesh.mesh_for(run, SPECS, say=said.append).shape["data"] == 8
     monkeypatch.setattr(
-        counting, "room", lambda device: mesh.BYTES_A_PARAMETER * tfm.count_params(SPECS) / mesh.SHARE / 4
+        mesh,
+        "memory_bytes",
+        lambda device: mesh.BYTES_PER_PARAMETER * tfm.count_params(SPECS) / mesh.MAX_STATE_FRACTION / 4,
     )
-    assert dict(mesh.arrange(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
+    assert dict(mesh.mesh_for(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
     assert len(said) == 1
     assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
     asked = dataclasses.replace(run, mesh=Mesh(tensor=2))
-    assert mesh.arrange(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
+    assert mesh.mesh_for(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
     ],
 )
 def test_devices_on_a_cpu(cores, rows, sizes, number):
-    assert mesh.devices_for(cores, rows, *sizes) == number
+    assert mesh.cpu_device_count(cores, rows, *sizes) == number
 
 
 @pytest.mark.parametrize(
@@ -102,23 +103,25 @@ def test_devices_on_a_cpu(cores, rows, sizes, number):
 )
 def test_layers_are_cut_where_there_are_few_tokens_for_their_width(cores, width, heads, rows, length, parts):
     run = Run(model=tfm.Config(width=width, heads=heads), batch=Batch(size=rows, length=length))
-    assert mesh.parts_of_layers(cores, run) == parts
-    assert mesh.parts_of_layers(cores, dataclasses.replace(run, mesh=Mesh(data=1))) == 1, "a wish is a wish"
+    assert mesh.tensor_parallelism(cores, run) == parts
+    assert mesh.tensor_parallelism(cores, dataclasses.replace(run, mesh=Mesh(data=1))) == 1, "a wish is a wish"
 
 
 def test_a_run_with_few_tokens_for_its_width_shares_layers():
     run, said = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64)), []
-    assert dict(mesh.arrange(run, SPECS, say=said.append).shape) == {"data": 1, "fsdp": 1, "context": 1, "tensor": 8}
-    assert said == ["mesh.tensor=8: the cores share layers, not rows, for a batch has few tokens for their width"]
+    assert dict(mesh.mesh_for(run, SPECS, say=said.append).shape) == {"data": 1, "fsdp": 1, "context": 1, "tensor": 8}
+    assert said == [
+        "mesh.tensor=8: tensor parallelism over 8 CPU devices; the batch is small compared with the model width"
+    ]
 
 
 def test_what_is_spread():
-    assert mesh.spread(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
+    assert mesh.sharding_table(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
         "vocabulary over tensor, width over fsdp": "embed.tokens",
         "width over fsdp": "embed.positions, embed.types, head.dense",
         "query heads per key/value head over tensor, width over fsdp": "attn.query, attn.output",
-        "width over fsdp, 3 key/value heads whole, for mesh.tensor=2 does not divide them": "attn.key, attn.value",
+        "width over fsdp, 3 key/value heads replicated: mesh.tensor=2 does not divide them": "attn.key, attn.value",
         "feed-forward over tensor, width over fsdp": "ffn.up, ffn.down",
         "rows over fsdp, positions over context": "batches",
     }
-    assert list(mesh.spread(SPECS, tfm.make_mesh(devices=jax.devices()[:1]))) == ["whole on every device"]
+    assert list(mesh.sharding_table(SPECS, tfm.make_mesh(devices=jax.devices()[:1]))) == ["replicated on every device"]

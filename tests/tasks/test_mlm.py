@@ -230,7 +230,7 @@ def test_majority_is_the_share_of_the_most_frequent_target(corpus):
 
 def test_word_weights_mark_the_alphabetic_targets(corpus):
     batch = corpus.batch(0)
-    pieces = np.vectorize(lambda token: corpus.tokenizer.id_to_token(int(token)).removeprefix("##").isalpha())(
+    pieces = np.vectorize(lambda token: corpus.processor.id_to_token(int(token)).removeprefix("##").isalpha())(
         batch["targets"]
     )
     np.testing.assert_array_equal(batch["words"], batch["weights"] * pieces)

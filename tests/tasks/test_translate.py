@@ -131,8 +131,8 @@ def test_the_built_in_pairs_go_both_ways():
 
 def test_a_batch_is_as_the_task_says():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--task.smoothing=0.2")
-    special, seen = translate.tokenize.specials(corpus.tokenizer), []
-    encode = lambda text: corpus.tokenizer.encode(text, add_special_tokens=False).ids
+    special, seen = translate.tokenize.specials(corpus.processor), []
+    encode = lambda text: corpus.processor.encode(text, add_special_tokens=False).ids
     rows = corpus.train[0]
     for n in range(rows.buckets.batches):
         batch, (_, numbers) = corpus.batch(n), corpus.rows(n)
@@ -324,7 +324,7 @@ def test_objects_and_several_translations(tmp_path):
 def test_words_of_an_alignment():
     trained = pretrained.load("run")
     source, target, weights = translate.aligned(
-        trained.params, trained.run, trained.tokenizer, "one two three", "drei zwei"
+        trained.params, trained.run, trained.processor, "one two three", "drei zwei"
     )
     assert (source, target) == (["one", "two", "three"], ["drei", "zwei"])
     assert weights.shape == (2, 3)

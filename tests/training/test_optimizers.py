@@ -256,9 +256,7 @@ class Trainer:
         specs = tfm.masked_lm_specs(model)
         optimizer = optim.optimizer(options(name, clip=1.0, decay=0.01, moment_dtype=moments), 10, specs)
         self.mesh, self.state = mesh, step.new_state(specs, optimizer, 0, mesh)
-        self.step = step.make_train_step(
-            lambda *inputs: mlm.loss(inputs[0], model, *inputs[1:]), optimizer, 0, dropout=False
-        )
+        self.step = step.make_train_step(mlm.loss, model, optimizer, 0, dropout=False)
 
     def losses(self, steps):
         with jax.set_mesh(self.mesh):

@@ -23,10 +23,6 @@ SPECS = tfm.masked_lm_specs(MODEL)
 BATCH_SPEC = mlm.batch_spec(Run())
 
 
-def loss(params, batch, key):
-    return mlm.loss(params, MODEL, batch, key)
-
-
 def batch(n, rows=8, length=16):
     """Batch n: two pieces and some padding in every row, unequally many predicted tokens."""
     rng = np.random.default_rng(n)
@@ -49,7 +45,7 @@ def train(mesh, steps, parts=1, dropout=True):
     """Losses and the last state of `steps` steps."""
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
     state = step.new_state(SPECS, optimizer, 0, mesh)
-    train_step = step.make_train_step(loss, optimizer, 0, dropout)
+    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout)
     losses = []
     with jax.set_mesh(mesh):
         for n in range(steps):
@@ -93,9 +89,10 @@ def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
     assert_sharded_like_parameters(state.params, state.opt, mesh)
     with jax.set_mesh(mesh):
         fields = {name: jax.typeof(field) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
-        after, _ = jax.eval_shape(step.make_train_step(loss, optimizer, 0, dropout=True), state, fields)
+        after, _ = jax.eval_shape(step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True), state, fields)
         part = {name: jax.typeof(field[0]) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
-        grads = jax.eval_shape(jax.grad(lambda params, batch: loss(params, batch, None)["loss"]), state.params, part)
+        total = lambda params, batch: mlm.loss(params, MODEL, batch, None)["loss"]
+        grads = jax.eval_shape(jax.grad(total), state.params, part)
     assert_sharded_like_parameters(after.params, after.opt, mesh)
     assert_sharded_like_parameters(grads, after.opt, mesh)
 
@@ -152,9 +149,7 @@ def others(task, name, steps=20):
     mesh, specs = tfm.make_mesh(*MESHES[name]) if name else one_device(), specs_of(model)
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
     state = step.new_state(specs, optimizer, 0, mesh)
-    train_step = step.make_train_step(
-        lambda params, batch, key: module.loss(params, model, batch, key), optimizer, 0, dropout=False
-    )
+    train_step = step.make_train_step(module.loss, model, optimizer, 0, dropout=False)
     with jax.set_mesh(mesh):
         sums = []
         for n in range(steps):
@@ -196,7 +191,7 @@ def test_losses_differ_from_step_to_step_and_with_dropout(single):
 
 def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     mesh, optimizer = one_device(), optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
-    train_step = step.make_train_step(loss, optimizer, 0, dropout=True)
+    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True)
     losses = []
     with jax.set_mesh(mesh):
         for done in (0, 7, 7):
@@ -211,7 +206,7 @@ def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
 def test_evaluation_is_without_dropout_and_counts_one_part(single):
     mesh = one_device()
     state = single[1]
-    eval_step = step.make_eval_step(loss)
+    eval_step = step.make_eval_step(mlm.loss, MODEL)
     with jax.set_mesh(mesh):
         sums = eval_step(state.params, feed.to_devices(batch(3), BATCH_SPEC, mesh))
     wanted = jax.jit(mlm.loss, static_argnums=1)(jax.device_get(state.params), MODEL, batch(3), None)
@@ -231,7 +226,7 @@ def test_rows_are_spread_over_data_and_fsdp():
 def test_moving_average():
     """Against a loop over the parameters after each step; it starts quickly and ends at its decay."""
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 100, SPECS)
-    train_step = step.make_train_step(loss, optimizer, 0, dropout=False, ema=0.5)
+    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=False, ema=0.5)
     mesh = one_device()
     state = step.new_state(SPECS, optimizer, 0, mesh, ema=0.5)
     wanted = jax.tree.map(np.asarray, state.params)
@@ -242,7 +237,7 @@ def test_moving_average():
             wanted = jax.tree.map(
                 lambda old, new, keep=keep: keep * old + (1 - keep) * np.asarray(new), wanted, state.params
             )
-    assert state.best_params is state.ema
+    assert state.eval_params is state.ema
     for one, other in zip(*map(jax.tree.leaves, (state.ema, wanted)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     tables = [np.asarray(tree.encoder.embed.tokens) for tree in (state.ema, state.params)]
@@ -252,23 +247,23 @@ def test_moving_average():
 @pytest.mark.slow
 def test_the_average_changes_nothing_of_the_training(single):
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
-    train_step = step.make_train_step(loss, optimizer, 0, dropout=True, ema=0.9)
+    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True, ema=0.9)
     state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
     with jax.set_mesh(one_device()):
         for n in range(3):
             state, sums = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, one_device()))
             assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
-    assert step.State(state.step, state.params, state.opt).best_params is state.params
+    assert step.State(state.step, state.params, state.opt).eval_params is state.params
 
 
 def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
     """A step still compiles where XLA has dropped one of them, and has none for a platform without any."""
     monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1", "xla_cpu_prefer_vector_width": "256"})
-    assert step.options("dropped", 0) == {"xla_cpu_prefer_vector_width": "256"}
-    assert step.options("tpu", 0) == {}
-    assert step.options("cpu", 0) in (step.OPTIONS["cpu"], {})
+    assert step.compiler_options("dropped", 0) == {"xla_cpu_prefer_vector_width": "256"}
+    assert step.compiler_options("tpu", 0) == {}
+    assert step.compiler_options("cpu", 0) in (step.OPTIONS["cpu"], {})
 
 
 def test_heaps_only_where_no_array_is_much_larger():
-    assert step.HEAPS in step.options("cpu", step.HEAP)
-    assert step.HEAPS not in step.options("cpu", step.LARGEST + 1)
+    assert step.HEAPS in step.compiler_options("cpu", step.HEAP)
+    assert step.HEAPS not in step.compiler_options("cpu", step.LARGEST + 1)

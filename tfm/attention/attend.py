@@ -5,12 +5,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.masks import Mask
+from tfm.masks import MASK_VALUE, Mask
 from tfm.ops import dropout
 from tfm.sharding import positions_like, replicate_length
-
-# Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
-MASK_VALUE = -1e30
 
 
 def attend(
@@ -35,7 +32,11 @@ def attend(
             )
         grouped = q.reshape(batch, length, k.shape[2], -1, size)
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    return weighted_sum(dropout(attention_weights(q, k, mask, bias), rate, key), v)
+    weights = dropout(attention_weights(q, k, mask, bias), rate, key)
+    y = weighted_sum(weights, v)
+    if bias is not None and bias.adds_values:
+        y = y + bias.values(weights, positions_like(q), jnp.arange(k.shape[1])[None]).astype(y.dtype)
+    return y
 
 
 def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
@@ -43,7 +44,8 @@ def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreB
 
     Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks and biases.
     """
-    i, j, scores = positions_like(q), jnp.arange(k.shape[1])[None], attention_scores(q, k)
+    i, j = positions_like(q), jnp.arange(k.shape[1])[None]
+    scores = attention_scores(q, k)
     if bias is not None:
         scores = bias.apply(scores, i, j)
     if mask is not None:
@@ -61,6 +63,3 @@ def attention_scores(q: Array, k: Array) -> Array:
 def weighted_sum(weights: Array, v: Array) -> Array:
     """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v: sums of values."""
     return jnp.einsum("BKGTS,BSKH->BTKGH", weights.astype(v.dtype), replicate_length(v))
-
-
-# What `tfm.choose_kernel` chooses from.

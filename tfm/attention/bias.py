@@ -5,29 +5,37 @@ from jax import Array
 
 
 class ScoreBias:
-    """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added to the scores.
+    """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added
+    to the scores.
 
-    A subclass that does more than add overrides `apply`; one that also changes the weighted sum of values overrides `values`. Three class
-    attributes tell kernels what they may do with it.
+    A subclass that does more than add overrides `apply`; one that also changes the weighted sum of values overrides
+    `values`.
     """
 
+    # For kernels that compute attention block by block or on shards of the batch.
     blockwise = (
-        True  # False: it holds a value for every position of the sequence and cannot be evaluated at some of them
+        True  # False: its arrays belong to all positions of the sequence; it cannot be evaluated at some of them
     )
-    batched = False  # True: every array of it has the batch as its first axis
-    adds_values = False  # True: `values` returns an array
+    batched = False  # True: each of its arrays has the batch as its first axis; False: none has
 
     def __call__(self, i: Array, j: Array) -> Array:
         """i [B or 1, T], j [B or 1, S] -> float32 [B or 1, K, G, T, S]: what is added to the scores."""
         raise NotImplementedError
 
     def apply(self, scores: Array, i: Array, j: Array) -> Array:
-        """scores [B,K,G,T,S] of query positions i [B or 1, T] and key positions j [B or 1, S] -> the biased scores, float32."""
+        """scores [B,K,G,T,S] of query positions i [B or 1, T] and key positions j [B or 1, S] -> the biased scores,
+        float32."""
         return scores + self(i, j)
 
     def values(self, weights: Array, i: Array, j: Array) -> Array | None:
-        """weights [B,K,G,T,S] -> a term [B,T,K,G,H] of the weighted sum of values (Shaw et al. 2018, eq. 3); None for most biases."""
+        """weights [B,K,G,T,S] -> a term [B,T,K,G,H] of the weighted sum of values (Shaw et al. 2018, eq. 3); None for
+        most biases."""
         return None
+
+    @property
+    def adds_values(self) -> bool:
+        """Whether `values` returns an array."""
+        return type(self).values is not ScoreBias.values
 
     def dense(self, queries: int, keys: int | None = None) -> Array:
         """The bias [B or 1, K, G, T, S] of all positions; by default there are as many keys as queries."""

@@ -11,11 +11,11 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import MASK_VALUE
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
 from tfm.decoding.generate import bucket, check, left_padded, stop_tokens
 from tfm.decoding.sampling import Rules
+from tfm.masks import MASK_VALUE
 from tfm.models.encoder import Memory
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like

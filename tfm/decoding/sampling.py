@@ -6,7 +6,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import MASK_VALUE
+from tfm.masks import MASK_VALUE
 
 Knob = Array | float | None
 

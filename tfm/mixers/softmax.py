@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import MASK_VALUE, attend, attention_scores, attention_weights, weighted_sum
+from tfm.attention.attend import attend, attention_scores, attention_weights, weighted_sum
 from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
 from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.masks import Mask
+from tfm.masks import MASK_VALUE, Mask
 from tfm.mixers import Mixer
 from tfm.ops import dropout
 from tfm.patterns import pattern_mask
@@ -92,7 +92,10 @@ def cached_attend(
         scores = bias.apply(scores, positions[None], key_positions)
     allowed = is_written if mask is None else mask(positions[None], key_positions) & is_written
     weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, MASK_VALUE), axis=-1)
-    return weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], v)
+    heads = weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], v)
+    if bias is not None and bias.adds_values:
+        heads = heads + bias.values(weights, positions[None], key_positions).astype(heads.dtype)
+    return heads
 
 
 def start(options: Softmax, output: KeysValues, slots: int) -> KeysValues:

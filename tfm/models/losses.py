@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
-from tfm.attention.attend import MASK_VALUE
 from tfm.axes import platform
 from tfm.config.model import Config
+from tfm.masks import MASK_VALUE
 from tfm.ops import einsum
 from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 

@@ -1,0 +1,1 @@
+"""The costs of a run: floating-point operations, memory, traffic and time, before and while it runs."""

@@ -3,62 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.extend import core
-
-
-class Device(NamedTuple):
-    """What a kind of device can do, by its maker's data sheet: FLOP/s of dense bfloat16 products, bytes of memory, bytes/s to and from it,
-    and bytes/s that leave for the other devices of a host or slice over all links together. `pattern` is of `device.device_kind`."""
-
-    pattern: str
-    flops: float
-    memory: float
-    bandwidth: float
-    link: float
-
-
-def _device(pattern: str, tera: float, memory: float, bandwidth: float, link: float) -> Device:
-    """From TFLOP/s and GB."""
-    return Device(pattern, 1e12 * tera, 1e9 * memory, 1e9 * bandwidth, 1e9 * link)
-
-
-_GIB = 2**30 / 1e9
-
-# NVIDIA data sheets: T4 (fp16, which it computes instead of bfloat16), L4, A100 SXM 80 GB, H100 SXM, H200 SXM; links are NVLink, half of
-# what they give for both directions, and PCIe for T4 and L4. Google Cloud's pages "TPU v4" .. "TPU v6e"; links are the interchip
-# interconnect, half of what the pages give for both directions; memory is what libtpu leaves to a program.
-DEVICES = {
-    "t4": _device(r"T4\b", 65, 16, 320, 16),
-    "l4": _device(r"\bL4\b", 121, 24, 300, 32),
-    "a100": _device(r"\bA100\b", 312, 80, 2039, 300),
-    "h100": _device(r"\bH100\b", 989, 80, 3350, 450),
-    "h200": _device(r"\bH200\b", 989, 141, 4800, 450),
-    "v4": _device(r"TPU v4\b(?! lite)", 275, 30.75 * _GIB, 1228, 300),
-    "v5e": _device(r"TPU v5 ?(lite|e)", 197, 15.75 * _GIB, 819, 200),
-    "v5p": _device(r"TPU v5p?$", 459, 95.74 * _GIB, 2765, 600),
-    "v6e": _device(r"TPU v6 ?(lite|e)", 918, 31.25 * _GIB, 1640, 400),
-}
-
-
-def known(kind: str) -> Device | None:
-    """The row of a `device.device_kind`; None where it is not in the table."""
-    return next((device for device in DEVICES.values() if re.search(device.pattern, kind)), None)
-
-
-def peak(kind: str) -> float | None:
-    """FLOP/s that a kind of device can reach in bfloat16; None where it is not known."""
-    device = known(kind)
-    return device.flops if device else None
-
-
-def room(device: jax.Device) -> float | None:
-    """Bytes of memory of a device, as it says if it is here, or by the table; None where neither knows, as on a CPU."""
-    found = (device.memory_stats() or {}).get("bytes_limit") if device in jax.local_devices() else None
-    row = known(device.device_kind)
-    return found or (row.memory if row else None)
 
 
 def flops(f: Callable, *arguments: Any) -> int:

@@ -80,8 +80,11 @@ class Job:
     @cached_property
     def train_step(self):
         """The step that the trainer runs."""
-        run, options = self.run, step.options(self.mesh.devices.flat[0].platform, self.largest)
-        return step.make_train_step(self.loss, self.optimizer, run.seed, run.model.dropout > 0, run.optim.ema, options)
+        run = self.run
+        model = dataclasses.replace(run.model, kernel=run.attention.kernel)
+        options = step.compiler_options(self.mesh.devices.flat[0].platform, self.largest)
+        dropout = run.model.dropout > 0
+        return step.make_train_step(self.task.loss, model, self.optimizer, run.seed, dropout, run.optim.ema, options)
 
     @property
     def largest(self) -> int:

@@ -13,10 +13,10 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
-from train.costs import counting
 from train.costs.job import Job
 from train.data import feed
 from train.devices import cpu
+from train.devices.specs import peak_flops
 from train.training import step
 
 # From a number to the batch with it, in the host's memory: fields [B, ...].
@@ -123,7 +123,7 @@ def share(job: Job, flops: float, seconds: float) -> dict[str, float]:
     """What the products of a step of that many seconds reach: the share of what the data sheet allows (MFU) where it is known, in bfloat16;
     else of the roof that is measured here, in FLOP/s."""
     devices = job.mesh.devices.ravel()
-    peak = counting.peak(devices[0].device_kind) if job.run.model.dtype == "bfloat16" else None
+    peak = peak_flops(devices[0].device_kind) if job.run.model.dtype == "bfloat16" else None
     if peak:
         return {"mfu": round(flops / seconds / peak / len(devices), 4)}
     roof = measured_roof(job.mesh, job.run.model.dtype)

@@ -11,7 +11,6 @@ from train import UserError
 from train.data import feed
 from train.data.buckets import Buckets
 from train.settings.schema import Run
-from train.text import tokenizer as tokenize
 
 
 class Rows(Protocol):
@@ -48,7 +47,7 @@ class Corpus(Generic[Layout]):
     def __init__(
         self,
         run: Run,
-        tokenizer,
+        processor,
         train: Sequence[Layout],
         held: Layout,
         sizes: Mapping[str, int],
@@ -56,8 +55,8 @@ class Corpus(Generic[Layout]):
         others: Mapping[str, Layout] | None = None,
     ):
         self.others = others or {}
-        self.run, self.tokenizer, self.train, self.held = run, tokenizer, train, held
-        self.sizes, self._facts = {"vocab": tokenizer.get_vocab_size(), **sizes}, facts
+        self.run, self.processor, self.train, self.held = run, processor, train, held
+        self.sizes, self._facts = sizes, facts
         if not held.tokens:
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         least, size = min(map(len, train), default=0), run.batch.size
@@ -114,7 +113,6 @@ class Corpus(Generic[Layout]):
         """What run.json records about the data."""
         return {
             "source": self.run.data.source,
-            "tokenizer": tokenize.fingerprint(self.tokenizer),
             "train_tokens": self.train[0].tokens if self.train else 0,
             "eval_tokens": self.held.tokens,
             "padding": round(float(self.train[0].padding), 4) if self.train else 0.0,
@@ -128,9 +126,10 @@ class Corpus(Generic[Layout]):
         lines = {
             "text": f"{facts['source']}, hash {facts['hash']}",
             "tokens": f"{facts['train_tokens']:,} to train on{draws}, {facts['eval_tokens']:,} to validate on",
-            "vocabulary": f"{self.sizes['vocab']:,}",
             "rows": f"{len(rows):,} of {run.batch.length}, {facts['padding']:.1%} padding",
         }
+        if "vocab" in self.sizes:
+            lines["vocabulary"] = f"{self.sizes['vocab']:,}"
         if rows.buckets:
             shapes = rows.buckets.shapes
             lines["rows"] = (

@@ -4,20 +4,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 
 class Field(NamedTuple):
     """One field of a batch.
 
     axes: a letter of `tfm.AXES` for every axis, B first; a lower-case letter is an axis of the field's own, whole on every device
-    dtype: a numpy scalar type
+    dtype: numpy's type of its numbers
     sizes: the size of every letter but B and T
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
     """
 
     axes: str
-    dtype: type[np.generic]
+    dtype: type
     sizes: Mapping[str, int] = MappingProxyType({})
     counts_tokens: bool = False
 

@@ -1,9 +1,9 @@
-"""Several processes that train one model together: how they find each other, and what they tell each other.
+"""Several processes that train one model together: how they find each other, and what they exchange.
 
-Every process runs the same command. It computes on its own devices, reads its own rows of each batch and decides what all the others
-decide: how many batches there are, and of which rows, is a function of the configuration alone, so none runs out of data before another.
-All write checkpoints; process 0 alone writes whatever else a run leaves behind. Where one process fails alone, JAX ends the others after
-100 seconds; `--resume` goes on from the last checkpoint.
+Every process runs the same command. It computes on its own devices and reads its own rows of each batch. The number of
+batches and their rows are a function of the configuration alone, so no process runs out of data before another. All
+write checkpoints; process 0 alone writes the other files of a run. If one process fails, JAX ends the others after 100
+seconds; `--resume` continues from the last checkpoint.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from train import UserError
 from train.settings.schema import Distributed
 
-# Launchers that JAX knows how to ask for the rest, by a variable that says how many processes they have started.
+# Launchers from which JAX can find the cluster: the variable that holds their number of processes, and how to count it.
 _LAUNCHERS: dict[str, Callable[[str], int]] = {
     "SLURM_STEP_NUM_TASKS": int,
     "OMPI_COMM_WORLD_SIZE": int,
@@ -28,96 +28,103 @@ _LAUNCHERS: dict[str, Callable[[str], int]] = {
 }
 
 
-class Meeting(NamedTuple):
-    """Where processes meet, how many they are, and which of them this one is; None is for JAX to find out."""
+class Cluster(NamedTuple):
+    """The address of the coordinator, the number of processes, and the index of this one; JAX finds out what is None.
+
+    The first arguments of `jax.distributed.initialize`.
+    """
 
     coordinator: str | None
     processes: int | None
     process: int | None
 
 
-def meeting(options: Distributed, environ: Mapping[str, str]) -> Meeting | None:
-    """What flags, JAX's own variables or the launcher say; None where this process is alone. Raises UserError for half of it."""
+def initialize(options: Distributed) -> int:
+    """Connects to the other processes, before a device is used; returns the number of processes, as far as is known.
+
+    Raises UserError if they do not all come within `options.timeout` seconds. JAX itself would end the process with a
+    stack trace: it waits in a thread of its own, and longer.
+    """
+    cluster = find_cluster(options, os.environ)
+    if cluster is None:
+        return 1
+    import jax
+
+    errors: list[Exception] = []
+
+    def connect():
+        # JAX's detection of SLURM would show a process only one GPU, so it is off where the cluster is known.
+        detection = None if None in cluster else "deactivate"
+        try:
+            jax.distributed.initialize(
+                *cluster, cluster_detection_method=detection, initialization_timeout=options.timeout + 30
+            )
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(options.timeout)
+    address = f"at {cluster.coordinator}" if cluster.coordinator else "that the launcher names"
+    if thread.is_alive():
+        atexit.register(os._exit, 2)  # else JAX waits for the other processes at exit
+        raise UserError(
+            f"not all of {cluster.processes or 'the'} processes met at the coordinator {address} within "
+            f"{options.timeout} s; start them all, and let each reach that address"
+        )
+    if errors:
+        reason = str(errors[0]).splitlines()[0]
+        raise UserError(f"the coordinator {address} cannot be used: {reason}") from errors[0]
+    return cluster.processes or 1
+
+
+def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | None:
+    """The cluster that flags, JAX's own variables or the launcher name; None for a single process.
+
+    Raises UserError if only a part of it is set.
+    """
     launched = max((count(environ[name]) for name, count in _LAUNCHERS.items() if environ.get(name)), default=1)
     coordinator = options.coordinator or environ.get("JAX_COORDINATOR_ADDRESS", "")
     processes = options.processes or int(environ.get("JAX_NUM_PROCESSES") or 0)
     process = options.process if options.process >= 0 else int(environ.get("JAX_PROCESS_ID") or -1)
     if coordinator == "auto" or (not coordinator and launched > 1):
-        return Meeting(None, launched if launched > 1 else None, None)
+        return Cluster(None, launched if launched > 1 else None, None)
     if not coordinator and not processes:
         return None
     host, colon, port = coordinator.rpartition(":")
     if not (host and colon and port.isdigit()):
         raise UserError(f"--distributed.coordinator={coordinator} must be host:port of process 0, or auto")
     if launched > 1 and not processes:
-        return Meeting(coordinator, launched, None)
+        return Cluster(coordinator, launched, None)
     if not 0 <= process < processes:
         raise UserError(
-            f"--distributed.process={process} must be the number of this process, from 0 to less than --distributed.processes={processes}"
+            f"--distributed.process={process} must be the number of this process, "
+            f"from 0 to less than --distributed.processes={processes}"
         )
-    return Meeting(coordinator, processes, process)
+    return Cluster(coordinator, processes, process)
 
 
-def join(options: Distributed) -> int:
-    """Meets the other processes, if there are any, before a device is used; returns how many processes there are, as far as is known.
-
-    Raises UserError where they do not all come within `options.timeout` seconds. JAX itself would end the process with a stack trace:
-    it waits in a thread of its own, and longer.
-    """
-    found = meeting(options, os.environ)
-    if found is None:
-        return 1
-    import jax
-
-    failed: list[Exception] = []
-
-    def meet():
-        try:
-            ask = None if None in found else "deactivate"  # or JAX would let a process of SLURM see one GPU only
-            jax.distributed.initialize(
-                *found, cluster_detection_method=ask, initialization_timeout=options.timeout + 30
-            )
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=meet, daemon=True)
-    thread.start()
-    thread.join(options.timeout)
-    where = (
-        f"the coordinator at {found.coordinator}" if found.coordinator else "the coordinator that the launcher names"
-    )
-    if thread.is_alive():
-        atexit.register(os._exit, 2)  # before JAX waits for the others to say goodbye
-        raise UserError(
-            f"not all of {found.processes or 'the'} processes met at {where} within {options.timeout} s; "
-            "start them all, and let each reach that address"
-        )
-    if failed:
-        raise UserError(f"{where} is of no use: {str(failed[0]).splitlines()[0]}") from failed[0]
-    return found.processes or 1
-
-
-def first() -> bool:
-    """Whether this is process 0, which talks and writes."""
+def is_main() -> bool:
+    """Whether this is process 0, which prints and writes."""
     import jax
 
     return jax.process_index() == 0
 
 
-def own(folder: Path) -> Path:
-    """Where this process writes what only one of them should: the folder, or elsewhere than in process 0 one that is thrown away."""
-    return folder if first() else _scratch()
+def output_dir(folder: Path) -> Path:
+    """The folder for files that only process 0 writes; a temporary one in the other processes."""
+    return folder if is_main() else _temporary_dir()
 
 
 @functools.cache
-def _scratch() -> Path:
+def _temporary_dir() -> Path:
     path = tempfile.mkdtemp(prefix="tfm-process-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return Path(path)
 
 
-def told(decide: Callable[[], str]) -> str:
-    """What process 0 decides, or its UserError, in all of them."""
+def broadcast_from_main(decide: Callable[[], str]) -> str:
+    """The text (at most 4 KB) that process 0 decides, in all processes; its UserError is raised in all of them."""
     import jax
     import numpy as np
     from jax.experimental import multihost_utils
@@ -125,68 +132,69 @@ def told(decide: Callable[[], str]) -> str:
     if jax.process_count() == 1:
         return decide()
     message = ""
-    if first():
+    if is_main():
         try:
             message = "=" + decide()
         except UserError as error:
             message = "!" + str(error)
-    data = np.frombuffer(message.encode()[:4096].ljust(4096, b"\0"), np.uint8)
-    heard = (
-        bytes(np.asarray(multihost_utils.broadcast_one_to_all(data), np.uint8)).rstrip(b"\0").decode(errors="replace")
-    )
-    if heard.startswith("!"):
-        raise UserError(heard[1:])
-    return heard[1:]
+    sent = np.frombuffer(message.encode()[:4096].ljust(4096, b"\0"), np.uint8)
+    received = bytes(np.asarray(multihost_utils.broadcast_one_to_all(sent), np.uint8))
+    message = received.rstrip(b"\0").decode(errors="replace")
+    if message.startswith("!"):
+        raise UserError(message[1:])
+    return message[1:]
 
 
-def any_of(flag: bool) -> bool:
-    """Whether something is true in at least one process."""
-    return bool(_everywhere([flag]).any())
+def any_process(flag: bool) -> bool:
+    """Whether the flag is true in at least one process."""
+    return bool(_all_gather([flag]).any())
 
 
-def alike(text: str) -> bool:
-    """Whether a text is the same in all processes."""
-    digests = _everywhere(list(hashlib.sha256(text.encode()).digest()))
+def all_equal(text: str) -> bool:
+    """Whether the text is the same in all processes."""
+    digests = _all_gather(list(hashlib.sha256(text.encode()).digest()))
     return bool((digests == digests[0]).all())
 
 
-def _everywhere(numbers: list[int]) -> Any:
-    """The numbers of each process, [processes, N]."""
+def _all_gather(numbers: list[int]) -> Any:
+    """N numbers of this process -> those of every process, int32 [processes, N]."""
     import jax
     import numpy as np
     from jax.experimental import multihost_utils
 
-    mine = np.array(numbers, np.int32)
+    local = np.array(numbers, np.int32)
     if jax.process_count() == 1:
-        return mine[None]
-    return np.asarray(multihost_utils.process_allgather(mine))
+        return local[None]
+    return np.asarray(multihost_utils.process_allgather(local))
 
 
-def whole(array: Any) -> Any:
-    """An array that is spread over the devices of all processes, as numpy has it."""
+def to_host(array: Any) -> Any:
+    """An array that is sharded over the devices of all processes -> the same as a numpy array, in every process."""
     import numpy as np
 
-    return np.asarray(
-        array if array.is_fully_addressable or array.is_fully_replicated else _gathered(array).addressable_data(0)
-    )
+    addressable = array.is_fully_addressable or array.is_fully_replicated
+    return np.asarray(array if addressable else _replicated(array).addressable_data(0))
 
 
-def local(tree: Any) -> Any:
-    """Arrays that are spread over all processes, each whole on the first device of every process; as they are where there is one process.
+def to_local_device(tree: Any) -> Any:
+    """Arrays that are sharded over all processes -> the same on the first device of every process.
 
-    What a process does with them is then its own business: texts are written by loops that ask devices now and then how far they are.
+    Each process can then compute with them alone, without the others: generation is a loop that waits for its devices.
+    With one process, the arrays stay as they are.
     """
     import jax
 
     if jax.process_count() == 1:
         return tree
     device = jax.local_devices()[0]
-    return jax.tree.map(lambda x: jax.device_put(x.addressable_data(0), device), _gathered(tree))
+    return jax.tree.map(lambda x: jax.device_put(x.addressable_data(0), device), _replicated(tree))
 
 
-def _gathered(tree: Any) -> Any:
-    """Arrays, each whole on every device of its mesh."""
+def _replicated(tree: Any) -> Any:
+    """The arrays of a tree, replicated on every device of their meshes."""
     import jax
 
-    everywhere = lambda x: jax.sharding.reshard(x, jax.sharding.NamedSharding(jax.typeof(x).sharding.mesh, jax.P()))
-    return jax.jit(lambda tree: jax.tree.map(everywhere, tree))(tree)
+    def replicate(x):
+        return jax.sharding.reshard(x, jax.sharding.NamedSharding(jax.typeof(x).sharding.mesh, jax.P()))
+
+    return jax.jit(lambda tree: jax.tree.map(replicate, tree))(tree)

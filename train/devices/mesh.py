@@ -1,4 +1,4 @@
-"""Devices: how many a run uses, how it arranges them, and what lives where."""
+"""Devices: how many a run uses, how its mesh arranges them, and what is sharded over which of them."""
 
 import contextlib
 import dataclasses
@@ -13,47 +13,50 @@ from jax.sharding import Mesh
 
 import tfm
 from train import UserError
-from train.costs import counting
-from train.devices import cpu as cores
+from train.devices import cpu
+from train.devices.specs import memory_bytes
 from train.settings import schema
 
-# What parameters, gradients and both moments of AdamW take, and how much of a device they may fill: the rest is for activations.
-BYTES_A_PARAMETER, SHARE = 16, 0.6
+# Bytes of parameters, gradients and both moments of AdamW in float32; and the largest part of a device that they may
+# fill, since activations need the rest.
+BYTES_PER_PARAMETER = 16
+MAX_STATE_FRACTION = 0.6
+
+# A device of a CPU has at least this many rows of a batch.
+MIN_ROWS = 4
 
 
 def use_cores(run: schema.Run, processes: int = 1):
-    """On a CPU, one virtual device a core, if nobody has set their number, and memory that is kept from step to step.
+    """On a CPU: one virtual device a core, unless the user has set their number; freed memory stays with the process.
 
     M17: 0.80 of a step against one device with two threads. Tried: M18.
     """
-    if (
-        "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
-        and jax.config.jax_num_cpu_devices == -1
-    ):  # type: ignore[attr-defined]
-        count, rows, sizes = (
-            cores.number(),
-            run.batch.unit // run.batch.accumulate // processes,
-            dataclasses.astuple(run.mesh),
-        )
-        parts = parts_of_layers(count, run) if processes == 1 else 1
-        with contextlib.suppress(RuntimeError):  # a backend runs already, in a notebook
-            jax.config.update(
-                "jax_num_cpu_devices", parts if parts > 1 else devices_for(count, rows, *sizes, processes=processes)
-            )
+    flags = os.environ.get("XLA_FLAGS", "")
+    by_config = jax.config.jax_num_cpu_devices != -1  # type: ignore[attr-defined]
+    if "xla_force_host_platform_device_count" not in flags and not by_config:
+        cores = cpu.core_count()
+        count = tensor_parallelism(cores, run) if processes == 1 else 1
+        if count == 1:
+            rows = run.batch.unit // run.batch.accumulate // processes
+            count = cpu_device_count(cores, rows, *dataclasses.astuple(run.mesh), processes=processes)
+        with contextlib.suppress(RuntimeError):  # a notebook has started the backend before
+            jax.config.update("jax_num_cpu_devices", count)
     if jax.default_backend() == "cpu":
-        cores.keep_memory()
+        cpu.keep_memory()
 
 
-def devices_for(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
-    """As many devices of this process as the mesh sizes ask for, or, where one is -1, as have 4 rows of the batch each or more; one a core
-    at most."""
+def cpu_device_count(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:
+    """The number of this process's devices, at most one a core.
+
+    As many as the mesh sizes ask for. If one size is -1: as many as have `MIN_ROWS` rows each.
+    """
     if -1 not in sizes:
         return max(1, min(cores, math.prod(sizes) // processes))
-    return max((n for n in range(1, cores + 1) if rows % n == 0 and rows // n >= 4), default=1)
+    return max((n for n in range(1, cores + 1) if rows % n == 0 and rows // n >= MIN_ROWS), default=1)
 
 
-def parts_of_layers(cores: int, run: schema.Run) -> int:
-    """Into how many parts the cores of a CPU cut layers, where nobody asks for a mesh; 1: they have some rows each.
+def tensor_parallelism(cores: int, run: schema.Run) -> int:
+    """The size of the `tensor` axis over the cores of a CPU, for a run that asks for no mesh; 1 means data parallelism.
 
     Devices that share rows add up all gradients, and each updates all parameters; devices that share layers exchange
     activations. With few tokens for wide layers the second is less (M19: 0.88 of a step at width 512).
@@ -66,27 +69,22 @@ def parts_of_layers(cores: int, run: schema.Run) -> int:
     return max(n for n in range(1, cores + 1) if not any(size % n for size in divided))
 
 
-def arrange(
+def mesh_for(
     run: schema.Run, specs, devices: Sequence[Any] | None = None, say: Callable[[str], None] = lambda reason: None
 ) -> Mesh:
-    """The mesh of `devices` (default: all) that the run asks for; where it asks for none, one on which the state fits.
+    """The mesh of `devices` (default: all) that the run asks for; if it asks for none, one on which the state fits.
 
-    Raises UserError where the devices, the batch, its length or a parameter do not divide.
+    `say` receives the reason for a mesh that the run did not ask for. Raises UserError if the devices, the batch, its
+    length or a parameter do not divide.
     """
     sizes = run.mesh
     if devices is None:
-        devices, rows = jax.devices(), run.batch.unit // run.batch.accumulate
-        cpu, number = devices[0].platform == "cpu", len(devices)
-        if cpu and 1 < number == parts_of_layers(number, run) and jax.process_count() == 1:
-            sizes = schema.Mesh(data=1, tensor=number)
-            say(f"mesh.tensor={number}: the cores share layers, not rows, for a batch has few tokens for their width")
-        elif cpu and number < cores.number() and sizes == schema.Mesh():
-            say(
-                f"{rows} rows are cut into {number} for {cores.number()} cores: more parts would be unequal, or have less than 4 rows"
-            )
+        devices = jax.devices()
+        if devices[0].platform == "cpu":
+            sizes = _cpu_sizes(run, len(devices), say)
     if sizes == schema.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
-        fsdp, reason = fsdp_for(tfm.count_params(specs), counting.room(devices[0]), len(devices), widths)
+        fsdp, reason = fsdp_size(tfm.count_params(specs), memory_bytes(devices[0]), len(devices), widths)
         sizes = dataclasses.replace(sizes, fsdp=fsdp)
         if fsdp > 1:
             say(reason)
@@ -98,53 +96,89 @@ def arrange(
         raise UserError(f"--{error}") from error
     length, context = run.batch.length, mesh.shape["context"]
     if length % context:
-        near = max(8, context, round(length / context) * context)
+        nearest = max(8, context, round(length / context) * context)
         raise UserError(
-            f"--batch.length={length} must be a multiple of mesh.context={context}; try --batch.length={near}"
+            f"--batch.length={length} must be a multiple of mesh.context={context}; try --batch.length={nearest}"
         )
     return mesh
 
 
-def fsdp_for(params: int, memory: float | None, devices: int, widths: Sequence[int]) -> tuple[int, str]:
-    """Over how many devices to spread parameters and optimizer state, and why; `memory` is that of a device in bytes, if it is known.
+def _cpu_sizes(run: schema.Run, devices: int, say: Callable[[str], None]) -> schema.Mesh:
+    """The run's mesh sizes on all virtual devices of a CPU: tensor parallelism if it is faster."""
+    cores = cpu.core_count()
+    if 1 < devices == tensor_parallelism(devices, run) and jax.process_count() == 1:
+        say(
+            f"mesh.tensor={devices}: tensor parallelism over {devices} CPU devices; "
+            "the batch is small compared with the model width"
+        )
+        return schema.Mesh(data=1, tensor=devices)
+    if devices < cores and run.mesh == schema.Mesh():
+        rows = run.batch.unit // run.batch.accumulate
+        say(
+            f"{rows} rows are split over {devices} of {cores} cores: "
+            f"more parts would be unequal, or have fewer than {MIN_ROWS} rows"
+        )
+    return run.mesh
 
-    Copies of the whole state need the least traffic, so it is cut only where it would fill a device, into as few parts as will fit.
+
+def fsdp_size(params: int, memory: float | None, devices: int, widths: Sequence[int]) -> tuple[int, str]:
+    """The size of the `fsdp` axis for `params` parameters, and the reason; `memory` in bytes of a device, if known.
+
+    Copies of the whole state need the least traffic. So it is sharded only if it would fill a device, and over as few
+    devices as possible.
     """
-    state = BYTES_A_PARAMETER * params
+    state = BYTES_PER_PARAMETER * params
     takes = f"parameters, gradients and moments take {state / 1e9:.1f} GB"
-    if not memory or state <= SHARE * memory:
+    if not memory or state <= MAX_STATE_FRACTION * memory:
         return 1, f"mesh.fsdp=1: {takes}, which every device can hold"
-    ways = [n for n in range(1, devices + 1) if devices % n == 0 and not any(width % n for width in widths)]
-    most = min((n for n in ways if state / n <= SHARE * memory), default=ways[-1])
-    over = "" if state / most <= SHARE * memory else "; even so they fill it, see --mesh.tensor and --model.remat"
-    return most, f"mesh.fsdp={most}: {takes}, and a device has {memory / 1e9:.1f} GB{over}"
+    sizes = [n for n in range(1, devices + 1) if devices % n == 0 and not any(width % n for width in widths)]
+    fsdp = min((n for n in sizes if state / n <= MAX_STATE_FRACTION * memory), default=sizes[-1])
+    fits = state / fsdp <= MAX_STATE_FRACTION * memory
+    remedy = "" if fits else "; even so they fill it, see --mesh.tensor and --model.remat"
+    return fsdp, f"mesh.fsdp={fsdp}: {takes}, and a device has {memory / 1e9:.1f} GB{remedy}"
 
 
-def spread(specs, mesh: Mesh) -> dict[str, str]:
-    """A table of what is cut along which axes of the mesh: the matrices and tables, with the optimizer state that belongs to them, and
-    batches."""
-    groups: dict[str, list[str]] = {}
+def sharding_table(specs, mesh: Mesh) -> dict[str, str]:
+    """How matrices, tables and batches are sharded: `vocabulary over tensor` -> the names that share that sharding.
+
+    Optimizer state is sharded as its parameters are.
+    """
+    names: dict[str, list[str]] = {}
     for path, spec in jax.tree_util.tree_leaves_with_path(specs):
         if not spec.decay:
-            continue  # biases and norms go with their matrices
-        places = tfm.partition(spec.axes, spec.shape, mesh)
-        cut = sorted(
-            f"{_meaning(letter)} over {place}" for letter, place in zip(spec.axes, places, strict=True) if place
-        )
-        if mesh.shape["tensor"] > 1 and "K" in spec.axes and "tensor" not in places:
-            heads = spec.shape[spec.axes.index("K")]
-            cut.append(f"{heads} {_meaning('K')} whole, for mesh.tensor={mesh.shape['tensor']} does not divide them")
+            continue  # biases and norms are sharded as their matrices
         name = re.sub(
             r"\b(encoder|decoder|blocks|kernel)\b", "", jax.tree_util.keystr(path, simple=True, separator=".")
         )
-        groups.setdefault(", ".join(cut) or "whole on every device", []).append(name.strip("."))
+        sharding = ", ".join(_sharded_axes(spec, mesh)) or "replicated on every device"
+        names.setdefault(sharding, []).append(name.strip("."))
+    table = {sharding: ", ".join(dict.fromkeys(group)) for sharding, group in names.items()}
+    if batch := _batch_sharding(mesh):
+        table[batch] = "batches"
+    return table
+
+
+def _sharded_axes(spec, mesh: Mesh) -> list[str]:
+    """The axes of a parameter that are sharded, and over what; heads that `mesh.tensor` cannot divide."""
+    places = tfm.partition(spec.axes, spec.shape, mesh)
+    sharded = sorted(
+        f"{_meaning(letter)} over {place}" for letter, place in zip(spec.axes, places, strict=True) if place
+    )
+    if mesh.shape["tensor"] > 1 and "K" in spec.axes and "tensor" not in places:
+        heads = spec.shape[spec.axes.index("K")]
+        sharded.append(f"{heads} {_meaning('K')} replicated: mesh.tensor={mesh.shape['tensor']} does not divide them")
+    return sharded
+
+
+def _batch_sharding(mesh: Mesh) -> str:
+    """Over what the rows and the positions of a batch are sharded; empty if they are not."""
     rows = " x ".join(name for name in ("data", "fsdp") if mesh.shape[name] > 1)
-    batch = [f"rows over {rows}"] * bool(rows) + ["positions over context"] * (mesh.shape["context"] > 1)
-    return {cut: ", ".join(dict.fromkeys(names)) for cut, names in groups.items()} | {
-        ", ".join(batch): "batches" for _ in batch[:1]
-    }
+    sharded = [f"rows over {rows}"] if rows else []
+    if mesh.shape["context"] > 1:
+        sharded.append("positions over context")
+    return ", ".join(sharded)
 
 
 def _meaning(letter: str) -> str:
-    """What an axis is, in a word or two."""
+    """The meaning of an axis in a word or two."""
     return tfm.AXES[letter].meaning.partition(",")[0]

@@ -1,4 +1,4 @@
-"""Devices that are not here: which there are, and what stands for them so that a program can be compiled for them."""
+"""Devices of another machine: which exist, and stand-ins for them, so that programs can be compiled for them."""
 
 import dataclasses
 import importlib.util
@@ -10,15 +10,15 @@ from typing import Any
 
 from tfm.config.model import suggest
 from train import UserError
-from train.costs.counting import DEVICES, Device
+from train.devices.specs import DEVICE_SPECS, DeviceSpec
 
-# Shapes of slices that Google Cloud lends: of v5e and v6e in two dimensions, of v4 and v5p in three.
+# Shapes of the slices of Google Cloud: two dimensions for v5e and v6e, three for v4 and v5p.
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16".split()
 _DEEP = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16".split()
 SHAPES = {"v4": _DEEP, "v5e": _FLAT, "v5p": _DEEP, "v6e": _FLAT}
 
-# What libtpu is told of a machine without TPUs.
-_ABSENT = {
+# Environment variables with which libtpu works on a machine without TPUs.
+_NO_TPU_ENVIRON = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -28,22 +28,22 @@ _ABSENT = {
     "TPU_MIN_LOG_LEVEL": "3",
 }
 
-# Simulated devices that a process can have.
-MOST = 1024
+# The largest number of simulated devices.
+MAX_SIMULATED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """`size` devices of a kind, as `name` says: v5p:4x4x8, or h100:8."""
+    """`size` devices of one kind; `name` is v5p:4x4x8 or h100:8."""
 
     name: str
     kind: str
     size: int
 
     @property
-    def device(self) -> Device:
-        """What each of them can do."""
-        return DEVICES[self.kind]
+    def spec(self) -> DeviceSpec:
+        """The data sheet of the devices."""
+        return DEVICE_SPECS[self.kind]
 
     @property
     def platform(self) -> str:
@@ -52,11 +52,11 @@ class Topology:
 
 
 def parse(name: str) -> Topology:
-    """The topology of that name. Raises UserError for one that does not exist, with those that do."""
+    """The topology of that name. Raises UserError for an unknown one, with the known ones."""
     kind, _, shape = name.partition(":")
-    if kind not in DEVICES:
+    if kind not in DEVICE_SPECS:
         raise UserError(
-            f"--topology={name} is unknown{suggest(kind, DEVICES)}; write v5p:4x4x8 for TPUs, h100:8 for GPUs"
+            f"--topology={name} is unknown{suggest(kind, DEVICE_SPECS)}; write v5p:4x4x8 for TPUs, h100:8 for GPUs"
         )
     if kind in SHAPES and shape not in SHAPES[kind]:
         raise UserError(f"--topology={name} is unknown; {kind} has {', '.join(SHAPES[kind])}")
@@ -66,16 +66,18 @@ def parse(name: str) -> Topology:
 
 
 def larger(topology: Topology) -> list[str]:
-    """The topologies of the same kind that have more devices, the smallest first."""
+    """The names of topologies of the same kind with more devices, the smallest first."""
     if topology.kind not in SHAPES:
-        return [f"{topology.kind}:{topology.size * times}" for times in (2, 4, 8, 16)]
-    return [name for shape in SHAPES[topology.kind] if parse(name := f"{topology.kind}:{shape}").size > topology.size]
+        return [f"{topology.kind}:{topology.size * factor}" for factor in (2, 4, 8, 16)]
+    candidates = [parse(f"{topology.kind}:{shape}") for shape in SHAPES[topology.kind]]
+    return [candidate.name for candidate in candidates if candidate.size > topology.size]
 
 
 def devices(topology: Topology, simulate: bool = False) -> tuple[Sequence[Any], bool]:
-    """What stands for the devices, and whether programs compiled for them are those that would run there, which libtpu makes.
+    """Stand-ins for the devices, and whether programs compiled for them are the real ones.
 
-    Else simulated CPU devices stand for them. Raises UserError where libtpu fails, or where that many cannot be simulated.
+    libtpu describes TPUs that are absent; its programs are the real ones. Otherwise CPU devices simulate them. Raises
+    UserError if libtpu fails, or if so many devices cannot be simulated.
     """
     if topology.platform == "tpu" and not simulate and importlib.util.find_spec("libtpu"):
         return _described(topology), True
@@ -86,35 +88,39 @@ def _described(topology: Topology) -> Sequence[Any]:
     import jax
     from jax.experimental import topologies
 
-    os.environ.update(_ABSENT)
+    os.environ.update(_NO_TPU_ENVIRON)
     jax.config.update("jax_platforms", "cpu")
-    options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if topology.size == 1 else {}
-    options |= {"chip_config_name": "megacore"} if topology.kind == "v4" else {}
+    options: dict[str, Any] = {}
+    if topology.size == 1:
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    if topology.kind == "v4":
+        options["chip_config_name"] = "megacore"
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options).devices
-    except Exception as error:  # of any kind, by version
-        first = str(error).partition("\n")[0]
+    except Exception as error:  # its type depends on the version
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"libtpu does not know --topology={topology.name} ({first}); add --simulate=true to plan without it"
+            f"libtpu does not know --topology={topology.name} ({reason}); add --simulate=true to plan without it"
         ) from error
 
 
 def _simulated(topology: Topology) -> Sequence[Any]:
     import jax
 
-    if topology.size > MOST:
+    if topology.size > MAX_SIMULATED:
         remedy = "install libtpu" if topology.platform == "tpu" else "take fewer"
         raise UserError(
-            f"--topology={topology.name} has {topology.size} devices, and {MOST} can be simulated; {remedy}"
+            f"--topology={topology.name} has {topology.size} devices, and {MAX_SIMULATED} can be simulated; {remedy}"
         )
     try:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", topology.size)
-    except RuntimeError:  # a backend runs already, in a notebook or a test
+    except RuntimeError:  # a notebook or a test has started the backend before
         pass
-    here = jax.devices("cpu")
-    if len(here) < topology.size:
+    simulated = jax.devices("cpu")
+    if len(simulated) < topology.size:
         raise UserError(
-            f"--topology={topology.name} needs {topology.size} simulated devices, and JAX runs with {len(here)}; start anew"
+            f"--topology={topology.name} needs {topology.size} simulated devices, and JAX runs with {len(simulated)}; "
+            "start Python again"
         )
-    return here[: topology.size]
+    return simulated[: topology.size]

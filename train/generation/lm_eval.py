@@ -54,9 +54,9 @@ class Answerer(TemplateLM):
         devices = jax.devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
         self.trained = pretrained.load(folder, self.mesh, self.log.info)
-        self.run, self.mark = self.trained.run, tokenizer.specials(self.trained.tokenizer).sep
+        self.run, self.mark = self.trained.run, tokenizer.specials(self.trained.processor).sep
         self.length = self.run.batch.length
-        self.step = step.make_eval_step(lambda params, batch, key: _judged(params, self.run.model, batch))
+        self.step = step.make_eval_step(_judged, self.run.model)
 
     @property
     def eot_token_id(self) -> int:
@@ -65,7 +65,7 @@ class Answerer(TemplateLM):
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs) -> list[int]:
         """The tokens of a text, behind the mark unless they shall have none."""
-        tokens = self.trained.tokenizer.encode(string, add_special_tokens=False).ids
+        tokens = self.trained.processor.encode(string, add_special_tokens=False).ids
         bare = self.run.task.windows or add_special_tokens is False or tokens[:1] == [self.mark]
         return tokens if bare else [self.mark, *tokens]
 
@@ -165,7 +165,9 @@ class Answerer(TemplateLM):
         return batch
 
 
-def _judged(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array]) -> dict[str, Array]:
+def _judged(
+    params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
+) -> dict[str, Array]:
     """`logprob` [B] of all targets of a row, and `greedy` [B], whether each is the most probable token; only they meet the vocabulary."""
     hidden = tfm.decoder(params.decoder, model, batch["tokens"])
     logits = tfm.next_logits(params, model, tfm.states_at(hidden, batch["where"]))

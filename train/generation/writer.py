@@ -238,11 +238,11 @@ class Translator(Writer):
 
     def _model(self, prompts: Sequence[list[int]]) -> tuple[tfm.CausalLM, Sequence[list[int]]]:
         tokens, valid = translate.padded(prompts, self.marks.pad)
-        return translate.read(self.run.model, self.params, tokens, valid), [self.marks.begin] * len(prompts)
+        return translate.encode_sources(self.run.model, self.params, tokens, valid), [self.marks.begin] * len(prompts)
 
     def _new(self, prompts: Sequence[list[int]]) -> int:
         wanted = self.options.max_new_tokens or 2 * tfm.bucket(max(map(len, prompts)))
-        return translate.room(self.run.model, self.marks.begin, wanted)
+        return translate.limit_new_tokens(self.run.model, self.marks.begin, wanted)
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens)

@@ -50,7 +50,7 @@ class Checkpoints:
     def save(self, step: int, state: State, note: Mapping[str, Any], metric: float | None):
         """Starts to write the state, and a note of plain values beside it; returns before it is on disk."""
         arguments = ocp.args.Composite(
-            params=ocp.args.StandardSave(_named(state.best_params)),
+            params=ocp.args.StandardSave(_named(state.eval_params)),
             opt=ocp.args.StandardSave(_rest(state)),
             note=ocp.args.JsonSave(dict(note)),
         )
@@ -60,10 +60,10 @@ class Checkpoints:
     def restore(self, like: State, say) -> tuple[State, dict[str, Any], int]:
         """The newest whole checkpoint, on the shapes, dtypes and shardings of `like`: state, note, step."""
         items = ocp.args.Composite(
-            params=_restore(_named(like.best_params)), opt=_restore(_rest(like)), note=ocp.args.JsonRestore()
+            params=_restore(_named(like.eval_params)), opt=_restore(_rest(like)), note=ocp.args.JsonRestore()
         )
         found, step = self._newest(lambda step: self._manager.restore(step, args=items), say)
-        params = _unnamed(found["params"], like.best_params)
+        params = _unnamed(found["params"], like.eval_params)
         return State(**{"params" if like.ema is None else "ema": params}, **found["opt"]), found["note"], step
 
     def restore_params(self, like: Any, say, best: bool) -> Any:

@@ -9,19 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train import UserError
+from train import UserError, tasks
 from train.runs import hf_folder
 from train.settings import flags
 from train.settings.schema import Run
 
 ROOT = Path("runs")
-CONFIG, RESULT, METRICS, TOKENIZER, CHECKPOINTS = (
-    "run.json",
-    "result.json",
-    "metrics.jsonl",
-    "tokenizer.json",
-    "checkpoints",
-)
+CONFIG, RESULT, METRICS, CHECKPOINTS = "run.json", "result.json", "metrics.jsonl", "checkpoints"
 
 
 def choose_folder(run: Run) -> Path:
@@ -72,43 +66,41 @@ def _read_json(folder: Path, section: str) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
-def create(folder: Path, run: Run, tokenizer, facts: Mapping[str, Any]):
+def create(folder: Path, run: Run, processor, facts: Mapping[str, Any]):
     """Makes the folder, or brings its run.json up to date where the run goes on."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (NotADirectoryError, PermissionError) as error:
         raise UserError(f"--out={folder} cannot be made: {error.strerror}; choose another folder") from error
     if not run.resume:
-        write(folder / TOKENIZER, tokenizer.to_str(pretty=True))
+        kind = tasks.find(run.task.name).PROCESSOR
+        write(folder / kind.file, kind.to_text(processor))
     write_json(folder / CONFIG, describe(run, facts))
 
 
 class Saved(NamedTuple):
-    """What a run brings to one that goes on with it or starts from it: its tokenizer, and the facts that run.json has about its data."""
+    """What a run brings to one that goes on with it or starts from it: its processor, and the facts that run.json has about its data."""
 
-    tokenizer: Any
+    processor: Any
     facts: Mapping[str, Any]
 
 
 def read_saved(folder: str | Path, facts: bool = True) -> Saved:
-    """What is saved in a run folder; without `facts` the tokenizer alone, for a run on other data. Raises UserError where it is missing."""
+    """What is saved in a run folder; without `facts` the processor alone, for a run on other data. Raises UserError where it is missing."""
     if hf_folder.here(folder):
         return Saved(hf_folder.tokenizer(folder), hf_folder.facts(folder) if facts else {})
-    return Saved(read_tokenizer(folder), _read_json(Path(folder), "data") if facts else {})
+    return Saved(read_processor(folder), _read_json(Path(folder), "data") if facts else {})
 
 
-def read_tokenizer(folder: str | Path):
-    """The tokenizer of a run. Raises UserError where the folder has none."""
-    from tokenizers import Tokenizer
-
-    path = Path(folder) / TOKENIZER
+def read_processor(folder: str | Path):
+    """The processor of a run: its tokenizer, if it reads text. Raises UserError where the folder has none."""
+    kind = tasks.find(_read_json(Path(folder), "config")["task"]["name"]).PROCESSOR
+    path = Path(folder) / kind.file
     if not path.exists():
-        raise UserError(f"{folder} is not a run folder: it has no {TOKENIZER}")
+        raise UserError(f"{folder} is not a run folder: it has no {kind.file}")
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the Rust library raises bare Exception for a malformed file
-        if type(error) is not Exception:
-            raise
+        return kind.read(path)
+    except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 

@@ -15,10 +15,10 @@ from train.settings.schema import Run
 
 
 class Trained(NamedTuple):
-    """What a run made: its configuration, tokenizer, what run.json says of its data, and the parameters."""
+    """What a run made: its configuration, processor, what run.json says of its data, and the parameters."""
 
     run: Run
-    tokenizer: Any
+    processor: Any
     facts: Mapping[str, Any]
     params: Any
 
@@ -33,12 +33,12 @@ def load(folder: str, mesh=None, say: Callable[[str], None] = print, average: in
     saved = folders.read_saved(folder)
     mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
     if hf_folder.here(folder):
-        return Trained(run, saved.tokenizer, saved.facts, hf_folder.params(folder, mesh, say))
+        return Trained(run, saved.processor, saved.facts, hf_folder.params(folder, mesh, say))
     if run.optim.ema:  # an average is in float32, whatever was trained
         run = dataclasses.replace(run, model=dataclasses.replace(run.model, param_dtype="float32"))
     like = tfm.abstract(tasks.find(run.task.name).specs(run), mesh)
     params = checkpoint.load_params(folder, like, say, best=run.eval.patience > 0, average=average)
-    return Trained(run, saved.tokenizer, saved.facts, params)
+    return Trained(run, saved.processor, saved.facts, params)
 
 
 def parts_of(folder: str, fresh: Any, mesh, say: Callable[[str], None]) -> tuple[Any, list[str]]:

@@ -21,21 +21,25 @@ from jax import Array
 
 import tfm
 from train.data import pairs
+from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels
+from train.data.processors import TOKENIZER
 from train.data.sources import sources
 from train.data.synthetic import opinions
 from train.data.tokens import Tokens, drawn, draws, encode, in_memory
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
-from train.runs.pretrained import Trained
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max)
+
+# What a run folder keeps beside the weights: how texts become tokens.
+PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
 NEXT = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv")
@@ -134,7 +138,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
     columns = sources.Columns.of(run.data, labelled=True)
     train, held = sources.load(run.data, columns, lambda: builtin(columns), held_only)
     tokenizer = (
-        saved.tokenizer
+        saved.processor
         if saved
         else tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
     )
@@ -148,13 +152,15 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
     texts = ([str(row[name]) for row in part for name in (*columns.texts, *columns.labels)] for part in (train, held))
     training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
     seen = drawn(run, (text for layout in training for text in layout.texts))
+    sizes = {"vocab": tokenizer.get_vocab_size(), "classes": labels.outputs}
     facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*texts),
         "drawn": seen,
         "classes": labels.names,
         "cut": training[0].cut if training else 0.0,
     }
-    return Corpus(run, tokenizer, training, rows(held, "validation text"), {"classes": labels.outputs}, facts)
+    return Corpus(run, tokenizer, training, rows(held, "validation text"), sizes, facts)
 
 
 def builtin(columns: sources.Columns) -> tuple[list[sources.Row], list[sources.Row]]:
@@ -182,25 +188,30 @@ def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str,
     names = corpus.facts()["classes"]
     for number in range(0, len(labels), max(1, len(labels) // 10))[:10]:
         found, truth = guess(run.task.kind, names, logits[number]), _truth(names, labels[number])
-        text = " | ".join(corpus.tokenizer.decode(text[number].tolist()) for text in corpus.held.texts)
+        text = " | ".join(corpus.processor.decode(text[number].tolist()) for text in corpus.held.texts)
         log.info(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
     if run.task.kind == "single":
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 
 
-def predict(trained: Trained, texts: Sequence[tuple[str, ...]], log, size: int = 32) -> Iterator["Guess"]:
-    """What a trained classifier takes each text or pair for, `size` of them at a time."""
-    run = trained.run
+def predict(
+    params: tfm.Classifier,
+    run: Run,
+    tokenizer,
+    classes: Sequence[str],
+    texts: Sequence[tuple[str, ...]],
+    log,
+    batch: int = 32,
+) -> Iterator["Guess"]:
+    """The label of each text or pair; `classes` are the names of the classes."""
     with log.progress("classifying", len(texts)) as advance:
-        for start in range(0, len(texts), size):
-            part = texts[start : start + size]
-            columns = [in_memory(trained.tokenizer, column) for column in zip(*part, strict=True)]
-            rows = Examples(columns, np.zeros(len(part), np.int32), run.batch.length, trained.tokenizer)
-            numbers = np.arange(size)
-            batch = rows.batch(np.where(numbers < len(part), numbers, -1))  # always of one shape, compiled once
-            logits = np.asarray(_logits(trained.params, run.model, batch["tokens"], batch["valid"], batch["types"]))
-            yield from (guess(run.task.kind, trained.facts["classes"], row) for row in logits[: len(part)])
-            advance(len(part))
+        for rows, count in row_batches(range(len(texts)), batch):
+            columns = [in_memory(tokenizer, column) for column in zip(*(texts[row] for row in rows), strict=True)]
+            examples = Examples(columns, np.zeros(batch, np.int32), run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(batch))
+            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
+            yield from (guess(run.task.kind, classes, row) for row in logits[:count])
+            advance(count)
 
 
 @partial(jax.jit, static_argnums=1)

@@ -25,6 +25,7 @@ import tfm
 from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
 from train.data.fields import Field
+from train.data.processors import TOKENIZER
 from train.data.sources import documents
 from train.data.tokens import drawn, draws, encode
 from train.files import cache
@@ -33,6 +34,9 @@ from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
+
+# What a run folder keeps beside the weights: how texts become tokens.
+PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
 NEXT = (
@@ -101,7 +105,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
     `held_only` leaves out the training text where there is a validation text of its own.
     """
     train, held = documents.load(run.data, run.task.name, held_only)
-    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, train, log)
+    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials, length, task = tokenize.specials(tokenizer), run.batch.length, run.task
 
     def rows(texts: Sequence[str], what: str, dropout: float = 0.0, draw: int = 0, judging: bool = False) -> Text:
@@ -113,8 +117,13 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
         return Packed(text, length, run.data.pack, specials.pad, each)
 
     training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
-    facts = {"hash": cache.digest(train, held), "drawn": drawn(run, (layout.text for layout in training))}
-    return Corpus(run, tokenizer, training, rows(held, "validation text", judging=True), {}, facts)
+    sizes = {"vocab": tokenizer.get_vocab_size()}
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(train, held),
+        "drawn": drawn(run, (layout.text for layout in training)),
+    }
+    return Corpus(run, tokenizer, training, rows(held, "validation text", judging=True), sizes, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
@@ -127,7 +136,7 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
     text = np.asarray(corpus.held.text.ids[: 1 + min(16, run.batch.length // 2)])
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
     found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
-    spell = lambda tokens: corpus.tokenizer.decode([int(token) for token in tokens])
+    spell = lambda tokens: corpus.processor.decode([int(token) for token in tokens])
     log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
     )

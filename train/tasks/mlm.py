@@ -31,6 +31,7 @@ from train.data import packing, pairs
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.masking import Masker
+from train.data.processors import TOKENIZER
 from train.data.sources import documents
 from train.data.tokens import Tokens, drawn, draws, encode
 from train.files import cache
@@ -40,6 +41,9 @@ from train.text import tokenizer as tokenize
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
 
+
+# What a run folder keeps beside the weights: how texts become tokens.
+PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
 NEXT = (
@@ -150,7 +154,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
     `held_only` leaves out the training text where there is a validation text of its own.
     """
     train, held = documents.load(run.data, run.task.name, held_only)
-    tokenizer = saved.tokenizer if saved else tokenize.load(run.tokenizer, train, log)
+    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     return corpus(run, tokenizer, train, held, log)
 
 
@@ -165,13 +169,18 @@ def corpus(run: Run, tokenizer, train: Sequence[str], held: Sequence[str], log) 
         return pairs.Pairs(encode(tokenizer, texts, log, what, dropout, draw), document, length, masker)
 
     training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
-    facts = {"hash": cache.digest(train, held), "drawn": drawn(run, (layout.text for layout in training))}
-    return Corpus(run, tokenizer, training, rows(held, "validation text"), {}, facts)
+    sizes = {"vocab": tokenizer.get_vocab_size()}
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(train, held),
+        "drawn": drawn(run, (layout.text for layout in training)),
+    }
+    return Corpus(run, tokenizer, training, rows(held, "validation text"), sizes, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     """`majority`: accuracy of always guessing the most frequent target of the validation text; `n`: its number of targets."""
-    counts = np.zeros(corpus.tokenizer.get_vocab_size())
+    counts = np.zeros(corpus.processor.get_vocab_size())
     for batch in corpus.held_batches():
         np.add.at(counts, batch["targets"].ravel(), batch["weights"].ravel())
     return {"majority": float(counts.max() / max(counts.sum(), 1)), "n": int(counts.sum())}
@@ -179,8 +188,8 @@ def baselines(corpus: Corpus[Text]) -> dict[str, float]:
 
 def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
     """Prints validation sentences with hidden words, and what the model makes of them; it reads the text around them too."""
-    text, masker, continues = corpus.held.text.ids, corpus.held.masker, tokenize.continues(corpus.tokenizer)
-    name = lambda token: corpus.tokenizer.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
+    text, masker, continues = corpus.held.text.ids, corpus.held.masker, tokenize.continues(corpus.processor)
+    name = lambda token: corpus.processor.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
     length, rng = run.batch.length - 2, np.random.default_rng(run.seed)
     for start, end in _sentences(corpus, continues, 5):
         before = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
@@ -204,7 +213,7 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
 def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list[tuple[int, int]]:
     """Start and end of validation sentences of 8 to 24 tokens with at least 6 whole words, spread over the text."""
     text = np.asarray(corpus.held.text.ids)
-    stops = np.flatnonzero(text == corpus.tokenizer.token_to_id("."))
+    stops = np.flatnonzero(text == corpus.processor.token_to_id("."))
     most = min(24, corpus.run.batch.length - 2)
     spans = ((int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops) if 8 <= end - start <= most)
     found = [

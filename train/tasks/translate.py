@@ -10,10 +10,10 @@ Two pairs in a batch of 5 source and 4 target places (| begins and ends a senten
     smoothing                                                one number for the row: the share of a target's probability that is spread
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,10 @@ from jax import Array
 import tfm
 from tfm.ops import split
 from train import UserError
+from train.data.batching import length_sorted_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
+from train.data.processors import TOKENIZER
 from train.data.sources import files, parallel
 from train.data.sources.parallel import Pair, Pairs
 from train.data.synthetic import grammar
@@ -35,8 +37,13 @@ from train.reporting import plots
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
+Result = TypeVar("Result")
+
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
 GOALS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
+
+# What a run folder keeps beside the weights: how texts become tokens.
+PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
 NEXT = (
@@ -106,7 +113,7 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
         run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only
     )
     tokenizer = (
-        saved.tokenizer if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
+        saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
     )
 
     def rows(pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False) -> Pairs:
@@ -126,13 +133,15 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
         pairs = [(row[columns.texts[0]], row[columns.texts[1]]) for row in as_rows(splits.compositional)]
         others = {"compositional": rows(pairs, "compositional pairs")}
     judged = rows(held, "validation pairs")
+    sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, held))),
         "drawn": drawn(run, (text for layout in training for text in (layout.source, layout.target))),
         "empty": empty,
         "long": sum(len(layout.long) for layout in (*training[:1], judged)),
     }
-    return Corpus(run, tokenizer, training, judged, {}, facts, others)
+    return Corpus(run, tokenizer, training, judged, sizes, facts, others)
 
 
 def baselines(corpus: Corpus[Pairs]) -> dict[str, float]:
@@ -151,7 +160,7 @@ def judge(
     found: dict[str, Any] = {}
     for name, rows in {"": corpus.held, **({} if most else corpus.others)}.items():
         pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
-        written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+        written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
         measured = scores.translations(written, references)
         if against is not None and not name:
@@ -173,30 +182,53 @@ def _others(path: str, count: int) -> list[str]:
 def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder: Path):
     """Prints ten translations beside their references, and draws at what the words of some of them look."""
     pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
-    written = translate(params, run, corpus.tokenizer, [source for source, _ in pairs], log)
+    written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
     for (source, target), text in zip(pairs, written, strict=True):
         log.info(f"{source}\n  {text}\n  reference: {target}\n")
     sentences = [(source, text) for (source, _), text in zip(pairs, written, strict=True) if text][:4]
-    plots.alignments([aligned(params, run, corpus.tokenizer, *pair) for pair in sentences], folder)
+    plots.alignments([aligned(params, run, corpus.processor, *pair) for pair in sentences], folder)
 
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
-    """The best translation of each text, in the order of the texts; texts of similar lengths are translated together."""
-    marks, found = tokenize.marks(tokenizer, run.task.start), dict[int, str]()
-    how = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
+    """The best translation of each text, in the order of the texts."""
+    marks = tokenize.marks(tokenizer, run.task.start)
+    beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
     sources = [marks.around(encoding.ids) for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
-    order = np.argsort([len(source) for source in sources], kind="stable")
+
+    def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
+        groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, marks.after[-1:])
+        return [tokenizer.decode(group[0].tokens) for group in groups]
+
+    translations = [""] * len(texts)
     with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
-        for first in range(0, len(order), batch):
-            numbers = order[first : first + batch]
-            rows = [sources[n] for n in numbers]
-            tokens, valid = padded([*rows, *[rows[-1]] * (batch - len(rows))], marks.pad)
-            model = read(run.model, params, tokens, valid)
-            new = room(run.model, marks.begin, 2 * tokens.shape[1])
-            hypotheses = tfm.beam_search(model, run.model, [marks.begin] * batch, new, how, marks.after[-1:])
-            found |= {int(n): tokenizer.decode(best.tokens) for n, (best, *_) in zip(numbers, hypotheses, strict=False)}
-            advance(len(numbers))
-    return [found[n] for n in range(len(texts))]
+        for row, translation in decode_sources(params, run.model, marks, sources, batch, search):
+            translations[row] = translation
+            advance(1)
+    return translations
+
+
+def decode_sources(
+    params: tfm.Seq2Seq,
+    config: tfm.Config,
+    marks: tokenize.Marks,
+    sources: Sequence[Sequence[int]],
+    batch: int,
+    decode: Callable[[tfm.CausalLM, Sequence[list[int]], np.ndarray, int], Sequence[Result]],
+    max_new_tokens: int = 0,
+) -> Iterator[tuple[int, Result]]:
+    """Numbers of sources, the shortest first, and their decoded results. A batch has sources of similar lengths.
+
+    sources: token ids between their marks
+    decode: takes the language model of a batch of translations, the tokens that start each, the numbers of its sources
+        and the most tokens to add; returns one result per source
+    max_new_tokens: 0 means twice the padded length of the sources
+    """
+    for rows, count in length_sorted_batches([len(source) for source in sources], batch):
+        tokens, valid = padded([sources[row] for row in rows], marks.pad)
+        model = encode_sources(config, params, tokens, valid)
+        limit = limit_new_tokens(config, marks.begin, max_new_tokens or 2 * tokens.shape[1])
+        results = decode(model, [marks.begin] * batch, rows, limit)
+        yield from zip(rows[:count].tolist(), results, strict=False)
 
 
 def aligned(
@@ -213,19 +245,13 @@ def aligned(
     first = len(
         marks.before
     )  # the place of the first word in the source, and of what writes the first word of the target
-    weights = np.asarray(look(run.model, read(run.model, params, tokens, valid), written))[first:, first:]
-    (words, starts), (others, ends) = (_words(text, side) for text, side in zip((source, target), sides, strict=True))
+    weights = np.asarray(look(run.model, encode_sources(run.model, params, tokens, valid), written))[first:, first:]
+    (words, starts), (others, ends) = (
+        tokenize.words(text, side) for text, side in zip((source, target), sides, strict=True)
+    )
     weights = np.add.reduceat(weights[: len(sides[1].ids), : len(sides[0].ids)], starts, axis=1)
     counts = np.diff([*ends, len(sides[1].ids)])
     return words, others, np.add.reduceat(weights, ends, axis=0) / counts[:, None]
-
-
-def _words(text: str, encoding) -> tuple[list[str], list[int]]:
-    """The words of a text, and the number of the first token of each."""
-    ids = encoding.word_ids
-    starts = [n for n in range(len(ids)) if n == 0 or ids[n] != ids[n - 1]]
-    ends = [encoding.offsets[after - 1][1] for after in (*starts[1:], len(ids))]
-    return [text[encoding.offsets[start][0] : end].strip() for start, end in zip(starts, ends, strict=True)], starts
 
 
 @partial(jax.jit, static_argnums=0)
@@ -243,15 +269,15 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndar
     return tokens, valid
 
 
-def room(config: tfm.Config, begin: Sequence[int], new: int) -> int:
-    """So many new tokens, or as many as there are learned positions for behind what begins a translation."""
-    return min(new, config.length - len(begin)) if config.position == "learned" else new
+def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: int) -> int:
+    """The most tokens to add behind the start of a translation: learned positions may allow fewer."""
+    return min(max_new_tokens, config.length - len(start)) if config.position == "learned" else max_new_tokens
 
 
 @partial(jax.jit, static_argnums=0)
-def read(model: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
-    """A language model of the translations of sources [B,S]."""
-    return tfm.encode_source(params, model, tokens, valid)
+def encode_sources(config: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
+    """Sources [B,S] -> a language model of their translations."""
+    return tfm.encode_source(params, config, tokens, valid)
 
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.

@@ -142,6 +142,14 @@ def _added(tokenizer, *texts: str) -> list[list[int]]:
     return [whole.ids[:first], middle, whole.ids[last + 1 :]]
 
 
+def words(text: str, encoding) -> tuple[list[str], list[int]]:
+    """The words of a text, and the number of the first token of each."""
+    ids = encoding.word_ids
+    starts = [n for n in range(len(ids)) if n == 0 or ids[n] != ids[n - 1]]
+    ends = [encoding.offsets[after - 1][1] for after in (*starts[1:], len(ids))]
+    return [text[encoding.offsets[start][0] : end].strip() for start, end in zip(starts, ends, strict=True)], starts
+
+
 def fingerprint(tokenizer) -> str:
     """A hash of the whole tokenizer."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]

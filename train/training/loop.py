@@ -17,6 +17,7 @@ from train.costs import job as costs
 from train.data import feed
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
+from train.devices.specs import memory_bytes, peak_flops
 from train.reporting.console import Log, Recorder
 from train.runs import checkpoint, pretrained
 from train.runs import folder as folders
@@ -31,7 +32,7 @@ FACTS = ("task", "steps", "seconds", "params")
 
 def check_alike(corpus):
     """Raises UserError where processes have read another text, or split it in another way."""
-    if not distributed.alike(json.dumps(corpus.facts(), sort_keys=True)):
+    if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
         raise UserError(
             "the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE"
         )
@@ -50,12 +51,12 @@ class Training:
         laid = lambda name, field: feed.layout(self.spec[name], field.shape, mesh, run.batch.accumulate).shape
         announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
         self.train_step = recompilation.Guard(job.train_step, announced)
-        self.eval_step = step.make_eval_step(job.loss)
+        self.eval_step = step.make_eval_step(task.loss, dataclasses.replace(run.model, kernel=run.attention.kernel))
         self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
         self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
         self.shapes: set[Any] = set()  # of batches for which the step has been compiled
         self.kernels, self.memory, self.flops = self._costs(job)
-        self.peak = counting.peak(jax.devices()[0].device_kind) if run.model.dtype == "bfloat16" else None
+        self.peak = peak_flops(jax.devices()[0].device_kind) if run.model.dtype == "bfloat16" else None
 
     def _costs(self, job: costs.Job) -> tuple[list[str], dict[str, float], int]:
         """What computes attention; bytes that a device needs, by what for; and floating-point operations of a step, twice as many backward
@@ -73,8 +74,8 @@ class Training:
 
     def _advice(self) -> str:
         """What to change so that the step fits into the memory of a device."""
-        needs = lambda run: costs.Job(run, self.task, devices.arrange(run, self.task.specs(run))).memory()
-        return advice.advise(self.run, self.mesh.size, needs, counting.room(jax.local_devices()[0]))
+        needs = lambda run: costs.Job(run, self.task, devices.mesh_for(run, self.task.specs(run))).memory()
+        return advice.advise(self.run, self.mesh.size, needs, memory_bytes(jax.local_devices()[0]))
 
     def start_from(self, folder: Path):
         """Takes the state of the run to resume, or the weights of `--init`; else the fresh state stays."""
@@ -113,7 +114,7 @@ class Training:
         """The start-up tables."""
         self.log.table(f"{self.run.task.name} {self.run.preset}", self._overview())
         if self.mesh.size > self.mesh.shape["data"]:
-            self.log.table("what is spread over which devices", devices.spread(self.specs, self.mesh))
+            self.log.table("what is spread over which devices", devices.sharding_table(self.specs, self.mesh))
 
     def _overview(self) -> dict[str, str]:
         run, facts = self.run, self.facts()
@@ -148,7 +149,7 @@ class Training:
         run = self.run
         stop = min(run.steps, run.stop_at or run.steps)
         store = self._store(folder)
-        recorder = Recorder(self.log, distributed.own(folder), self.step, run.steps)
+        recorder = Recorder(self.log, distributed.output_dir(folder), self.step, run.steps)
         with (
             checkpoint.disk_errors(store.folder),
             contextlib.closing(store),
@@ -180,7 +181,7 @@ class Training:
         """Whether the run was interrupted; several processes agree on that before every log line, wherever the signal came."""
         if jax.process_count() == 1:
             return bool(interrupted)
-        return self.step % self.run.log.every == 0 and distributed.any_of(bool(interrupted))
+        return self.step % self.run.log.every == 0 and distributed.any_process(bool(interrupted))
 
     def _advance(self, recorder: Recorder, store: checkpoint.Checkpoints):
         """One step, and what is due after it."""
@@ -225,7 +226,7 @@ class Training:
 
     def evaluate(self, most: int = 0) -> dict[str, Any]:
         """What the metrics of the validation text are made of."""
-        return evaluate.measure(self.eval_step, self.state.best_params, self.corpus, self.spec, self.mesh, most)
+        return evaluate.measure(self.eval_step, self.state.eval_params, self.corpus, self.spec, self.mesh, most)
 
     def _judged(self, final: bool) -> dict[str, Any]:
         """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
@@ -240,7 +241,7 @@ class Training:
     def _alone(self):
         """The parameters for what each process does on its own: all of them write the same texts, where one may not wait for another."""
         mesh = self.mesh if jax.process_count() == 1 else tfm.make_mesh(devices=jax.local_devices()[:1])
-        params = distributed.local(self.state.best_params)
+        params = distributed.to_local_device(self.state.eval_params)
         with jax.set_mesh(mesh):
             yield params
 
@@ -251,7 +252,7 @@ class Training:
         """The last evaluation, of the best weights where there is patience, written to result.json; and what the task shows."""
         found: dict[str, Any] = {}
         if self.run.eval.patience:
-            best = checkpoint.load_params(folder, self.state.best_params, self.log.info, best=True)
+            best = checkpoint.load_params(folder, self.state.eval_params, self.log.info, best=True)
             self.state = dataclasses.replace(self.state, **{"params" if self.state.ema is None else "ema": best})
         if self.run.eval.final:
             with jax.set_mesh(self.mesh):
@@ -259,10 +260,10 @@ class Training:
                 metrics = self.task.metrics(outcomes) | self.task.baselines(self.corpus)
                 found = {f"eval_{name}": value for name, value in metrics.items()} | self._judged(final=True)
                 with self._alone() as params:
-                    self.task.show(params, self.run, self.corpus, self.log, outcomes, distributed.own(folder))
+                    self.task.show(params, self.run, self.corpus, self.log, outcomes, distributed.output_dir(folder))
         facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count_params(self.specs))
         result = dict(zip(FACTS, facts, strict=True)) | found
-        folders.write_json(distributed.own(folder) / folders.RESULT, result)
+        folders.write_json(distributed.output_dir(folder) / folders.RESULT, result)
         return result
 
 

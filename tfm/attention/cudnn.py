@@ -1,0 +1,70 @@
+"""The flash attention of cuDNN, for NVIDIA GPUs."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
+from tfm.attention.shards import on_shards
+from tfm.masks import Mask, Window
+
+
+@on_shards
+def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = None) -> Array:
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]: `jax.nn.dot_product_attention` of cuDNN.
+
+    A mask that cuDNN does not know is passed as an array [B or 1,1,T,S], all of which it reads. Only kernel=cudnn does
+    that (M10).
+    """
+    parts = decompose(mask)
+    batch, queries, *_, size = q.shape
+    array, lengths, is_causal, local = None, None, False, None
+    if knows(parts):
+        window = parts.pattern.as_window
+        is_causal = window.right == 0
+        local = None if window.left is None else (window.left, 0)
+        if parts.keys:
+            shortest = jnp.stack([part.key_lengths for part in parts.keys]).min(0)
+            lengths = jnp.maximum(1, shortest).astype(
+                jnp.int32
+            )  # a row without keys sees one, so that its result is finite
+    else:
+        array = mask.dense(queries, k.shape[1])[:, None]
+    y = jax.nn.dot_product_attention(
+        q.reshape(batch, queries, -1, size),
+        k,
+        v,
+        mask=array,
+        is_causal=is_causal,
+        local_window_size=local,
+        key_value_seq_lengths=lengths,
+        implementation="cudnn",
+    )
+    return y.reshape(q.shape)
+
+
+def knows(mask: MaskParts) -> bool:
+    """Whether cuDNN knows a mask without its array: all tokens, or a window that ends at the token, and the first keys
+    of each row.
+
+    `padding(valid)` is none of these: nothing says that the valid keys come first.
+    """
+    window = mask.pattern.as_window
+    if window is None or (window.right != 0 and window != Window(None, None)):
+        return False
+    return mask.segments is None and not mask.rest and all(part.key_lengths is not None for part in mask.keys)
+
+
+def why_not_cudnn(case: Case) -> str:
+    """Why cuDNN cannot handle a case; empty if it can (the conditions of `jax.nn.dot_product_attention`)."""
+    if case.platform != "gpu" or case.version < 8:
+        platform = f"{case.platform} {case.version or ''}".rstrip()
+        return f"cudnn needs an NVIDIA GPU of compute capability 8.0 or more, and this is {platform}"
+    if case.dtype not in ("bfloat16", "float16"):
+        return f"cudnn knows bfloat16 and float16, and this is {case.dtype}"
+    max_size = 256 if case.version >= 9 else 128
+    if case.head_size % 8 or case.head_size > max_size:
+        return f"for cudnn heads of size {case.head_size} must be a multiple of 8 and at most {max_size}"
+    if not knows(case.mask) and (case.queries % 2 or case.keys % 2):
+        return f"for cudnn with this mask lengths must be even, and they are {case.queries} and {case.keys}"
+    return why_not_blocks(case) if case.bias is None else "a bias is added to the scores"

@@ -1,0 +1,39 @@
+"""Kernels on a mesh: each device computes its own rows of the batch and its own heads."""
+
+from collections.abc import Callable
+from functools import partial, wraps
+
+import jax
+from jax import Array
+from jax.sharding import PartitionSpec, reshard
+
+from tfm.attention.bias import ScoreBias
+from tfm.masks import Mask
+from tfm.sharding import spec_of
+
+
+def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
+    """A kernel that runs under `shard_map` where q is sharded along its batch or its heads."""
+
+    @wraps(kernel)
+    def sharded(
+        q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None, **options
+    ) -> Array:
+        spec = spec_of(q)
+        if not any(spec):
+            return kernel(q, k, v, mask, bias, **options)
+        of_keys = PartitionSpec(spec[0], None, spec[2], None)
+
+        def of_mask(leaf: Array) -> PartitionSpec:
+            return PartitionSpec(spec[0] if leaf.ndim and leaf.shape[0] == len(q) else None)
+
+        def of_bias(leaf: Array) -> PartitionSpec:
+            return PartitionSpec(spec[0]) if bias is not None and bias.batched else PartitionSpec()
+
+        specs = PartitionSpec(*spec), of_keys, of_keys, jax.tree.map(of_mask, mask), jax.tree.map(of_bias, bias)
+        operands = jax.tree.map(reshard, (q, k, v, mask, bias), specs)
+        mesh = jax.typeof(q).sharding.mesh
+        run = jax.shard_map(partial(kernel, **options), mesh=mesh, in_specs=specs, out_specs=specs[0], check_vma=False)
+        return run(*operands)
+
+    return sharded

@@ -1,0 +1,106 @@
+"""The splash attention of jax's Pallas kernels, for TPUs: it skips blocks that a static mask forbids."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, use_abstract_mesh
+
+from tfm.attention.bias import ScoreBias
+from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
+from tfm.attention.shards import on_shards
+from tfm.masks import Mask
+
+# Splash attention takes lengths that are multiples of this.
+LANES = 128
+
+# The segment of keys that no query may see.
+NO_SEGMENT = jnp.iinfo(jnp.int32).min
+
+
+def splash(
+    q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None, interpret: bool = False
+) -> Array:
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]: any static pattern & segments & padding; there is no bias.
+
+    Padding is a segment without queries. `interpret` runs the kernel on a CPU, slowly.
+    """
+    pattern = pallas_mask(decompose(mask).pattern, q.shape[1], k.shape[1])
+    return _splash(q, k, v, mask, bias, pattern=pattern, interpret=interpret)
+
+
+@on_shards
+def _splash(q: Array, k: Array, v: Array, mask: Mask | None, bias: None, pattern: Any, interpret: bool) -> Array:
+    """The kernel on the rows and heads of one device."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as pallas
+
+    batch, queries, _, groups, size = q.shape
+    keys = k.shape[1]
+    block_q, block_k = (next(size for size in (512, 256, LANES) if length % size == 0) for length in (queries, keys))
+    blocks = pallas.BlockSizes(block_q, block_k, block_k, block_q, block_k, block_k, block_q, block_k)
+    kernel = pallas.make_splash_mqa_single_device(
+        pallas.MultiHeadMask([pattern] * groups), block_sizes=blocks, interpret=interpret
+    )
+    over_heads = jax.vmap(kernel, in_axes=(0, 0, 0, None))
+    ids = segment_ids(decompose(mask), batch, queries, keys)
+    y = jax.vmap(over_heads)(
+        jnp.moveaxis(q * size**-0.5, 1, -2),
+        jnp.moveaxis(k, 1, -2),
+        jnp.moveaxis(v, 1, -2),
+        None if ids is None else pallas.SegmentIds(*ids),
+    )
+    return jnp.moveaxis(y, -2, 1)
+
+
+def pallas_mask(pattern: Mask, queries: int, keys: int) -> Any:
+    """A static mask as splash attention takes it: a window that the kernel computes by itself, else an array.
+
+    Splash attention refuses a query without keys; in the array such a query sees all keys.
+    """
+    from jax.experimental.pallas.ops.tpu import splash_attention as pallas
+
+    window, shape = pattern.as_window, (queries, keys)
+    if window is not None and window.left is None and window.right is None:
+        return pallas.FullMask(shape)
+    if window is not None and pattern.blocks(1, keys, queries, keys).all():
+        return pallas.LocalMask(shape, (window.left, window.right), 0)
+    allowed = static_dense(pattern, queries, keys)
+    return pallas.NumpyMask(allowed | ~allowed.any(1, keepdims=True))
+
+
+def static_dense(pattern: Mask, queries: int, keys: int) -> np.ndarray:
+    """A static mask of all positions, bool [T,S], in numpy even while jax traces."""
+    with jax.ensure_compile_time_eval(), use_abstract_mesh(AbstractMesh((), ())):
+        i, j = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
+        return np.broadcast_to(np.asarray(pattern(i[None], j[None]))[0], (queries, keys))
+
+
+def segment_ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[Array, Array] | None:
+    """Segments of queries [B,T] and keys [B,S]; None where a mask has neither segments nor padding."""
+    if mask.segments is None and not mask.keys:
+        return None
+    of_queries, of_keys = jnp.zeros((batch, queries), jnp.int32), jnp.zeros((batch, keys), jnp.int32)
+    if mask.segments is not None:
+        query_ids, key_ids = mask.segments.segment_ids
+        of_queries, of_keys = of_queries + query_ids, of_keys + key_ids
+    i, j = jnp.zeros((1, 1), jnp.int32), jnp.arange(keys)[None]
+    for part in mask.keys:
+        of_keys = jnp.where(part(i, j)[:, 0], of_keys, NO_SEGMENT)
+    return of_queries, of_keys
+
+
+def why_not_splash(case: Case) -> str:
+    """Why splash attention cannot handle a case; empty if it can."""
+    if case.platform != "tpu":
+        return f"splash needs a TPU, and this is {case.platform}"
+    if case.dtype not in ("bfloat16", "float32"):
+        return f"splash knows bfloat16 and float32, and this is {case.dtype}"
+    if case.queries % LANES or case.keys % LANES:
+        return f"for splash lengths must be multiples of {LANES}, and they are {case.queries} and {case.keys}"
+    if case.mask.rest:
+        return (
+            "splash knows static patterns, padding and one mask of segments joined by &, and this mask has other parts"
+        )
+    return why_not_blocks(case) if case.bias is None else "a bias is added to the scores"
