@@ -1,0 +1,190 @@
+"""What every variant must do, by its row in `variants.py`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from variants import VARIANTS
+
+import tfm
+
+pytestmark = pytest.mark.usefixtures("strict", "quick")
+
+TOKENS = jnp.array([[5, 59, 0, 7, 7, 31, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
+NEAR = {"rtol": 1e-4, "atol": 1e-5}
+MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
+
+# The rows whose meshes are tried in the plain test command; the others are slow, and as thorough.
+ON_MESHES = ("modernbert", "linformer", "performer", "rezero")
+
+
+def rows(**wanted):
+    """The names of the rows that have these properties."""
+    return [name for name, row in VARIANTS.items() if all(getattr(row, key) == value for key, value in wanted.items())]
+
+
+def model_of(name, **fields):
+    """The configuration of a row, a function (params, tokens, mask, positions, key) -> hidden states, its specs and params."""
+    row = VARIANTS[name]
+    config = dataclasses.replace(row.config, **fields)
+    function = tfm.encoder if row.encoder else tfm.decoder
+    specs = tfm.encoder_specs(config)
+    return config, function, specs, tfm.init(specs, jax.random.key(0))
+
+
+def assert_near(actual, expected, tolerance=1e-4):
+    """Trees are equal up to a tolerance, relative to the largest element of each leaf."""
+    for leaf, reference in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        scale = np.abs(np.asarray(reference, np.float32)).max(initial=0.0)
+        np.testing.assert_allclose(leaf, reference, rtol=tolerance, atol=tolerance * scale + 1e-6)
+
+
+def loss_and_gradient(function, config, params, tokens, mask=None, key=None):
+    """A loss that depends on every state, its gradient, and the states."""
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(*tokens.shape, config.width)), jnp.float32)
+
+    def loss(params):
+        states = function(params, config, tokens, mask, key=key)
+        return (states * weights).sum(), states
+
+    (value, states), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    return value, gradient, states
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_scanned_unrolled_and_recomputed_are_the_same(name):
+    """Values and gradients, with dropout, which changes them."""
+    config, function, _, params = model_of(name)
+    results = []
+    for fields in ({"scan": True}, {"scan": False}, {"scan": True, "remat": "block"}):
+        options = dataclasses.replace(config, dropout=0.1, **fields)
+        results.append(loss_and_gradient(function, options, params, TOKENS, key=jax.random.key(1)))
+    for result in results[1:]:
+        assert_near(result, results[0])
+    assert not np.allclose(results[0][2], function(params, config, TOKENS), atol=1e-2)
+
+
+@pytest.mark.parametrize("name", rows(decoder=True))
+def test_nothing_later_has_influence_on_a_decoder(name):
+    """By gradient; and everything before has some, unless a pattern hides it."""
+    config, _, _, params = model_of(name, input=dataclasses.replace(VARIANTS[name].config.input, norm=False))
+    context = tfm.AttentionContext(tfm.default_positions(TOKENS[:1]), causal=True)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 8, config.width)), jnp.float32)
+    jacobian = jax.jit(jax.jacrev(lambda x: tfm.stack(params, config, x, context)[0]))(x)
+    influence = np.abs(jacobian).max(axis=(0, 2, 3, 5))
+    assert (influence[np.triu_indices(8, 1)] == 0).all()
+    assert (np.diagonal(influence, -1) > 0).all()
+
+
+@pytest.mark.parametrize("name", rows(decoder=True, generates=True))
+def test_cached_is_full(name):
+    """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing."""
+    config = VARIANTS[name].config
+    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+
+    @jax.jit
+    def cached(tokens, starts):
+        states, cache = tfm.prefill(params.decoder, config, tokens[:, :3], starts, 12)
+        parts = [states]
+        for part in (tokens[:, 3:6], tokens[:, 6:7], tokens[:, 7:8]):
+            states, cache = tfm.extend(params.decoder, config, part, cache)
+            parts.append(states)
+        return jnp.concatenate(parts, axis=1)
+
+    full = tfm.decoder(params.decoder, config, TOKENS)
+    np.testing.assert_allclose(cached(TOKENS, jnp.zeros(2, jnp.int32)), full, **NEAR)
+    padded = jnp.concatenate([jnp.array([[58, 57]]), TOKENS[:1, :6]], axis=1)
+    states = cached(jnp.concatenate([padded, TOKENS[1:]]), jnp.array([2, 0]))
+    np.testing.assert_allclose(states[:1, 2:], tfm.decoder(params.decoder, config, TOKENS[:1, :6]), **NEAR)
+    np.testing.assert_allclose(states[1:], full[1:], **NEAR)
+
+
+@pytest.mark.parametrize("name", rows(decoder=True, generates=True))
+@pytest.mark.slow
+def test_beams_have_the_probability_of_a_full_pass(name):
+    """Beam search reorders states that it does not know: the log-probability of each text is that of a pass over it."""
+    config = VARIANTS[name].config
+    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    prompts = [[5, 6, 7], [8, 9]]
+    for prompt, hypotheses in zip(prompts, tfm.beam_search(params, config, prompts, 5, tfm.Beam(width=4), (), 4), strict=True):
+        for hypothesis in hypotheses:
+            text = jnp.array([[*prompt, *hypothesis.tokens]])
+            logprobs = jax.nn.log_softmax(tfm.causal_lm(params, config, text), axis=-1)[0]
+            chosen = [logprobs[len(prompt) - 1 + n, token] for n, token in enumerate(hypothesis.tokens)]
+            np.testing.assert_allclose(hypothesis.logprob, sum(chosen), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_padding_does_not_matter(name):
+    """A text alone, and before padding of two kinds."""
+    config, function, _, params = model_of(name)
+    alone = function(params, config, TOKENS[:1, :4])
+    padded = jnp.array([[5, 59, 0, 7, 9, 9, 9], [5, 59, 0, 7, 1, 2, 3]])
+    valid = jnp.arange(7)[None] < jnp.array([[4], [4]])
+    states = function(params, config, padded, tfm.padding(valid))
+    np.testing.assert_allclose(states[0, :4], alone[0], **NEAR)
+    np.testing.assert_allclose(states[1, :4], alone[0], **NEAR)
+
+
+@pytest.mark.parametrize("name", rows(packs=True))
+def test_packed_documents_are_as_separate_ones(name):
+    config, function, _, params = model_of(name)
+    first, second = TOKENS[:1, :4], TOKENS[1:, :3]
+    packed = jnp.concatenate([first, second], axis=1)
+    mask, positions = tfm.segments(jnp.array([[1, 1, 1, 1, 2, 2, 2]])), jnp.array([[0, 1, 2, 3, 0, 1, 2]])
+    together = function(params, config, packed, mask, positions)
+    np.testing.assert_allclose(together[:, :4], function(params, config, first), **NEAR)
+    np.testing.assert_allclose(together[:, 4:], function(params, config, second), **NEAR)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_bfloat16_is_near_float32(name):
+    config, function, _, params = model_of(name)
+    states = function(params, dataclasses.replace(config, dtype="bfloat16"), TOKENS)
+    assert states.dtype == jnp.bfloat16
+    expected = function(params, config, TOKENS)
+    assert np.abs(np.asarray(states, np.float32) - expected).mean() < 0.05 * np.abs(expected).mean() + 0.02
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_transformations_of_jax_change_nothing(name):
+    """jit and vmap give the same states; the gradient is the slope along its own direction."""
+    config, function, _, params = model_of(name)
+    states = function(params, config, TOKENS)
+    np.testing.assert_allclose(jax.jit(lambda tokens: function(params, config, tokens))(TOKENS), states, **NEAR)
+    rows = jax.vmap(lambda tokens: function(params, config, tokens[None])[0])(TOKENS)
+    np.testing.assert_allclose(rows, states, **NEAR)
+    _, gradient, _ = loss_and_gradient(function, config, params, TOKENS)
+    norm = float(np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(gradient))))
+    step = 1e-3 / norm
+    ends = [
+        loss_and_gradient(function, config, jax.tree.map(lambda p, g: p + sign * step * g, params, gradient), TOKENS)[0]  # noqa: B023
+        for sign in (-1, 1)
+    ]
+    np.testing.assert_allclose((ends[1] - ends[0]) / (2 * step), norm**2, rtol=0.05)
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ON_MESHES else [pytest.mark.slow]) for name in VARIANTS]
+)
+def test_eight_devices_are_one(name, mesh_name):
+    """Losses, states and gradients with dropout and padding, on a mesh as without."""
+    config, function, specs, params = model_of(name, heads=4, kv_heads=2)
+    config = dataclasses.replace(config, dropout=0.1)
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (4, 8)), jnp.int32)
+    valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
+
+    def run(params, tokens, valid):
+        return loss_and_gradient(function, config, params, tokens, tfm.padding(valid), jax.random.key(3))
+
+    expected = run(params, tokens, valid)
+    mesh = tfm.make_mesh(*MESHES[mesh_name])
+    with jax.set_mesh(mesh):
+        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        batch = NamedSharding(mesh, tfm.partition("BT", tokens.shape, mesh))
+        actual = run(placed, jax.device_put(tokens, batch), jax.device_put(valid, batch))
+    assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)

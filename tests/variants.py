@@ -1,0 +1,75 @@
+"""One row a variant: what a small model is told to be it. `contracts.py` gives every row the whole suite.
+
+Values are dotted names as in flags, on top of `BASE`.
+"""
+
+from typing import Any, NamedTuple
+
+import tfm
+
+BASE = tfm.Config(
+    layers=3, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=16, dropout=0.0, init_std=0.3
+)
+
+
+class Variant(NamedTuple):
+    """A row.
+
+    values: dotted names and values
+    encoder: the variant reads texts from both sides
+    decoder: the variant reads texts from left to right
+    generates: a decoder of it has a decode state
+    packs: several documents may share a row
+    """
+
+    values: dict[str, Any]
+    encoder: bool = True
+    decoder: bool = True
+    generates: bool = True
+    packs: bool = True
+
+    @property
+    def config(self) -> tfm.Config:
+        """A small model of this variant."""
+        return tfm.override(BASE, self.values)
+
+
+def _layer(index: int, values: dict[str, Any], part: str = "period") -> dict[str, Any]:
+    """The values of one kind of layer."""
+    return {f"{part}.{index}.{name}": value for name, value in values.items()}
+
+
+_LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
+_LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
+_UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
+
+VARIANTS = {
+    "learned": Variant({}),
+    "sinusoidal": Variant({"position": "sinusoidal"}),
+    "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
+    "rotary": Variant({"position": "rotary"}),
+    "rotary_fraction": Variant({"position": "rotary", "position.fraction": 0.5, "residual": "parallel"}),
+    "t5": Variant({"position": "t5", "position.buckets": 8, "position.max_distance": 6} | _UNBIASED),
+    "alibi": Variant({"position": "alibi"}),
+    "disentangled": Variant(
+        {"position": "disentangled", "position.buckets": 8, "position.max_distance": 5, "position.norm": True},
+        decoder=False,
+    ),
+    "none": Variant({"position": "none"}),
+    "pre": Variant({"residual": "pre"}),
+    "parallel": Variant({"residual": "parallel"}),
+    "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
+    "qk_norm": Variant({"mixer.qk_norm": True, "head_size": 6} | _UNBIASED),
+    "shared": Variant({"share_layers": True, "input.width": 6, "tie_embeddings": False}),
+    "gpt3": Variant({"residual": "pre", "period": 2} | _layer(1, _LOCAL)),
+    "modernbert": Variant(
+        {"layers": 6, "position": "rotary", "position.base": 700.0, "residual": "pre", "norm": "layer_no_bias"}
+        | {"prefix": 1, "period": 3}
+        | _layer(0, {"residual": "pre", "residual.mixer_norm": False}, "prefix")
+        | _layer(0, _LOCAL_ROTARY)
+        | _layer(1, _LOCAL_ROTARY)
+    ),
+    "t5_alternating": Variant(
+        {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2} | _UNBIASED | _layer(0, _LOCAL)
+    ),
+}
