@@ -81,7 +81,7 @@ def evaluate(argv):
     from train.training import step
 
     log, task = Log(), tasks.find(run.task.name)
-    corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
+    corpus = task.load(run, log, folders.read_saved(options.run), valid_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
     params = pretrained.load(options.run, mesh, log.info, options.average).params
@@ -92,8 +92,8 @@ def evaluate(argv):
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
         found = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
-        if hasattr(task, "judge"):
-            found |= task.judge(params, run, corpus, log, against=options.against)
+        if hasattr(task, "generation_metrics"):
+            found |= task.generation_metrics(params, run, corpus, log, against=options.against)
     print(json.dumps(found | task.baselines(corpus)))
 
 
@@ -105,7 +105,7 @@ def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, A
     from train.devices import distributed
 
     found: dict[str, list] = {}
-    for batch in corpus.held_batches(most, functools.partial(feed.local_rows, mesh, 1)):
+    for batch in corpus.valid_batches(most, functools.partial(feed.local_rows, mesh, 1)):
         for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
             found.setdefault(name, []).append(distributed.to_host(value))
     return {

@@ -64,7 +64,7 @@ def train(argv):
     result = training.finish(folder, seconds=time.perf_counter() - began)
     log.table("result", {name: value for name, value in result.items() if name not in loop.FACTS})
     log.info(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
-    for hint in task.NEXT:
+    for hint in task.NEXT_COMMANDS:
         log.info(f"  python -m train.{hint.format(folder=folder)}")
     log.info(f"  {resume} --steps={2 * run.steps}")
 

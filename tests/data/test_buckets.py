@@ -82,7 +82,7 @@ def test_sizes_are_as_good_as_those_of_a_search(columns):
 
 def test_batch_n_depends_on_the_seed_and_n_alone():
     buckets = [BUCKETS, Buckets(some_lengths(500, seed=2), BATCH, 4)]
-    rows, again, other = (feed.bucketed(buckets, seed) for seed in (3, 3, 4))
+    rows, again, other = (feed.shuffled_batches(buckets, seed) for seed in (3, 3, 4))
     total = buckets[0].batches + buckets[1].batches
     numbers = [0, total - 1, total, 5, 2 * total + 1]
     for n in numbers:

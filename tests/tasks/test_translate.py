@@ -98,12 +98,12 @@ def test_all_formats_give_the_same_pairs(tmp_path):
     }
     for source, more in sources.items():
         run = run_of(f"--data={source}", *more)
-        train, held, empty = parallel.load(run.data, run.task, None)
-        assert sorted(train + held) == sorted(pairs), source
+        train, valid, empty = parallel.load(run.data, run.task, None)
+        assert sorted(train + valid) == sorted(pairs), source
         assert empty == 0
     turned = run_of(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--task.source=de", "--task.target=en")
-    train, held, _ = parallel.load(turned.data, turned.task, None)
-    assert sorted(train + held) == sorted((b, a) for a, b in pairs)
+    train, valid, _ = parallel.load(turned.data, turned.task, None)
+    assert sorted(train + valid) == sorted((b, a) for a, b in pairs)
 
 
 def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
@@ -122,7 +122,7 @@ def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
 def test_the_built_in_pairs_go_both_ways():
     directions = (("en", "de"), ("de", "en"))
     pairs = [
-        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").held.pairs
+        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").valid.pairs
         for one, other in directions
     ]
     assert len(pairs[0]) == 500
@@ -151,7 +151,7 @@ def test_a_batch_is_as_the_task_says():
     announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.of_every_shape()]
     assert all(shape in announced for shape in shapes)
     assert all(shape in shapes for shape in announced)
-    assert all((batch["smoothing"] == 0).all() for batch in corpus.held_batches())
+    assert all((batch["smoothing"] == 0).all() for batch in corpus.valid_batches())
 
 
 def test_the_loss_is_that_of_the_model():

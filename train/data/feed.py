@@ -9,7 +9,7 @@ from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
 
 
-def order(sizes: Sequence[int], seed: int, size: int):
+def shuffled_rows(sizes: Sequence[int], seed: int, size: int):
     """A function from the number of a batch to the draws and rows of its `size` examples.
 
     Draw d has sizes[d] rows, and each draw is an epoch; after the last the first returns. Every row comes once an epoch, in an order of its
@@ -30,7 +30,7 @@ def order(sizes: Sequence[int], seed: int, size: int):
     return find
 
 
-def bucketed(buckets: Sequence[Buckets], seed: int):
+def shuffled_batches(buckets: Sequence[Buckets], seed: int):
     """The same for rows in buckets, those of each draw: a batch is all of one bucket, and -1 stands for a row that is empty."""
     ends = np.cumsum([each.batches for each in buckets])
 

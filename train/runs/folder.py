@@ -111,7 +111,7 @@ def check_text(folder: Path, facts: Mapping[str, Any]):
         raise UserError(
             f"the text of --data={facts['source']} has changed since {folder} began; bring the old text back, or start a new run"
         )
-    if before.get("drawn", "") != facts["drawn"]:
+    if before.get("segmentation_hash", "") != facts["segmentation_hash"]:
         raise UserError(
             f"what --tokenizer.dropout drew for {folder} is no longer in the cache; bring the cache back, or start a new run"
         )

@@ -53,7 +53,7 @@ class Training:
         self.train_step = recompilation.Guard(job.train_step, announced)
         self.eval_step = step.make_eval_step(task.loss, dataclasses.replace(run.model, kernel=run.attention.kernel))
         self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
-        self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
+        self.window, self.step, self.best = Window(), 0, Best(task.METRICS, run.eval)
         self.shapes: set[Any] = set()  # of batches for which the step has been compiled
         self.kernels, self.memory, self.flops = self._costs(job)
         self.peak = peak_flops(jax.devices()[0].device_kind) if run.model.dtype == "bfloat16" else None
@@ -231,10 +231,10 @@ class Training:
     def _judged(self, final: bool) -> dict[str, Any]:
         """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
         most = getattr(self.run.task, "bleu", 0)
-        if not hasattr(self.task, "judge") or not (most or final):
+        if not hasattr(self.task, "generation_metrics") or not (most or final):
             return {}
         with self._alone() as params:
-            found = self.task.judge(params, self.run, self.corpus, self.log, 0 if final else most)
+            found = self.task.generation_metrics(params, self.run, self.corpus, self.log, 0 if final else most)
         return found if final else {name: value for name, value in found.items() if isinstance(value, float)}
 
     @contextlib.contextmanager
@@ -260,7 +260,7 @@ class Training:
                 metrics = self.task.metrics(outcomes) | self.task.baselines(self.corpus)
                 found = {f"eval_{name}": value for name, value in metrics.items()} | self._judged(final=True)
                 with self._alone() as params:
-                    self.task.show(params, self.run, self.corpus, self.log, outcomes, distributed.output_dir(folder))
+                    self.task.report(params, self.run, self.corpus, self.log, outcomes, distributed.output_dir(folder))
         facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count_params(self.specs))
         result = dict(zip(FACTS, facts, strict=True)) | found
         folders.write_json(distributed.output_dir(folder) / folders.RESULT, result)
