@@ -87,9 +87,9 @@ def time_writing(params, model, prompts: np.ndarray, new: int) -> tuple[list[flo
     text.advance(1)
     prefill = time.perf_counter() - began
     while not text.done:
-        began, before = time.perf_counter(), text.made
+        began, before = time.perf_counter(), text.num_generated
         text.advance(max(1, new // 10))
-        decode += [(time.perf_counter() - began) / (text.made - before)] * (text.made - before)
+        decode += [(time.perf_counter() - began) / (text.num_generated - before)] * (text.num_generated - before)
 
     tokens = np.pad(prompts, ((0, 0), (0, new)))
     for place in range(prompts.shape[1] - 1, tokens.shape[1] - 1):

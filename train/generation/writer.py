@@ -137,7 +137,7 @@ class Writer:
         generation = self._generation(prompts, first)
         texts: list[str] = []
         while not generation.done and not (texts and all(map(self._cut, texts))):
-            generation.advance(16 if self.stops else generation.new)
+            generation.advance(16 if self.stops else generation.max_new_tokens)
             texts = [self._spell(*pair) for pair in zip(prompts, generation.tokens, strict=True)] if self.stops else []
         return [[self._complete(*row)] for row in zip(prompts, generation.tokens, generation.logprobs, strict=True)]
 

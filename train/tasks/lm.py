@@ -135,7 +135,7 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
     """Prints how the model goes on from the beginning of the validation text."""
     text = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
-    found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
+    found = tfm.generate(params, run.model, [text], _SAMPLE, how, sliding_context=True)
     spell = lambda tokens: corpus.processor.decode([int(token) for token in tokens])
     log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
