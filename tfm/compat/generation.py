@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ def _constraints(options: Mapping[str, Any], config: Config, tokens: Array, max_
         prompt=None if ngram is None else tokens,
     )
     is_empty = ngram is None and not jax.tree.leaves(constraints)
-    return None if is_empty else constraints.replace(max_length=max_new_tokens)
+    return None if is_empty else replace(constraints, max_length=max_new_tokens)
 
 
 def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:

@@ -54,7 +54,7 @@ class Constraints:
             scores = jnp.where(is_stop[None] & (length < self.min_length), -jnp.inf, scores)
         if self.forced_bos is not None:
             scores = jnp.where(length == 0, _only(self.forced_bos, vocab), scores)
-        if self.forced_eos is not None:
+        if self.forced_eos is not None and self.max_length is not None:
             scores = jnp.where(length == self.max_length - 1, _only(self.forced_eos, vocab), scores)
         return scores
 

@@ -144,15 +144,18 @@ class Generation:
 
 
 class PromptBatch(NamedTuple):
-    """Prompts of a state: tokens [B,T], left-padded up to starts [B]; stopped [B]; a scalar `num_earlier`.
+    """Prompts as arrays of numpy or jax.
 
-    Rows that have stopped get tokens that nobody reads. `num_earlier` generated tokens are part of the prompts.
+    tokens: int32 [B,T], left-padded
+    starts: int32 [B], the first column of every prompt
+    stopped: bool [B], rows whose tokens are not read any more
+    num_earlier: scalar, generated tokens that are part of the prompts
     """
 
-    tokens: Array | np.ndarray
-    starts: Array | np.ndarray
-    stopped: Array | np.ndarray
-    num_earlier: Array | np.integer
+    tokens: Any
+    starts: Any
+    stopped: Any
+    num_earlier: Any
 
 
 @struct.dataclass
@@ -165,7 +168,7 @@ class DecodeState:
     seen: bool [B,V], the tokens of each text, prompt included; None without a repetition penalty
     stopped: bool [B]
     num_tokens: scalar
-    num_earlier: scalar, generated tokens that are part of the prompts
+    num_earlier: scalar, as in `PromptBatch`
     """
 
     cache: Cache
