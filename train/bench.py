@@ -150,8 +150,8 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     from train.devices.mesh import use_cores
     from train.reporting.console import Log
 
-    argv = resolve.with_task([*argv, f"--preset={options.preset}"], folders.read)
-    run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
+    argv = resolve.with_task([*argv, f"--preset={options.preset}"], folders.run_values)
+    run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     use_cores(run)
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)

@@ -79,7 +79,8 @@ def plan(argv):
     own, rest = flags.divide(argv, own_flags)
     options = flags.build(Options, flags.parse(own, own_flags, {}))
     topology = topologies.parse(options.topology)
-    run, decided = resolve.resolve(resolve.with_task(rest, folders.read), folders.saved_values, folders.read)
+    run_argv = resolve.with_task(rest, folders.run_values)
+    run, decided = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
     sizes = {} if "model.vocab" in decided else {"vocab": run.tokenizer.vocab}
     run = resolve.settle(run, decided, sizes, topology.platform)
     devices, exact = topologies.devices(topology, options.simulate)

@@ -78,7 +78,7 @@ def test_a_run_on_images(images, tmp_path):
     assert not (tmp_path / "grey/tokenizer.json").exists()
     facts = json.loads((tmp_path / "grey/run.json").read_text())["data"]
     assert (facts["levels"], "tokenizer" in facts) == (10, False)
-    assert folders.read_processor("grey") == GreyLevels(10)
+    assert folders.open_folder("grey").processor == GreyLevels(10)
 
     code, _, err = call(main.main, "--resume", "--out=grey", "--steps=8")
     assert code == 0, err
@@ -92,7 +92,7 @@ def test_a_processor_that_cannot_be_read(images, tmp_path):
     (tmp_path / "grey").mkdir()
     (tmp_path / "grey/run.json").write_text(json.dumps({"config": {"task": {"name": "lm"}}}))
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
-        folders.read_processor("grey")
+        folders.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")
     with pytest.raises(UserError, match=r"grey/levels.json is damaged .*; restore it or start a new run"):
-        folders.read_processor("grey")
+        folders.open_folder("grey").processor

@@ -20,8 +20,8 @@ from train.generate import main as generate
 from train.main import main
 from train.reporting import metrics
 from train.reporting.console import Log
-from train.runs import pretrained
 from train.runs.checkpoint import Checkpoints
+from train.runs.folder import open_folder
 from train.settings import resolve
 from train.tasks import translate
 
@@ -211,7 +211,7 @@ def test_two_halves_equal_the_whole():
     assert code == 0, err
     code, _, err = call(main, "--resume", "--out=halves")
     assert code == 0, err
-    one, two = (pretrained.load(name).params for name in ("run", "halves"))
+    one, two = (open_folder(name).load() for name in ("run", "halves"))
     jax.tree.map(np.testing.assert_array_equal, one, two)
     timed = {"tokens_per_s", "ms_per_step"}
     kept = lambda name: [
@@ -252,8 +252,8 @@ def test_evaluate_on_other_pairs_and_the_other_way_of_naming_them(tmp_path):
 
 @pytest.mark.slow
 def test_the_mean_of_checkpoints():
-    like = pretrained.load("run").params
-    averaged = pretrained.load("run", average=2).params
+    like = open_folder("run").load()
+    averaged = open_folder("run").load(average=2)
     steps = sorted(int(path.name) for path in Path("run/checkpoints").iterdir() if path.name.isdigit())[-2:]
     store = Checkpoints(Path("run/checkpoints"), read_only=True)
     one, two = (store._params(step, like) for step in steps)
@@ -322,9 +322,9 @@ def test_objects_and_several_translations(tmp_path):
 
 
 def test_words_of_an_alignment():
-    trained = pretrained.load("run")
+    folder = open_folder("run")
     source, target, weights = translate.aligned(
-        trained.params, trained.run, trained.processor, "one two three", "drei zwei"
+        folder.load(), folder.config, folder.processor, "one two three", "drei zwei"
     )
     assert (source, target) == (["one", "two", "three"], ["drei", "zwei"])
     assert weights.shape == (2, 3)

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.decoding.generate import position_limit
 from tfm.ops import split
 from train import UserError
 from train.data.batching import length_sorted_batches
@@ -275,7 +276,8 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndar
 
 def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: int) -> int:
     """The most tokens to add behind the start of a translation: learned positions may allow fewer."""
-    return min(max_new_tokens, config.length - len(start)) if config.position == "learned" else max_new_tokens
+    limit = position_limit(config)
+    return max_new_tokens if limit is None else min(max_new_tokens, limit - len(start))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -91,7 +91,7 @@ class Training:
                 self.log.info(f"going on from step {self.step} of {folder}")
             store.close()
         elif run.init:
-            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.info)
+            params, fresh = pretrained.load_parts(run.init, self.state.params, self.mesh, self.log.info)
             if fresh:
                 self.log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
             average = (
