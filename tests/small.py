@@ -8,10 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+import tfm
 from train import tasks
-from train.costs import job
+from train.costs import random_task
 from train.devices import mesh
-from train.settings import resolve
+from train.settings import resolve, schema
+from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.
 FLAGS = (
@@ -61,7 +63,14 @@ def run_of(*argv):
 
 
 def job_of(*argv):
-    """What that run needs of all devices here."""
+    """That run on all devices."""
     run = run_of(*argv)
     task = tasks.find(run.task.name)
-    return job.Job(run, task, mesh.mesh_for(run, task.specs(run), jax.devices()))
+    return Job(run, task, mesh.mesh_for(run, task.specs(run), jax.devices()))
+
+
+def random_job(family="gpt", predict=1.0):
+    """A plain model on random tokens and two devices, which compiles in a moment."""
+    model = tfm.Config(layers=1, heads=2, width=16, vocab=64, length=12, **random_task.MODEL)
+    run = schema.Run(model=model, batch=schema.Batch(size=8, length=12), optim=random_task.OPTIM, steps=1)
+    return Job(run, random_task.RandomTask(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))

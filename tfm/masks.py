@@ -1,8 +1,7 @@
 """Masks are small objects that answer one question: may query position i see key position j?
 
-They combine with `&` and `|`, hold arrays where the answer depends on the example, and are pytrees, so they pass
-through `jit`, `vmap` and `scan`. Dense, chunked and cached attention ask the same object, each at the positions it
-works on.
+They combine with `&` and `|`, hold arrays where the answer depends on the example, and are pytrees. Dense, chunked and
+cached attention ask the same object, each at the positions that it works on.
 
 A mask without arrays is static: kernels know it at compile time. `mask.blocks` says which blocks of keys they can skip.
 """
@@ -20,15 +19,13 @@ MASK_VALUE = -1e30
 
 
 class Mask:
-    """`mask(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> bool [B or 1, T or 1, S]: True if i
-    may see j.
+    """`mask(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> bool [B or 1, T or 1, S].
 
-    Kernels read the properties below. Their defaults are right for every mask; a subclass overrides those that it can
-    answer better.
+    Kernels read `blocks` and the properties. The defaults are right for every mask; a subclass may know better.
     """
 
     def __call__(self, i: Array, j: Array) -> Array:
-        """Whether query positions i may see key positions j."""
+        """True where query positions i may see key positions j."""
         raise NotImplementedError
 
     def __and__(self, mask: "Mask") -> "Mask":
@@ -38,10 +35,9 @@ class Mask:
         return Either(self, mask)
 
     def blocks(self, block_q: int, block_k: int, queries: int, keys: int) -> np.ndarray:
-        """bool [P,Q]: may one of block_q queries see one of block_k keys? Static, and True wherever the answer depends
-        on arrays.
+        """bool [P,Q]: whether a block of block_q queries may see anything of a block of block_k keys. Static.
 
-        The last of P = ceil(queries / block_q) and of Q = ceil(keys / block_k) blocks may be shorter.
+        P = ceil(queries / block_q), Q = ceil(keys / block_k). True wherever the answer depends on arrays.
         """
         return np.ones((-(-queries // block_q), -(-keys // block_k)), bool)
 
@@ -63,44 +59,36 @@ class Mask:
 
     @property
     def shardable(self) -> bool:
-        """Whether devices that share a batch may cut the arrays along their first axis: it is the batch, has size 1, or
-        is absent."""
+        """Whether the first axis of every array is the batch (or has size 1), so that devices take their own rows."""
         return self.is_static
 
     @property
     def conjuncts(self) -> tuple["Mask", ...]:
-        """Masks that allow a pair together where this mask allows it."""
+        """The masks of which this mask is the conjunction (`&`)."""
         return (self,)
 
     @property
     def as_window(self) -> "Window | None":
-        """The same mask as a `Window`; None if it is no window."""
+        """This mask as one `Window`; None if it is no window."""
         return None
 
     @property
     def segment_ids(self) -> tuple[Array, Array] | None:
-        """Segments [B,T] of queries and [B,S] of keys if pairs of equal segments are allowed, and no others; else
-        None."""
+        """Ids [B,T] of queries and [B,S] of keys if exactly the pairs with equal ids are allowed; else None."""
         return None
 
     @property
     def key_lengths(self) -> Array | None:
-        """The number [B] of first keys if these are allowed, and no others; else None."""
+        """The lengths [B] if exactly the first so many keys are allowed; else None."""
         return None
 
 
 @struct.dataclass
-class Both(Mask):
-    """Allows a pair if both masks allow it."""
+class Pair(Mask):
+    """Abstract: two masks as one."""
 
     first: Mask
     second: Mask
-
-    def __call__(self, i, j):  # noqa: D102
-        return self.first(i, j) & self.second(i, j)
-
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
-        return self.first.blocks(block_q, block_k, queries, keys) & self.second.blocks(block_q, block_k, queries, keys)
 
     @property
     def key_only(self):  # noqa: D102
@@ -109,6 +97,17 @@ class Both(Mask):
     @property
     def shardable(self):  # noqa: D102
         return self.first.shardable and self.second.shardable
+
+
+@struct.dataclass
+class Both(Pair):
+    """Allows a pair if both masks allow it."""
+
+    def __call__(self, i, j):  # noqa: D102
+        return self.first(i, j) & self.second(i, j)
+
+    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
+        return self.first.blocks(block_q, block_k, queries, keys) & self.second.blocks(block_q, block_k, queries, keys)
 
     @property
     def conjuncts(self):  # noqa: D102
@@ -123,25 +122,14 @@ class Both(Mask):
 
 
 @struct.dataclass
-class Either(Mask):
+class Either(Pair):
     """Allows a pair if at least one of two masks allows it."""
-
-    first: Mask
-    second: Mask
 
     def __call__(self, i, j):  # noqa: D102
         return self.first(i, j) | self.second(i, j)
 
     def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
         return self.first.blocks(block_q, block_k, queries, keys) | self.second.blocks(block_q, block_k, queries, keys)
-
-    @property
-    def key_only(self):  # noqa: D102
-        return self.first.key_only and self.second.key_only
-
-    @property
-    def shardable(self):  # noqa: D102
-        return self.first.shardable and self.second.shardable
 
 
 @struct.dataclass
@@ -162,14 +150,9 @@ class Window(Mask):
 
     def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
         smallest, largest = _distances(block_q, block_k, queries, keys)
-        visible = np.ones(smallest.shape, bool)
-        if self.left is not None:
-            visible &= largest >= -self.left
-        if self.right is not None:
-            visible &= smallest <= self.right
-        if self.left is not None and self.right is not None:
-            visible &= self.left + self.right >= 0
-        return visible
+        smallest = smallest if self.left is None else np.maximum(smallest, -self.left)
+        largest = largest if self.right is None else np.minimum(largest, self.right)
+        return smallest <= largest
 
     @property
     def as_window(self):  # noqa: D102
@@ -276,8 +259,8 @@ def window(left: int | None, right: int | None) -> Mask:
 def strided(stride: int) -> Mask:
     """A position sees those at distances that are multiples of the stride.
 
-    `causal() & (window(n, 0) | strided(n))` is the strided pattern of Child et al. 2019 (section 4.2), `window(n * d, n
-    * d) & strided(d)` the dilated window of Beltagy et al. 2020 (section 3.1).
+    Strided attention (Child et al. 2019, section 4.2): `causal() & (window(n, 0) | strided(n))`.
+    Dilated window (Beltagy et al. 2020, section 3.1): `window(n * d, n * d) & strided(d)`.
     """
     if stride < 1:
         raise ValueError(f"stride={stride} must be at least 1")
@@ -295,8 +278,10 @@ def segments(queries: Array, keys: Array | None = None) -> Mask:
 
 
 def prefix(lengths: Array) -> Mask:
-    """Every position sees the first `lengths` [B] keys; `causal() | prefix(n)` is the prefix language model (Raffel et
-    al. 2020)."""
+    """Every position sees the first `lengths` [B] keys.
+
+    Prefix language model (Raffel et al. 2020, section 3.2.1): `causal() | prefix(n)`.
+    """
     return Prefix(lengths)
 
 
@@ -307,14 +292,11 @@ def left_padding(starts: Array) -> Mask:
 
 def _smaller(a: int | None, b: int | None) -> int | None:
     """The smaller of two bounds; None is no bound."""
-    if a is None or b is None:
-        return b if a is None else a
-    return min(a, b)
+    return min((bound for bound in (a, b) if bound is not None), default=None)
 
 
 def _distances(block_q: int, block_k: int, queries: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and the largest distance j - i, int [P,Q], of a query i in a block of queries and a key j in a block
-    of keys."""
+    """The smallest and the largest distance j - i, int [P,Q], of queries i and keys j of two blocks."""
     first_i, first_j = np.arange(0, queries, block_q)[:, None], np.arange(0, keys, block_k)[None]
     last_i, last_j = np.minimum(first_i + block_q, queries) - 1, np.minimum(first_j + block_k, keys) - 1
     return first_j - last_i, last_j - first_i

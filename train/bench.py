@@ -1,5 +1,7 @@
-"""Times training steps of a plain model, `python -m train.bench --model=gpt --layers=4 --width=128 --vocab=65 --batch=12 --length=64`, or
-of a preset with its own data, `--preset=bert-tiny`; and how fast a model writes, `--model=gpt --generate=56`.
+"""Times training steps and generation.
+
+A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --width=128 --vocab=65 --batch=12
+--length=64`; a preset with its own data, `--preset=bert-tiny`; or how fast a model writes, `--model=gpt --generate=56`.
 """
 
 import dataclasses
@@ -18,16 +20,17 @@ from train.settings.schema import Attention, Batch, Config, Run
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
 
-Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least), tokens a second,
-seconds of compilation, operations and the share of the fastest possible, the loss reached. With --preset, a step of that run of
-train.main, whose flags it takes (see its --help), and the shares of making batches (data), handing them over (host) and computing
-(device). With --generate, how long reading prompts and writing takes. Flags of its own, and what they are by default:"""
+Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
+tokens a second, seconds of compilation, operations and the share of the fastest possible, the loss reached. With
+--preset, a step of that run of train.main, whose flags it takes (see its --help), and the shares of making batches
+(data), sending them (host) and computing (device). With --generate, the times of reading prompts and of writing. Flags
+of its own, and their defaults:"""
 
-# The flags that belong to a preset, too; all others are then those of train.main.
-_OF_BOTH = ("preset", "steps", "warmup", "profile")
+# Flags of this command that go with --preset; all the rest are then those of train.main.
+_PRESET_FLAGS = ("preset", "steps", "warmup", "profile")
 
 # Steps that a profile records.
-_RECORDED = 5
+_PROFILED_STEPS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Options:
     steps: timed steps
     warmup: steps before them
     scan: one compiled block for all layers
-    predict: share of positions that meet the vocabulary; 1 is the same work as a plain cross entropy, 0.15 is masked language modelling
-    generate: instead of training steps, tokens to add greedily to each of `batch` prompts, which are the rest of `length`
+    predict: share of positions that meet the vocabulary; 1 is a plain cross entropy, 0.15 is masked language modelling
+    generate: instead of training steps: tokens to add greedily to `batch` prompts, which are the rest of `length`
     profile: also record a few steps in this folder, and print the ten operations that took most
     """
 
@@ -74,7 +77,8 @@ class Options:
     def __post_init__(self):
         if self.generate and not (self.model == "gpt" and 10 <= self.generate < self.length):
             raise ValueError(
-                f"generate={self.generate} needs --model=gpt, and must be at least 10 and less than --length={self.length}"
+                f"generate={self.generate} needs --model=gpt, "
+                f"and must be at least 10 and less than --length={self.length}"
             )
         if self.generate and self.profile:
             raise ValueError(f"profile={self.profile} is for training steps; leave --generate out")
@@ -93,110 +97,127 @@ def main(argv=None) -> int:
 
 def bench(argv):
     """Builds what is to be timed, times it, prints the result."""
-    known = flags.flags_of(Options, {})
+    own_flags = flags.flags_of(Options, {})
     if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, known, {}, {}))
+        print(flags.explain(USAGE, own_flags, {}, {}))
         return
-    own, others = argv, list[str]()
-    if any(word.partition("=")[0] == "--preset" for word in argv):
-        own, others = flags.divide(argv, _OF_BOTH)
-    options = flags.build(Options, flags.parse(own, known, {}))
+    own, rest = argv, list[str]()
+    if any(argument.partition("=")[0] == "--preset" for argument in argv):
+        own, rest = flags.divide(argv, _PRESET_FLAGS)
+    options = flags.build(Options, flags.parse(own, own_flags, {}))
 
     import jax
 
     import tfm
 
-    facts = {"peer": "tfm", "jax": jax.__version__}
     try:
-        found = (
-            _preset(options, others) if options.preset else _generate(options) if options.generate else _plain(options)
-        )
+        if options.preset:
+            result = _bench_preset(options, rest)
+        elif options.generate:
+            result = _bench_generation(options)
+        else:
+            result = _bench_model(options)
     except tfm.KernelError as error:
         raise UserError(f"--{error}") from error
-    print(json.dumps(facts | found))
+    print(json.dumps({"peer": "tfm", "jax": jax.__version__, **result}))
 
 
-def _plain(options: Options) -> dict[str, Any]:
+def _bench_model(options: Options) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
     from train.costs import random_task, timing
-    from train.devices import mesh as devices
+    from train.devices.mesh import use_cores
 
-    run, task = _run(options), random_task.Plain(options.model, options.predict)
-    devices.use_cores(run)
+    run = _plain_run(options)
+    task = random_task.RandomTask(options.model, options.predict)
+    use_cores(run)
     job, batches = _job(run, task), task.batches(run)
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
-    typical = statistics.median(map(sum, timed.steps))
-    found = {"model": options.model} | _facts(job) | _times(timed)
-    found |= {"tokens_per_s": round(options.batch * options.length / typical)}
-    found |= timing.share(job, job.model_flops(), typical)
+    seconds = statistics.median(sum(step_time) for step_time in timed.steps)
+    facts = _facts(job)
+    result = {"model": options.model, **facts, **_times(timed)}
+    result["tokens_per_s"] = round(options.batch * options.length / seconds)
+    result |= timing.utilization(job, facts["flops"], seconds)
     _profile(options, job, state, batches(0))
-    return found
+    return result
 
 
-def _preset(options: Options, others: Sequence[str]) -> dict[str, Any]:
+def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     import jax
 
     from train import tasks
     from train.costs import timing
-    from train.devices import mesh as devices
+    from train.devices.mesh import use_cores
     from train.reporting.console import Log
 
-    words = [*others, f"--preset={options.preset}"]
-    run, decided = resolve.resolve(resolve.with_task(words, folders.read), folders.saved_values, folders.read)
-    devices.use_cores(run)
+    argv = resolve.with_task([*argv, f"--preset={options.preset}"], folders.run_values)
+    run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
+    use_cores(run)
     log, task = Log(), tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
     job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)
+    shapes = corpus.of_every_shape()
 
-    every = corpus.of_every_shape()
+    def batches(step: int):
+        """A batch of every shape, then those of the corpus."""
+        return shapes[step] if step < len(shapes) else corpus.batch(step)
+
     with log.waiting(f"timing {options.steps} steps of {run.task.name} {options.preset}"):
-        first = max(options.warmup, len(every))
-        batches = lambda n: every[n] if n < len(every) else corpus.batch(n)
-        timed, state = timing.time_steps(job, batches, first, options.steps)
-        seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
-        supply = timing.time_data(job, corpus.batch, options.steps)
-    data, host, device = (sum(part) for part in zip(*timed.steps, strict=True))
-    shares = {
-        f"share_{name}": round(part / (data + host + device), 4)
-        for name, part in (("data", data), ("host", host), ("device", device))
+        timed, state = timing.time_steps(job, batches, max(options.warmup, len(shapes)), options.steps)
+        step_seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
+        data_seconds = timing.time_data(job, corpus.batch, options.steps)
+        flops = timing.mean_flops(job, batches, options.steps)
+    result = {"preset": options.preset, "task": run.task.name, **_facts(job), **_times(timed)}
+    result |= {
+        "ms_unwaited": round(1e3 * step_seconds, 3),
+        "tokens_per_s": round(corpus.tokens_a_step / step_seconds),
+        **_shares(timed),
+        "data_tokens_per_s": round(corpus.tokens_a_step / data_seconds),
+        "data_over_step": round(step_seconds / data_seconds, 2),
+        **timing.utilization(job, flops, step_seconds),
     }
-    found = (
-        {"preset": options.preset, "task": run.task.name}
-        | _facts(job)
-        | _times(timed)
-        | {"ms_unwaited": round(1e3 * seconds, 3)}
-    )
-    found |= {"tokens_per_s": round(corpus.tokens_a_step / seconds)} | shares
-    found |= {"data_tokens_per_s": round(corpus.tokens_a_step / supply), "data_over_step": round(seconds / supply, 2)}
-    found |= timing.share(job, timing.mean_flops(job, batches, options.steps), seconds)
     _profile(options, job, state, corpus.batch(0))
-    return found
+    return result
+
+
+def _shares(timed) -> dict[str, float]:
+    """The shares of making batches, sending them and computing in the time of the steps."""
+    total = sum(map(sum, timed.steps))
+    return {
+        f"share_{name}": round(sum(getattr(step_time, name) for step_time in timed.steps) / total, 4)
+        for name in ("data", "host", "device")
+    }
 
 
 def _job(run: Run, task):
-    """The run on the devices here."""
-    from train.costs import job as costs
-    from train.devices import mesh as devices
+    """The run on the devices of this machine."""
+    from train.devices.mesh import mesh_for
     from train.reporting.console import Log
+    from train.training.job import Job
 
-    return costs.Job(run, task, devices.mesh_for(run, task.specs(run), say=Log().info))
+    return Job(run, task, mesh_for(run, task.specs(run), say=Log().info))
 
 
 def _facts(job) -> dict[str, Any]:
-    """What is timed, and where."""
+    """What is timed, and on which devices."""
     import tfm
+    from train.costs.counting import model_flops
 
     devices = job.mesh.devices.ravel()
-    kinds = {"device": devices[0].platform, "devices": f"{len(devices)} x {devices[0].device_kind}"}
-    return kinds | {"dtype": job.run.model.dtype, "params": tfm.count_params(job.specs), "flops": job.model_flops()}
+    return {
+        "device": devices[0].platform,
+        "devices": f"{len(devices)} x {devices[0].device_kind}",
+        "dtype": job.run.model.dtype,
+        "params": tfm.count_params(job.specs),
+        "flops": model_flops(job),
+    }
 
 
 def _times(timed) -> dict[str, Any]:
-    """Milliseconds of a step, seconds of compilation, the most memory that was in use, and the last loss."""
+    """Milliseconds of a step, seconds of compilation, the peak of memory in use, and the last loss."""
     import jax
 
-    milliseconds = [1e3 * sum(each) for each in timed.steps]
+    milliseconds = [1e3 * sum(step_time) for step_time in timed.steps]
     return {
         "ms_median": round(statistics.median(milliseconds), 3),
         "ms_min": round(min(milliseconds), 3),
@@ -207,71 +228,70 @@ def _times(timed) -> dict[str, Any]:
 
 
 def _profile(options: Options, job, state, batch):
-    """Records a few steps with this batch, and prints what took most of them, if that is asked for."""
+    """With --profile: records a few steps with this batch, and prints the operations that took most."""
     if not options.profile:
         return
     import jax
 
-    from train.costs import hlo, timing
-    from train.costs import profile as profiles
+    from train.costs import hlo, profile, timing
     from train.data import feed
     from train.reporting.console import Log
 
     log = Log()
     with jax.set_mesh(job.mesh):
-        arrays = feed.to_devices(batch, job.spec, job.mesh, job.run.batch.accumulate)
+        arrays = feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
         program = job.train_step.lower(state, arrays).compile().as_text()
-    path = profiles.trace(Path(options.profile), lambda: timing.time_loop(job, state, lambda n: batch, _RECORDED))
-    found = profiles.operations(path, hlo.origins(program))
-    log.table(f"of the time of all devices in {_RECORDED} steps", profiles.table(found, _RECORDED))
+    path = profile.trace(
+        Path(options.profile), lambda: timing.time_loop(job, state, lambda step: batch, _PROFILED_STEPS)
+    )
+    operations = profile.operations(path, hlo.origins(program))
+    log.table(f"of the time of all devices in {_PROFILED_STEPS} steps", profile.table(operations, _PROFILED_STEPS))
     log.info(f"recorded in {path}; for pictures: tensorboard --logdir={options.profile}, with its plugin xprof")
 
 
-def _generate(options: Options) -> dict[str, Any]:
-    """Milliseconds of reading the prompts, and of a token for each: with a cache, its first and last tenth, and reading all again."""
+def _bench_generation(options: Options) -> dict[str, Any]:
+    """Milliseconds of the prefill, and of each token: with a cache (also its first and last tenth), and without."""
     import jax
     import numpy as np
 
     import tfm
     from train.costs import timing
 
-    model, prompt = _run(options).model, options.length - options.generate
+    model, prompt_length = _plain_run(options).model, options.length - options.generate
     specs = tfm.causal_lm_specs(model)
     params = tfm.init(specs, jax.random.key(0))
-    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt), dtype=np.int32)
-    runs = [timing.time_writing(params, model, prompts, options.generate) for _ in range(options.warmup // 3 + 2)][1:]
-    prefill, decode, again = (1e3 * np.median(seconds, axis=0) for seconds in zip(*runs, strict=True))
+    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt_length), dtype=np.int32)
+    repeats = options.warmup // 3 + 1
+    times = [timing.time_generation(params, model, prompts, options.generate) for _ in range(1 + repeats)][1:]
+    prefill, decode, without_cache = (1e3 * np.median(seconds, axis=0) for seconds in zip(*times, strict=True))
     tenth = options.generate // 10
-    times = {
+    milliseconds = {
         "prefill": prefill,
         "decode": decode,
         "decode_first": decode[:tenth],
         "decode_last": decode[-tenth:],
-        "read_again": again,
+        "read_again": without_cache,
     }
-    found = {
+    return {
         "model": options.model,
         "device": jax.default_backend(),
         "dtype": options.dtype,
         "params": tfm.count_params(specs),
+        **{f"ms_{name}": round(float(values.mean()), 4) for name, values in milliseconds.items()},
+        "prefill_tokens_per_s": round(options.batch * prompt_length * 1e3 / prefill.mean()),
+        "decode_tokens_per_s": round(options.batch * 1e3 / decode.mean()),
     }
-    found |= {f"ms_{name}": round(float(each.mean()), 4) for name, each in times.items()}
-    found |= {"prefill_tokens_per_s": round(options.batch * prompt * 1e3 / prefill.mean())}
-    return found | {"decode_tokens_per_s": round(options.batch * 1e3 / decode.mean())}
 
 
-def _run(options: Options) -> Run:
+def _plain_run(options: Options) -> Run:
     """The shape of the peer's model, and its recipe."""
     from train.costs import random_task
 
-    shape = {
-        name: getattr(options, name)
-        for name in ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
-    }
+    names = ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
+    shape = {name: getattr(options, name) for name in names}
     try:
-        model = Config(**shape | random_task.MODEL)
         return Run(
-            model=model,
+            model=Config(**shape | random_task.MODEL),
             batch=Batch(size=options.batch, length=options.length),
             optim=random_task.OPTIM,
             attention=Attention(options.kernel),

@@ -5,18 +5,18 @@ import functools
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from train import UserError, exit_code
-from train.runs import folder as folders
+from train.runs.folder import open_folder
 from train.settings import flags, schema
+from train.settings.tasks import TASKS
 
-USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--stride=N | --beams=N --against=FILE]
+USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N]
+                                [--stride=N | --beams=N --against=FILE]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
-
-# Flags that change an option of a task.
-_OF_TASKS = {"stride": "lm", "beams": "translate", "length_penalty": "translate"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Options:
 
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
-    average: checkpoints whose mean is evaluated, the newest so many
-    stride: of a language model: rows begin so many tokens apart, so that long documents are judged with more context; 0 as in training
+    average: the newest checkpoints whose mean is evaluated
+    stride: of a language model: tokens between starts of rows; fewer give long documents more context; 0 as in training
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
     against: of a translation model: a file of other translations, one a line, to compare these with
@@ -52,26 +52,14 @@ def main(argv=None) -> int:
 
 
 def evaluate(argv):
-    """Loads a run and measures it."""
-    from train.runs import pretrained
-
+    """Loads a model and measures it."""
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
-    saved = folders.read(options.run)
-    if options.data:
-        saved["data.eval"] = options.data
-    given = flags.parse(argv, flags.flags_of(Options, {}), {})
-    for name in given.keys() & _OF_TASKS:
-        if saved["task.name"] != _OF_TASKS[name]:
-            flag, task = name.replace("_", "-"), saved["task.name"]
-            raise UserError(
-                f"--{flag} belongs to --task={_OF_TASKS[name]}, and --run={options.run} was trained for {task}"
-            )
-        saved[f"task.{name}"] = given[name]
-    run = flags.build(schema.Run, saved)
+    folder = open_folder(options.run)
+    run = _configure(folder.values, options, flags.parse(argv, flags.flags_of(Options, {}), {}))
 
     import jax
 
@@ -80,21 +68,42 @@ def evaluate(argv):
     from train.reporting.console import Log
     from train.training import step
 
-    log, task = Log(), tasks.find(run.task.name)
-    corpus = task.load(run, log, folders.read_saved(options.run), held_only=True)
+    log = Log()
+    task = tasks.find(run.task.name)
+    corpus = task.load(run, log, folder, valid_only=True)
     devices = jax.devices()
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
-    params = pretrained.load(options.run, mesh, log.info, options.average).params
+    params = folder.load(mesh, log.info, options.average)
     if not isinstance(params, type(task.specs(run))):
         raise UserError(
             f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
-        found = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
-        if hasattr(task, "judge"):
-            found |= task.judge(params, run, corpus, log, against=options.against)
-    print(json.dumps(found | task.baselines(corpus)))
+        metrics = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
+        if hasattr(task, "generation_metrics"):
+            metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
+    print(json.dumps(metrics | task.baselines(corpus)))
+
+
+def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[str, Any]) -> schema.Run:
+    """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
+    changes = {"data.eval": options.data} if options.data else {}
+    for name in explicit:
+        owners = [task for task, section in TASKS.items() if name in _field_names(section)]
+        if owners and f"task.{name}" not in values:
+            flag = name.replace("_", "-")
+            raise UserError(
+                f"--{flag} belongs to --task={' or '.join(owners)}, and --run={options.run} was trained for "
+                f"{values['task.name']}"
+            )
+        if owners:
+            changes[f"task.{name}"] = explicit[name]
+    return flags.build(schema.Run, {**values, **changes})
+
+
+def _field_names(section: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(section)]
 
 
 def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, Any]:
@@ -105,7 +114,7 @@ def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, A
     from train.devices import distributed
 
     found: dict[str, list] = {}
-    for batch in corpus.held_batches(most, functools.partial(feed.local_rows, mesh, 1)):
+    for batch in corpus.valid_batches(most, functools.partial(feed.local_rows, mesh, 1)):
         for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
             found.setdefault(name, []).append(distributed.to_host(value))
     return {

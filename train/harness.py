@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tfm.config.model import nearest
 from train import UserError, exit_code
-from train.runs import folder as folders
-from train.settings import flags, schema
+from train.runs.folder import open_folder
+from train.settings import flags
 
 USAGE = """usage: python -m train.harness --run=DIR --tasks=NAME[,NAME] [--include=FOLDER] [--shots=N] [--limit=N]
 
-Prints one JSON object: the metrics of each task. Needs pip install -e ".[lm-eval]", and the network where a task fetches its data."""
+Prints one JSON object: the metrics of each task. Needs pip install -e ".[lm-eval]", and the network for tasks that
+fetch their data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Options:
             raise ValueError("run=DIR must name the run folder of a language model")
         if not self.tasks.strip(", "):
             raise ValueError("tasks=NAME must name a task, such as lambada_openai")
-        for name, least in {"shots": -1, "limit": 0, "batch": 1}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+        for name, minimum in {"shots": -1, "limit": 0, "batch": 1}.items():
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {minimum}")
         if self.include and not Path(self.include).is_dir():
             raise ValueError(f"include={self.include} is not a folder; name one that holds .yaml files")
 
@@ -59,22 +60,23 @@ def measure(argv):
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    run = flags.build(schema.Run, folders.read(options.run))
-    if run.task.name != "lm":
+    folder = open_folder(options.run)
+    if folder.task.GENERATES != "continuation":
         raise UserError(
-            f"--run={options.run} was trained for --task={run.task.name}, which is no language model; train one with --task=lm"
+            f"--run={options.run} was trained for --task={folder.config.task.name}, which is no language model; "
+            "train one with --task=lm"
         )
     try:
         import lm_eval  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError('lm-evaluation-harness is not installed; pip install -e ".[lm-eval]"') from error
-    with contextlib.redirect_stdout(sys.stderr):  # where it prints, too
-        found = _measure(options)
-    print(json.dumps(found, default=float))
+    with contextlib.redirect_stdout(sys.stderr):  # lm_eval prints
+        metrics = _measure(options, folder)
+    print(json.dumps(metrics, default=float))
 
 
-def _measure(options: Options) -> dict[str, dict]:
-    """The metrics of each task. Raises UserError where lm-evaluation-harness cannot ask it: it has no data, or not as many examples."""
+def _measure(options: Options, folder) -> dict[str, dict]:
+    """The metrics of each task. Raises UserError for a task without data, or with too few examples for its prompts."""
     from train.generation import lm_eval
     from train.reporting.console import Log
 
@@ -82,12 +84,12 @@ def _measure(options: Options) -> dict[str, dict]:
     with log.waiting("looking for the tasks"):
         from lm_eval import simple_evaluate
 
-        manager, names = _find(options)
+        manager, names = _find_tasks(options)
 
     os.environ["DISABLE_MULTIPROC"] = "1"  # its draws for standard errors: a process with jax in it does not fork
     try:
-        found = simple_evaluate(
-            lm_eval.Answerer(options.run, options.batch, log),
+        results = simple_evaluate(
+            lm_eval.HarnessModel(folder, options.batch, log),
             tasks=names,
             num_fewshot=None if options.shots < 0 else options.shots,
             limit=options.limit or None,
@@ -101,12 +103,12 @@ def _measure(options: Options) -> dict[str, dict]:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(f"--tasks={options.tasks} cannot be asked: {reason}") from error
     return {
-        task: {name: value for name, value in each.items() if name not in ("name", "alias")}
-        for task, each in found["results"].items()
+        task: {name: value for name, value in metrics.items() if name not in ("name", "alias")}
+        for task, metrics in results["results"].items()
     }
 
 
-def _find(options: Options):
+def _find_tasks(options: Options):
     """A TaskManager that knows the tasks, and their names. Raises UserError where there is no such task.
 
     The folder of `--include` is searched first: to read the tasks that come with the harness takes a minute (M28).

@@ -23,7 +23,7 @@ def train(argv):
         return
 
     # ---------------------------------------------------------------- configuration
-    run, decided = resolve.resolve(argv, folders.saved_values, folders.read)
+    run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     count = distributed.initialize(run.distributed)
 
     # ---------------------------------------------------------------- data
@@ -40,7 +40,7 @@ def train(argv):
     known = folder if run.resume else run.init
     corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
     if run.resume:
-        folders.check_text(folder, corpus.facts())
+        folders.RunFolder(folder).check_data(corpus.facts())
     loop.check_alike(corpus)
     run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
@@ -64,7 +64,7 @@ def train(argv):
     result = training.finish(folder, seconds=time.perf_counter() - began)
     log.table("result", {name: value for name, value in result.items() if name not in loop.FACTS})
     log.info(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
-    for hint in task.NEXT:
+    for hint in task.NEXT_COMMANDS:
         log.info(f"  python -m train.{hint.format(folder=folder)}")
     log.info(f"  {resume} --steps={2 * run.steps}")
 

@@ -1,4 +1,7 @@
-"""Will it fit, how fast will it be, what to change: `python -m train.plan --preset=NAME --topology=v5p:4x4x4`, without an accelerator."""
+"""Plans a run without an accelerator: will it fit, how fast will it be, what to change.
+
+`python -m train.plan --preset=NAME --topology=v5p:4x4x4`
+"""
 
 import dataclasses
 import itertools
@@ -11,18 +14,20 @@ from typing import Any
 
 from train import UserError, exit_code
 from train.costs import advice
-from train.costs.advice import amount
-from train.devices import topology
+from train.costs.advice import human_bytes
+from train.devices import topology as topologies
+from train.devices.topology import Topology
 from train.runs import folder as folders
 from train.settings import flags, resolve
 from train.settings.schema import Run
 
 USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--preset=NAME] [--init=FOLDER] [--section.field=value ...]
 
-Compiles the training step of a run for devices that are not here, and says what it needs of them. Takes the flags of train.main (see
-its --help) and reads no data: the vocabulary is --model.vocab, or what --tokenizer.vocab asks for. KIND:SHAPE is v5p:4x4x8 (v4, v5e,
-v6e) or h100:8 (t4, l4, a100, h200). TPUs are planned exactly where libtpu is installed (pip install -e ".[tpu-plan]"), all others with
-simulated CPU devices. Prints a table, and one JSON object on stdout. Flags of its own, and what they are by default:"""
+Compiles the training step of a run for devices of another machine, and says what it needs of them. Takes the flags of
+train.main (see its --help) and reads no data: the vocabulary is --model.vocab, or what --tokenizer.vocab asks for.
+KIND:SHAPE is v5p:4x4x8 (v4, v5e, v6e) or h100:8 (t4, l4, a100, h200). TPUs are planned exactly where libtpu is
+installed (pip install -e ".[tpu-plan]"), all others with simulated CPU devices. Prints a table, and one JSON object on
+stdout. Flags of its own, and their defaults:"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +35,9 @@ class Options:
     """What to plan for.
 
     topology: the devices: v5p:4x4x8, h100:8
-    tokens: how many to train on, to tell the days that takes; 0 means as many as --steps have
-    simulate: plan with simulated CPU devices even where libtpu is installed
-    search: where it does not fit, look for the nearest setting that does
+    tokens: tokens to train on, for the days that this takes; 0 means those of --steps
+    simulate: plan with simulated CPU devices even if libtpu is installed
+    search: if the run does not fit, search for the nearest setting that fits
     """
 
     topology: str = ""
@@ -45,11 +50,11 @@ class Options:
             raise ValueError(f"tokens={self.tokens} must not be negative; 0 means as many as the steps have")
 
 
-# Settings that are compiled, at most, in the search for one that fits.
-_ATTEMPTS = 3
+# Settings that the search for one that fits compiles at most.
+_MAX_COMPILATIONS = 3
 
-# How sure each number is: (with libtpu, without).
-_SURE = {
+# How sure each number is: with libtpu, without.
+_CERTAINTY = {
     "parameters": ("exact", "exact"),
     "optimizer": ("exact", "exact"),
     "padding": ("exact, of arrays to whole tiles", ""),
@@ -66,180 +71,223 @@ def main(argv=None) -> int:
 
 
 def plan(argv):
-    """Compiles the step and prints what it needs; where it does not fit, also the first setting that does."""
-    known = flags.flags_of(Options, {})
+    """Compiles the step and prints what it needs; if it does not fit, also the first setting that does."""
+    own_flags = flags.flags_of(Options, {})
     if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, known, {}, {}))
+        print(flags.explain(USAGE, own_flags, {}, {}))
         return
-    own, others = flags.divide(argv, known)
-    options = flags.build(Options, flags.parse(own, known, {}))
-    place = topology.parse(options.topology)
-    run, decided = resolve.resolve(resolve.with_task(others, folders.read), folders.saved_values, folders.read)
+    own, rest = flags.divide(argv, own_flags)
+    options = flags.build(Options, flags.parse(own, own_flags, {}))
+    topology = topologies.parse(options.topology)
+    run_argv = resolve.with_task(rest, folders.run_values)
+    run, decided = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
     sizes = {} if "model.vocab" in decided else {"vocab": run.tokenizer.vocab}
-    run = resolve.settle(run, decided, sizes, place.platform)
-    devices, exact = topology.devices(place, options.simulate)
+    run = resolve.settle(run, decided, sizes, topology.platform)
+    devices, exact = topologies.devices(topology, options.simulate)
 
     from train.reporting.console import Log
 
-    planner = Planner(place, devices, exact, options.tokens, Log())
-    found = planner.examine(run)
-    planner.show(run, found)
-    if not found["fits"] and options.search:
-        found |= planner.search(run)
-    print(json.dumps({"topology": place.name, "exact": exact, **found}))
+    planner = Planner(topology, devices, exact, options.tokens, Log())
+    report = planner.examine(run)
+    planner.show(run, report)
+    if not report["fits"] and options.search:
+        report["instead"] = planner.search(run)
+    print(json.dumps({"topology": topology.name, "exact": exact, **report}))
 
 
 @dataclasses.dataclass(frozen=True)
 class Planner:
-    """Where a run is to be: the topology, what stands for its devices, and whether that is as good as the devices."""
+    """Plans runs for one topology.
 
-    place: topology.Topology
+    devices: the stand-ins for its devices
+    exact: whether programs compiled for them are the real ones
+    tokens: for how many tokens to tell the days; 0 means those of the run's steps
+    """
+
+    topology: Topology
     devices: Sequence[Any]
     exact: bool
     tokens: int
     log: Any
 
     def job(self, run: Run):
-        """The run on these devices. Raises UserError where it does not divide over them."""
+        """The run on these devices. Raises UserError if it does not divide over them."""
         from train import tasks
-        from train.costs import job as costs
-        from train.devices import mesh as devices
+        from train.devices.mesh import mesh_for
+        from train.training.job import Job
 
         task = tasks.find(run.task.name)
-        return costs.Job(run, task, devices.mesh_for(run, task.specs(run), self.devices))
+        return Job(run, task, mesh_for(run, task.specs(run), self.devices))
 
     def examine(self, run: Run) -> dict[str, Any]:
-        """All numbers of a run: what its step needs, sends and computes, and how long that takes at best."""
-        import jax
-
-        from train.costs import hlo
+        """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
+        from train.costs import counting, hlo
+        from train.costs.memory import step_memory
+        from train.costs.traffic import memory_traffic
 
         job = self.job(run)
-        memory, (model, made) = job.memory(), job.flops()
-        found: dict[str, Any] = {
+        memory = step_memory(job)
+        report: dict[str, Any] = {
             "mesh": dict(job.mesh.shape),
             "tokens_a_step": job.tokens,
-            "flops": model,
-            "flops_made": made,
+            "flops": counting.model_flops(job),
+            "flops_made": counting.hardware_flops(job),
+            "estimated": memory["all"],
         }
-        found["estimated"] = memory["all"]
         try:
-            with self.log.waiting(f"compiling the step for {self.place.name}"):
-                compiled = job.compile()
+            compiled = self._compile(job)
+        except _OutOfMemoryError as error:
+            return report | {"fits": False, "memory": memory, "refused": str(error)}
+        if self.exact:
+            memory = _compiled_memory(compiled.memory_analysis(), memory, job)
+        report["fits"] = self.exact or memory["all"] <= self.topology.spec.memory
+        report["memory"] = memory
+        report["collectives"] = {
+            kind: {"number": traffic.count, "sent": traffic.sent}
+            for kind, traffic in hlo.collectives(compiled.as_text()).items()
+        }
+        return report | _roofline(report, memory_traffic(job), self.topology)
+
+    def _compile(self, job):
+        """The compiled step. Raises _OutOfMemoryError or UserError if the compiler refuses it."""
+        import jax
+
+        try:
+            with self.log.waiting(f"compiling the step for {self.topology.name}"):
+                return job.compile()
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise UserError(
-                    f"the step cannot be compiled for {self.place.name}: {str(error).splitlines()[0]}"
-                ) from error
-            return found | {"fits": False, "memory": memory, "refused": _refusal(str(error))}
-        memory = _measured(memory, compiled.memory_analysis(), job) if self.exact else memory
-        moved = {kind: dataclasses.asdict(traffic) for kind, traffic in hlo.collectives(compiled.as_text()).items()}
-        found |= {
-            "fits": self.exact or memory["all"] <= self.place.spec.memory,
-            "memory": memory,
-            "collectives": moved,
-        }
-        return found | _roofline(found, job.traffic(), self.place)
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise _OutOfMemoryError(_refusal(str(error))) from error
+            reason = str(error).splitlines()[0]
+            raise UserError(f"the step cannot be compiled for {self.topology.name}: {reason}") from error
 
-    def show(self, run: Run, found: Mapping[str, Any]):
+    def show(self, run: Run, report: Mapping[str, Any]):
         """Prints the numbers, and how sure each is."""
-        by = "compiled by libtpu" if self.exact else "simulated on CPU"
-        memory, sure = found["memory"], 0 if self.exact and "refused" not in found else 1
-        verdict = "fits" if found["fits"] else "does not fit"
+        refused = report.get("refused")
+        parts = f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
         rows = {
-            "devices": f"{self.place.size} x {self.place.kind}, {by}",
-            "mesh": " x ".join(f"{name} {size}" for name, size in found["mesh"].items()),
+            "devices": f"{self.topology.size} x {self.topology.kind}, "
+            + ("compiled by libtpu" if self.exact else "simulated on CPU"),
+            "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
             "model": f"{run.model.dtype}, vocabulary {run.model.vocab:,}, remat {run.model.remat}",
-            "batch": f"{found['tokens_a_step']:,} tokens"
-            + (f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""),
-            **{
-                name: f"{amount(size):>9} a device, {_SURE[name][sure]}"
-                for name, size in memory.items()
-                if name != "all" and size
-            },
-            "all": f"{amount(memory['all']):>9} of {amount(self.place.spec.memory)}, {_SURE['all'][sure]}: it {verdict}",
+            "batch": f"{report['tokens_a_step']:,} tokens{parts}",
+            **self._memory_rows(report, exact=self.exact and not refused),
         }
-        rows |= (
-            {"compiler": found["refused"]}
-            if "refused" in found
-            else _speed(found, self.tokens or run.steps * found["tokens_a_step"])
-        )
-        self.log.table(f"{run.task.name} {run.preset} on {self.place.name}", rows)
+        if refused:
+            rows["compiler"] = refused
+        else:
+            rows |= _speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
+        self.log.table(f"{run.task.name} {run.preset} on {self.topology.name}", rows)
 
-    def search(self, run: Run) -> dict[str, Any]:
-        """The flags of the first setting that fits, by estimate and then by the compiler, as `instead`; None where none does. Says it."""
-        needs = lambda other: self.job(other).memory()
-        near = advice.first_that_fits(run, self.place.size, needs, self.place.spec.memory)
-        for other in itertools.islice(near, _ATTEMPTS):
-            changes = advice.changes(run, other)
-            self.log.info(f"trying {changes}")
-            found = self.examine(other)
-            if found["fits"]:
-                self.show(other, found)
-                self.log.info(f"the first setting that fits: {changes}")
-                return {"instead": changes}
-        state = sum(needs(run)[name] for name in ("parameters", "optimizer", "gradients"))
-        least = math.ceil(state * self.place.size / self.place.spec.memory)
-        bigger = ", ".join(topology.larger(self.place)[:2])
+    def _memory_rows(self, report: Mapping[str, Any], exact: bool) -> dict[str, str]:
+        """The bytes of a device by purpose, and how sure each number is."""
+        column = 0 if exact else 1
+        rows = {
+            name: f"{human_bytes(size):>9} a device, {_CERTAINTY[name][column]}"
+            for name, size in report["memory"].items()
+            if name != "all" and size
+        }
+        total, capacity = report["memory"]["all"], self.topology.spec.memory
+        verdict = "fits" if report["fits"] else "does not fit"
+        certainty = _CERTAINTY["all"][column]
+        rows["all"] = f"{human_bytes(total):>9} of {human_bytes(capacity)}, {certainty}: it {verdict}"
+        return rows
+
+    def search(self, run: Run) -> str | None:
+        """The flags of the first run that fits, by estimate and then by the compiler; None if there is none."""
+        from train.costs.memory import step_memory
+
+        def needs(candidate: Run) -> Mapping[str, float]:
+            return step_memory(self.job(candidate))
+
+        capacity = self.topology.spec.memory
+        candidates = advice.first_that_fits(run, self.topology.size, needs, capacity)
+        for candidate in itertools.islice(candidates, _MAX_COMPILATIONS):
+            changed = advice.changed_flags(run, candidate)
+            self.log.info(f"trying {changed}")
+            report = self.examine(candidate)
+            if report["fits"]:
+                self.show(candidate, report)
+                self.log.info(f"the first setting that fits: {changed}")
+                return changed
+        memory = needs(run)
+        state = sum(memory[name] for name in ("parameters", "optimizer", "gradients"))
+        devices = math.ceil(state * self.topology.size / capacity)
+        larger = ", ".join(topologies.larger(self.topology)[:2])
         self.log.info(
-            f"no remat, accumulation or mesh fits; the state alone fills {least} devices; try {bigger} or a smaller batch"
+            f"no remat, accumulation or mesh fits; the state alone fills {devices} devices; "
+            f"try {larger} or a smaller batch"
         )
-        return {"instead": None}
+        return None
 
 
-def _refusal(text: str) -> str:
-    """What the compiler says of memory: 96.93G of 95.74G."""
-    sizes = re.findall(r"\d+(?:\.\d+)?[GM]\b", text)
+class _OutOfMemoryError(Exception):
+    """The compiler finds too little memory."""
+
+
+def _refusal(message: str) -> str:
+    """The compiler's message about memory, in short: the compiler needs 96.93G of 95.74G."""
+    sizes = re.findall(r"\d+(?:\.\d+)?[GM]\b", message)
     return f"the compiler needs {sizes[0]} of {sizes[1]}" if len(sizes) > 1 else "the compiler finds too little memory"
 
 
-def _measured(estimated: Mapping[str, float], compiled, job) -> dict[str, float]:
-    """The memory that the compiled step needs on a device. What it needs beside its arguments is divided as it was estimated."""
+def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, float]:
+    """The bytes that the compiled step needs on a device, by purpose.
+
+    The compiler tells arguments from the rest. The estimate divides the rest into gradients and activations.
+    """
     import jax
 
-    from train.costs.counting import bytes_of
+    from train.devices.mesh import bytes_per_device
 
-    exact = {name: estimated[name] for name in ("parameters", "optimizer")}
-    batch = bytes_of(jax.tree.leaves(job.batch))
+    exact = {name: estimate[name] for name in ("parameters", "optimizer")}
+    batch = bytes_per_device(jax.tree.leaves(job.batch))
     rest = compiled.temp_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
-    padding = compiled.argument_size_in_bytes - sum(exact.values()) - batch
-    gradients = min(rest, estimated["gradients"])
-    activations = min(rest - gradients, estimated["activations"])
-    divided = {
+    gradients = min(rest, estimate["gradients"])
+    activations = min(rest - gradients, estimate["activations"])
+    return {
+        "all": compiled.argument_size_in_bytes + rest,
+        **exact,
+        "padding": max(0, compiled.argument_size_in_bytes - sum(exact.values()) - batch),
         "gradients": gradients,
         "activations": activations,
         "temporaries": batch + rest - gradients - activations,
     }
-    return {"all": compiled.argument_size_in_bytes + rest, **exact, "padding": max(0, padding), **divided}
 
 
-def _roofline(found: Mapping[str, Any], traffic: float, place: topology.Topology) -> dict[str, Any]:
-    """Seconds of a step if products, memory and links were as fast as the data sheet says, and all at the same time."""
-    device = place.spec
+def _roofline(report: Mapping[str, Any], traffic: float, topology: Topology) -> dict[str, Any]:
+    """The seconds of a step if products, memory and links reached their data sheets, all at the same time."""
+    spec = topology.spec
     seconds = {
-        "products": found["flops_made"] / place.size / device.flops,
-        "memory": traffic / device.bandwidth,
-        "links": sum(each["sent"] for each in found["collectives"].values()) / device.link,
+        "products": report["flops_made"] / topology.size / spec.flops,
+        "memory": traffic / spec.bandwidth,
+        "links": sum(collective["sent"] for collective in report["collectives"].values()) / spec.link,
     }
     slowest = max(seconds.values())
-    mfu = found["flops"] / place.size / device.flops / slowest
-    return {"seconds": seconds, "seconds_a_step": slowest, "mfu": mfu, "tokens_per_s": found["tokens_a_step"] / slowest}
-
-
-def _speed(found: Mapping[str, Any], budget: int) -> dict[str, str]:
-    """What is sent and computed, how long that takes at best, and the days for so many tokens."""
-    rows = {
-        kind: f"{each['number']:,} a step, {amount(each['sent'])} sent by a device"
-        for kind, each in found["collectives"].items()
+    return {
+        "seconds": seconds,
+        "seconds_a_step": slowest,
+        "mfu": report["flops"] / topology.size / spec.flops / slowest,
+        "tokens_per_s": report["tokens_a_step"] / slowest,
     }
-    seconds = ", ".join(f"{name} {1000 * value:,.1f}" for name, value in found["seconds"].items())
-    again = f"; {found['flops_made']:.4g} with what is computed again" if found["flops_made"] > found["flops"] else ""
-    days = budget / found["tokens_per_s"] / 86400
+
+
+def _speed_rows(report: Mapping[str, Any], tokens: int) -> dict[str, str]:
+    """What a step sends and computes, its time at best, and the days for so many tokens."""
+    rows = {
+        kind: f"{collective['number']:,} a step, {human_bytes(collective['sent'])} sent by a device"
+        for kind, collective in report["collectives"].items()
+    }
+    operations = f"{report['flops']:.4g} a step"
+    if report["flops_made"] > report["flops"]:
+        operations += f"; {report['flops_made']:.4g} with what is computed again"
+    seconds = ", ".join(f"{name} {1000 * value:,.1f}" for name, value in report["seconds"].items())
+    days = tokens / report["tokens_per_s"] / 86400
     return rows | {
-        "operations": f"{found['flops']:.4g} a step{again}",
-        "step": f"{1000 * found['seconds_a_step']:,.1f} ms at best, estimated from data sheets (ms: {seconds})",
-        "speed": f"{found['tokens_per_s']:,.0f} tokens/s at best, MFU {found['mfu']:.2f}",
-        "days": f"{days:,.2f} at best for {budget:,} tokens",
+        "operations": operations,
+        "step": f"{1000 * report['seconds_a_step']:,.1f} ms at best, estimated from data sheets (ms: {seconds})",
+        "speed": f"{report['tokens_per_s']:,.0f} tokens/s at best, MFU {report['mfu']:.2f}",
+        "days": f"{days:,.2f} at best for {tokens:,} tokens",
     }
 
 

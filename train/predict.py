@@ -1,4 +1,4 @@
-"""What a trained classifier makes of new texts: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
+"""Labels of texts from a trained classifier: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
 import dataclasses
 import json
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train import UserError, exit_code
-from train.files import lines
-from train.runs import folder as folders
+from train.files.lines import lines
+from train.runs.folder import open_folder
 from train.settings import flags, schema
 
 USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT] | --file=IN [--to=OUT]
 
-Prints the label and its probability, separated by a tab, for the text or for each line of the file, in its order. IN is a .txt (a text a
-line; of pairs, two with a tab between), or a .tsv, .csv or .jsonl with the columns of the run's training data. Where OUT ends in .jsonl,
-its lines are objects with the probabilities of all classes."""
+Prints the label and its probability, separated by a tab, for the text or for each line of the file. IN is a .txt with a
+text a line (or a pair, with a tab between), or a .tsv, .csv or .jsonl with the columns of the run's training data. If
+OUT ends in .jsonl, its lines are objects with the probabilities of all classes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Options:
     text: a text
     pair: the second text of a pair
     file: a file of texts
-    to: where to write what is found; by default on stdout
-    field: the text column of the file, where it is not called as in the training data
+    to: the file to write to; by default stdout
+    field: the text column of the file, if it has another name than in the training data
     batch: texts at a time
     """
 
@@ -54,41 +54,37 @@ def main(argv=None) -> int:
 
 
 def predict(argv):
-    """Loads a run and classifies."""
-    from train.runs import pretrained
-
+    """Loads a model and classifies."""
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    run = flags.build(schema.Run, folders.read(options.run))
-    if run.task.name != "classify":
+    folder = open_folder(options.run)
+    run = folder.config
+    if not folder.task.CAN_PREDICT:
         raise UserError(
-            f"--run={options.run} was trained for --task={run.task.name}, not for classify; fine-tune it with --init first"
+            f"--run={options.run} was trained for --task={run.task.name}, not for classify; "
+            "fine-tune it with --init first"
         )
     columns = (options.field or run.data.field).split(",")
     texts = _texts(options, run.data, columns)
 
     from train.reporting.console import Log
-    from train.tasks import classify
 
     log = Log()
-    trained = pretrained.load(options.run, say=log.info)
-    with lines.lines(options.to) as write:
-        guesses = classify.predict(
-            trained.params, run, trained.processor, trained.facts["classes"], texts, log, options.batch
-        )
-        for number, guess in enumerate(guesses):
+    params = folder.load(log=log.info)
+    guesses = folder.task.predict(params, run, folder.processor, folder.facts["classes"], texts, log, options.batch)
+    with lines(options.to) as write:
+        for text, guess in zip(texts, guesses, strict=True):
             if options.to.endswith(".jsonl"):
-                row = dict(zip(columns, texts[number], strict=True))
-                write(
-                    json.dumps(row | {"label": guess.label, "probabilities": guess.probabilities}, ensure_ascii=False)
-                )
+                row = dict(zip(columns, text, strict=True))
+                row |= {"label": guess.label, "probabilities": guess.probabilities}
+                write(json.dumps(row, ensure_ascii=False))
             else:
                 write(f"{guess.label}\t{guess.probability}".rstrip("\t"))
 
 
 def _texts(options: Options, data: schema.Data, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The texts or pairs to classify, empty lines among them: every line has its answer."""
+    """The texts or pairs to classify, empty lines included: every line gets a label."""
     texts: list[tuple[str, ...]]
     if options.text:
         texts = [(options.text, options.pair) if options.pair else (options.text,)]
@@ -101,12 +97,11 @@ def _texts(options: Options, data: schema.Data, columns: Sequence[str]) -> list[
 
         rows = files.read(Path(options.file), data, sources.Columns(tuple(columns)))
         texts = [tuple(row[name] for name in columns) for row in rows]
-    for number, text in enumerate(texts, start=1):
+    for row, text in enumerate(texts, start=1):
         if len(text) != len(columns):
-            wanted = (
-                "two texts with a tab between, or --text and --pair" if len(columns) == 2 else "one text, without a tab"
-            )
-            raise UserError(f"text {number} has {len(text)} parts; this run classifies {wanted}")
+            pair = "two texts with a tab between, or --text and --pair"
+            remedy = pair if len(columns) == 2 else "one text, without a tab"
+            raise UserError(f"text {row} has {len(text)} parts; this run classifies {remedy}")
     return texts
 
 

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 from jax.extend import core
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
 from tfm.attention import chunked
+from tfm.attention.attend import KERNELS
 from train.costs import counting
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
@@ -27,6 +29,8 @@ MASKS = {
     "padding": PADDING,
     "packed": tfm.causal() & SEGMENTS,
     "prefix lm": tfm.causal() | PREFIX,
+    "strided": tfm.causal() & (tfm.window(2, 0) | tfm.strided(5)),
+    "dilated": tfm.window(6, 6) & tfm.strided(3) & PADDING,
     "all": tfm.window(6, 2) & SEGMENTS & (PREFIX | tfm.left_padding(jnp.array([1, 0]))),
 }
 
@@ -44,21 +48,21 @@ def arrays(batch=B, queries=T, keys=S, size=H):
     return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
 
 
-def values_and_gradients(kernel, mask, *given, bias=lambda table: None):
+def values_and_gradients(kernel, mask, *inputs, bias=lambda table: None):
     """Of q, k, v and the table of a bias, where rows that see something count."""
-    q, k = given[:2]
+    q, k = inputs[:2]
     seen = True if mask is None else mask.dense(q.shape[1], k.shape[1]).any(-1)[:, :, None, None, None]
     weights = jnp.where(seen, jnp.asarray(np.random.default_rng(2).normal(size=q.shape), jnp.float32), 0)
 
-    def total(*given):
-        y = jnp.where(seen, kernel(*given[:3], mask, bias(given[-1])), 0)
+    def total(*inputs):
+        y = jnp.where(seen, kernel(*inputs[:3], mask, bias(inputs[-1])), 0)
         return (y * weights).sum(), y
 
-    return jax.jit(jax.value_and_grad(total, argnums=tuple(range(len(given))), has_aux=True))(*given)
+    return jax.jit(jax.value_and_grad(total, argnums=tuple(range(len(inputs))), has_aux=True))(*inputs)
 
 
-def assert_same(one, other):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+def assert_same(actual, expected):
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
@@ -68,24 +72,62 @@ def assert_same(one, other):
 def test_chunks_agree_with_the_einsum(name, small):
     """With grouped heads and a learned bias, whose table has a gradient too."""
     table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
-    given, bias = (*arrays(), table), lambda table: tfm.t5_bias(BUCKETS, table, True)
-    found = [values_and_gradients(kernel, MASKS[name], *given, bias=bias) for kernel in (tfm.chunked, tfm.attend)]
-    assert_same(*found)
-    assert np.abs(found[0][1][3]).max() > 0.01
+    bias = lambda table: tfm.t5_bias(BUCKETS, table, True)
+    results = [
+        values_and_gradients(kernel, MASKS[name], *arrays(), table, bias=bias) for kernel in (tfm.chunked, tfm.attend)
+    ]
+    assert_same(*results)
+    assert np.abs(results[0][1][3]).max() > 0.01
 
 
 @pytest.mark.slow
 def test_chunks_agree_in_bfloat16_and_with_alibi(small):
     bias = tfm.alibi(K * G, K)
-    found = [
+    results = [
         values_and_gradients(kernel, MASKS["causal"], *arrays(), bias=lambda v: bias)
         for kernel in (tfm.chunked, tfm.attend)
     ]
-    assert_same(*found)
+    assert_same(*results)
     q, k, v = (x.astype(jnp.bfloat16) for x in arrays())
     y = tfm.chunked(q, k, v, tfm.causal())
     assert y.dtype == jnp.bfloat16
     np.testing.assert_allclose(y.astype(jnp.float32), tfm.attend(*arrays(), tfm.causal()), atol=0.05)
+
+
+@struct.dataclass
+class Scaled(tfm.ScoreBias):
+    """Scores times a factor of each distance (as Huang et al. 2020, method 1), looked up by an array of integers."""
+
+    table: jax.Array
+    rows: jax.Array
+
+    def apply(self, scores, i, j):
+        distance = jnp.abs(j[:, None, :] - i[:, :, None])
+        return scores * self.table[self.rows[distance]][:, None, None] + scores**2
+
+    def __call__(self, i, j):
+        raise AssertionError("only apply is called")
+
+
+def test_chunks_call_apply(small):
+    """A bias may do anything with the scores; it has gradients through them too, and may hold integers."""
+    table, rows = jnp.linspace(0.5, 1.5, 4), jnp.arange(T) % 4
+    bias = lambda table: Scaled(table, rows)
+    run = lambda kernel, bias: values_and_gradients(kernel, MASKS["causal"], *arrays(), table, bias=bias)
+    assert_same(run(tfm.chunked, bias), run(tfm.attend, bias))
+    assert np.abs(run(tfm.chunked, bias)[1][0] - run(tfm.chunked, lambda table: None)[1][0]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "strided", "dilated"])
+def test_chunks_visit_visible_blocks_alone(name, small):
+    """Without what they skip, nothing changes: keys and values there may be anything."""
+    mask, (q, k, v) = MASKS[name], arrays()
+    visible = mask.blocks(4, 4, T, S)
+    for block in range(len(visible)):
+        hidden = ~visible[block].repeat(4)[:S, None, None] if visible[block].any() else False
+        y = tfm.chunked(q, jnp.where(hidden, jnp.nan, k), jnp.where(hidden, jnp.nan, v), mask)
+        rows = slice(4 * block, 4 * block + 4)
+        np.testing.assert_array_equal(y[:, rows], tfm.chunked(q, k, v, mask)[:, rows])
 
 
 def sizes(jaxpr):
@@ -116,12 +158,14 @@ def test_a_row_that_sees_nothing_is_finite(small):
     )
     assert_same(run(tfm.chunked, nothing), run(tfm.attend, nothing))
     windowed = run(tfm.chunked, nothing & tfm.window(2, 0))
-    assert all(np.isfinite(each).all() for each in jax.tree.leaves(windowed))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(windowed))
 
 
 def test_chunks_on_shards(small):
-    """Each device computes its own rows and groups of heads; the mask is cut as the rows are, wherever it was. Shards of key/value heads
-    are in test_transforms."""
+    """Each device computes its own rows and groups of heads; the mask is cut as the rows are, wherever it was.
+
+    Shards of key/value heads are in test_transforms.
+    """
     rng = np.random.default_rng(1)
     q, k, v = (
         jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((4, 6, 2, 2, 4), (4, 6, 2, 4), (4, 6, 2, 4))
@@ -135,8 +179,47 @@ def test_chunks_on_shards(small):
         run = grad(tfm.chunked).lower(*placed).compile()
         gradients = run(*placed)
     assert "all-to-all" not in run.as_text()
-    assert [each.sharding.spec[0] for each in gradients] == ["data"] * 3
+    assert [gradient.sharding.spec[0] for gradient in gradients] == ["data"] * 3
     assert_same(gradients, grad(tfm.attend)(q, k, v))
+
+
+@struct.dataclass
+class Offsets(tfm.ScoreBias):
+    """A number for each row of the batch and each key."""
+
+    table: jax.Array
+    batched = True
+
+    def __call__(self, i, j):
+        return self.table[:, j[0]][:, None, None, None] + jnp.zeros((1, 1, 1, i.shape[1], 1))
+
+
+@struct.dataclass
+class KeySet(tfm.Mask):
+    """Keys that all rows see; the array has no batch."""
+
+    allowed: jax.Array
+
+    def __call__(self, i, j):
+        return self.allowed[j][:, None, :]
+
+
+def test_biases_and_masks_on_shards(small):
+    """Arrays of a bias are cut where it says that they have rows; a mask that says nothing of its arrays is not cut."""
+    rng = np.random.default_rng(1)
+    q, k, v = (jnp.asarray(rng.normal(size=(4, 6, *shape)), jnp.float32) for shape in ((2, 2, 4), (2, 4), (2, 4)))
+    bias, mask = Offsets(jnp.asarray(rng.normal(size=(4, 6)), jnp.float32)), tfm.strided(2)
+    loss = lambda kernel: lambda q, k, v, bias: (kernel(q, k, v, mask, bias) ** 2).sum()
+    grad = lambda kernel: jax.jit(jax.grad(loss(kernel), argnums=(0, 1, 2, 3)))
+    mesh = tfm.make_mesh(2, 2, 2)
+    with jax.set_mesh(mesh):
+        placed = [jax.device_put(x, NamedSharding(mesh, P("data"))) for x in (q, k, v)]
+        assert tfm.choose_kernel(*placed[:2], mask, bias, kernel="chunked").name == "chunked"
+        assert_same(grad(tfm.chunked)(*placed, bias), grad(tfm.attend)(q, k, v, bias))
+        with pytest.raises(
+            tfm.KernelError, match="the batch is sharded, and a mask with arrays does not say shardable"
+        ):
+            tfm.choose_kernel(*placed[:2], mask & KeySet(jnp.ones(6, bool)), kernel="chunked")
 
 
 def shapes(length=1024, size=64, dtype="bfloat16", batch=8, heads=12):
@@ -146,11 +229,30 @@ def shapes(length=1024, size=64, dtype="bfloat16", batch=8, heads=12):
 
 
 LONG = jnp.ones((8, 1024), jnp.int32)
+SPARSE = tfm.causal() & (tfm.window(128, 0) | tfm.strided(128))
+
+
+@struct.dataclass
+class Shaw(tfm.ScoreBias):
+    def values(self, weights, i, j):
+        return weights
+
+
+@struct.dataclass
+class Disentangling(tfm.ScoreBias):
+    blockwise = False
+
+
+class Even(tfm.Mask):
+    def __call__(self, i, j):
+        return (j % 2 == 0)[:, None, :]
+
+
 PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
 
 
 @pytest.mark.parametrize(
-    ("platform", "given", "options", "name", "reason"),
+    ("platform", "sizes", "options", "name", "reason"),
     [
         ("cpu", {"length": 16, "batch": 1}, {}, "einsum", "less than 1,048,576 scores a layer"),
         ("cpu", {}, {}, "chunked", "1,048,576 scores a layer or more"),
@@ -168,6 +270,12 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
         ("gpu 9.0", {}, {"bias": tfm.alibi(12)}, "einsum", "a bias is added to the scores"),
         ("gpu 9.0", {}, {"rate": 0.1}, "einsum", "attention weights are dropped"),
         ("tpu", {}, {"mask": tfm.causal() & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
+        ("tpu", {}, {"mask": tfm.window(128, 128) & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
+        ("tpu", {}, {"mask": SPARSE & (tfm.padding(LONG) | tfm.prefix(LONG[:, 0]))}, "splash", "tpu"),
+        ("gpu 9.0", {}, {"mask": SPARSE}, "einsum", "cudnn would read this mask as an array"),
+        ("cpu", {}, {"bias": Shaw()}, "einsum", "or more, but the bias adds a term to the weighted sum of values"),
+        ("cpu", {}, {"bias": Disentangling()}, "einsum", "or more, but the bias is computed for all positions at once"),
+        ("cpu", {}, {"mask": Even()}, "einsum", "the mask or the bias is no pytree of arrays; make its class a flax"),
         ("tpu", {"length": 1000}, {}, "einsum", "lengths must be multiples of 128, and they are 1000 and 1000"),
         ("tpu", {}, {"mask": PREFIX_LM}, "einsum", "this mask has other parts"),
         (
@@ -181,8 +289,8 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
         ("gpu 9.0", {}, {"mask": tfm.segments(LONG), "kernel": "cudnn"}, "cudnn", "asked for"),
     ],
 )
-def test_choose(platform, given, options, name, reason):
-    choice = tfm.choose_kernel(*shapes(**given), platform=platform, **options)
+def test_choose(platform, sizes, options, name, reason):
+    choice = tfm.choose_kernel(*shapes(**sizes), platform=platform, **options)
     assert choice.name == name
     assert reason in choice.reason
 
@@ -195,8 +303,8 @@ def test_choose_knows_what_is_sharded():
     assert tfm.choose_kernel(q, k).name == "chunked"
     assert tfm.choose_kernel(on(q, P("data")), on(k, P("data"))).name == "einsum"
     q, k = shapes()
-    found = tfm.choose_kernel(on(q, P(None, "data")), on(k, P(None, "data")))
-    assert found == ("einsum", "1,048,576 scores a layer or more, but the length is sharded")
+    choice = tfm.choose_kernel(on(q, P(None, "data")), on(k, P(None, "data")))
+    assert choice == ("einsum", "1,048,576 scores a layer or more, but the length is sharded")
 
 
 @pytest.mark.parametrize(
@@ -236,34 +344,34 @@ def test_a_forced_kernel_that_cannot_do_it(options, message):
         (tfm.window(None, 1), {"is_causal": False, "mask": (1, 1, T, S)}),
     ],
 )
-def test_what_cudnn_is_given(mask, expected, monkeypatch):
+def test_arguments_of_cudnn(mask, expected, monkeypatch):
     """And that it means the same, by jax's other implementation of the same arguments."""
     seen, original = {}, jax.nn.dot_product_attention
 
-    def watch(*given, implementation, **options):
+    def watch(*qkv, implementation, **options):
         assert implementation == "cudnn"
         seen.update({name: value for name, value in options.items() if value is not None})
-        return original(*given, implementation="xla", **options)
+        return original(*qkv, implementation="xla", **options)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", watch)
     mean = values_and_gradients(tfm.attend, mask, *arrays())
     assert_same(values_and_gradients(tfm.cudnn, mask, *arrays()), mean)
     lengths = seen.pop("key_value_seq_lengths", None)
-    found = {name: value.shape if name == "mask" else value for name, value in seen.items()}
-    assert {**expected, "lengths": None} == {**found, "lengths": None}
+    arguments = {name: value.shape if name == "mask" else value for name, value in seen.items()}
+    assert {**expected, "lengths": None} == {**arguments, "lengths": None}
     assert (lengths is None) == ("lengths" not in expected)
 
 
 def test_cudnn_lowers(monkeypatch):
     """For a GPU that is not here, once jax believes that cuDNN is installed."""
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
-    given = [x.astype(jnp.bfloat16) for x in arrays(2, 16, 16, 8)]
+    qkv = [x.astype(jnp.bfloat16) for x in arrays(2, 16, 16, 8)]
     grad = jax.jit(
         jax.grad(
             lambda q, k, v: tfm.cudnn(q, k, v, tfm.window(3, 0) & PREFIX).astype(jnp.float32).sum(), argnums=(0, 1, 2)
         )
     )
-    program = grad.trace(*given).lower(lowering_platforms=("cuda",)).as_text()
+    program = grad.trace(*qkv).lower(lowering_platforms=("cuda",)).as_text()
     assert program.count("PADDING_CAUSAL") == 2
     assert "fmhaSoftmaxBackward" in program
     assert "sliding_window_length\\22: 4" in program
@@ -275,14 +383,21 @@ SPLASHED = {
     "packed": tfm.causal()
     & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128)))))
     & tfm.padding(jnp.arange(128)[None] < 100),
+    "strided": tfm.causal()
+    & (tfm.window(5, 0) | tfm.strided(7))
+    & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128))))),
+    "more queries": tfm.window(9, 3),  # the last of which see nothing
+    "fewer queries": tfm.window(9, 3),
 }
+LENGTHS = {"more queries": (256, 128), "fewer queries": (128, 256)}
 
 
 @pytest.mark.parametrize("name", SPLASHED)
 def test_splash_lowers(name):
     """For a TPU that is not here: three kernels, one forward and two backward."""
     grad = jax.jit(jax.grad(lambda q, k, v, mask: tfm.splash(q, k, v, mask).sum(), argnums=(0, 1, 2)))
-    program = grad.trace(*arrays(B, 128, 128), SPLASHED[name]).lower(lowering_platforms=("tpu",)).as_text()
+    queries, keys = LENGTHS.get(name, (128, 128))
+    program = grad.trace(*arrays(B, queries, keys), SPLASHED[name]).lower(lowering_platforms=("tpu",)).as_text()
     assert program.count("tpu_custom_call") == 3
 
 
@@ -290,14 +405,39 @@ def test_splash_lowers(name):
 @pytest.mark.parametrize("name", SPLASHED)
 def test_splash_agrees_with_the_einsum(name):
     run = lambda q, k, v, mask, bias: tfm.splash(q, k, v, mask, interpret=True)
-    found = [values_and_gradients(kernel, SPLASHED[name], *arrays(B, 128, 128, 64)) for kernel in (run, tfm.attend)]
-    assert_same(*found)
+    queries, keys = LENGTHS.get(name, (128, 128))
+    qkv = arrays(B, queries, keys, 64)
+    assert_same(*(values_and_gradients(kernel, SPLASHED[name], *qkv) for kernel in (run, tfm.attend)))
+
+
+@pytest.mark.parametrize("pattern", [tfm.window(128, 128), tfm.window(None, None)], ids=["local", "global"])
+def test_layers_of_a_modernbert_take_splash(pattern):
+    """Local and global layers of packed and padded rows: it is chosen for a TPU, and lowers for one."""
+    q, k, v = (jnp.zeros((2, 1024, *shape), jnp.bfloat16) for shape in ((4, 1, 64), (4, 64), (4, 64)))
+    mask = (
+        pattern & tfm.segments(jnp.arange(1024)[None] // jnp.array([[300], [512]])) & tfm.padding(jnp.ones((2, 1024)))
+    )
+    choice = tfm.choose_kernel(q, k, mask, platform="tpu")
+    assert choice == ("splash", "it is made for a tpu and knows this mask")
+    grad = jax.jit(jax.grad(lambda q, k, v, mask: KERNELS[choice.name](q, k, v, mask).sum(), argnums=(0, 1, 2)))
+    program = grad.trace(q, k, v, mask).lower(lowering_platforms=("tpu",)).as_text()
+    assert program.count("tpu_custom_call") == 3
+
+
+@struct.dataclass
+class Ladder(tfm.Mask):
+    """A static mask that numpy cannot evaluate."""
+
+    def __call__(self, i, j):
+        return jnp.isin(jnp.abs(i[:, :, None] - j[:, None, :]), jnp.array([0, 1, 2, 4, 8, 16]))
 
 
 @pytest.mark.slow
-def test_splash_on_shards():
+@pytest.mark.parametrize("pattern", [tfm.causal(), Ladder()], ids=["causal", "ladder"])
+def test_splash_on_shards(pattern):
+    """Patterns are evaluated while jax traces, on any mesh."""
     q, k, v = arrays(4, 128, 128)
-    mask = tfm.causal() & tfm.segments(jnp.arange(128)[None] // jnp.array([[30], [64], [100], [7]]))
+    mask = pattern & tfm.segments(jnp.arange(128)[None] // jnp.array([[30], [64], [100], [7]]))
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
         placed = [jax.device_put(x, NamedSharding(mesh, P(("data", "fsdp"), None, "tensor"))) for x in (q, k, v)]
@@ -325,11 +465,11 @@ def test_a_model_has_the_same_gradients_with_every_kernel(fill, small):
     """Rotary positions, grouped heads, scanned and recomputed blocks; and the program says what computes attention."""
     params = fill(tfm.encoder_specs(CONFIG))
     tokens, ids = jnp.arange(26).reshape(2, 13), jnp.arange(13)[None] // jnp.array([[5], [9]])
-    found = {}
+    results = {}
     for kernel in ("einsum", "chunked"):
         config = dataclasses.replace(CONFIG, kernel=kernel)
         loss = lambda params, config=config: (tfm.decoder(params, config, tokens, tfm.segments(ids)) ** 2).sum()
         assert counting.kernels(loss, params) == [f"{kernel}: asked for"]
-        found[kernel] = jax.jit(jax.value_and_grad(loss))(params)
-    for one, other in zip(*map(jax.tree.leaves, found.values()), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * np.abs(other).max())
+        results[kernel] = jax.jit(jax.value_and_grad(loss))(params)
+    for actual, expected in zip(*map(jax.tree.leaves, results.values()), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())

@@ -11,7 +11,7 @@ import tfm
 from train import evaluate
 from train.generate import main as generate
 from train.main import main
-from train.runs import pretrained
+from train.runs.folder import open_folder
 
 pytestmark = pytest.mark.slow
 SHORT = ("--max-new-tokens=12",)
@@ -82,9 +82,10 @@ def test_a_file_of_prompts_is_as_single_prompts(flags):
 
 
 def test_greedy_is_what_the_library_generates():
-    run, tokenizer, _, params = pretrained.load("bpe")
+    folder = open_folder("bpe")
+    tokenizer = folder.processor
     prompt = [tokenizer.token_to_id("[SEP]"), *tokenizer.encode("the dog", add_special_tokens=False).ids]
-    tokens = tfm.generate(params, run.model, [prompt], 12, stop=prompt[:1]).tokens[0]
+    tokens = tfm.generate(folder.load(), folder.config.model, [prompt], 12, stop=prompt[:1]).tokens[0]
     assert objects("--prompt=the dog", "--strategy=greedy", *SHORT)[0]["completion"] == tokenizer.decode(tokens)
 
 
@@ -150,10 +151,10 @@ def test_strided_evaluation_judges_the_same_text_with_more_context():
 BAD = {
     "--prompt=": "--prompt is empty; give a text to go on from",
     "--prompt=é the": "the prompt has 'é', which this model cannot read; leave that out",
-    "--prompt=a --temperature=-1": "--temperature=-1.0 must be above 0; for the most probable token take --strategy=greedy",
-    "--prompt=a --top-p=0": "--top-p=0.0 must be above 0 and at most 1, which means all tokens",
-    "--prompt=a --top-p=1.1": "--top-p=1.1 must be above 0 and at most 1, which means all tokens",
-    "--prompt=a --min-p=2": "--min-p=2.0 must be at least 0, which means all tokens, and at most 1",
+    "--prompt=a --temperature=-1": "--temperature=-1.0 must be above 0; use --strategy=greedy for the most probable token",
+    "--prompt=a --top-p=0": "--top-p=0.0 must be above 0 and at most 1; --top-p=1 turns it off",
+    "--prompt=a --top-p=1.1": "--top-p=1.1 must be above 0 and at most 1; --top-p=1 turns it off",
+    "--prompt=a --min-p=2": "--min-p=2.0 must be above 0 and at most 1; --min-p=0 turns it off",
     "--prompt=a --beams=2 --top-k=5": "--top-k belongs to --strategy=sample, not to beam; leave it out",
     "--prompt=a --strategy=beam --temperature=2": "--temperature belongs to --strategy=sample, not to beam; leave it out",
     "--prompt=a --strategy=greedy --seed=2": "--seed belongs to --strategy=sample, not to greedy; leave it out",
@@ -161,8 +162,11 @@ BAD = {
     "--prompt=a --strategy=bean": "--strategy=bean is unknown; did you mean beam?",
     "--prompt=a --beams=4 --beam-groups=3": "--beam-groups=3 must divide beams=4",
     "--prompt=a --beams=2 --n=3": "--n=3 is more than --beams=2; follow more beams or ask for fewer texts",
-    "--prompt=a --repetition-penalty=0.5": "--repetition-penalty=0.5 must be at least 1, which means none",
+    "--prompt=a --repetition-penalty=0.5": "--repetition-penalty=0.5 must be at least 1; --repetition-penalty=1 turns it off",
     "--prompt=a --n=0": "--n=0 must be at least 1",
+    "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1; --top-k=0 turns it off",
+    "--prompt=a --beams=0": "--beams=0 must be at least 1",
+    "--prompt=a --diversity=-1": "--diversity=-1.0 must be at least 0",
     "--prompt=a --file=b": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
     "": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
     "--prompt=a --beams=2 --max-new-tokens=99": "exceeds the 32 positions of the model; ask for at most 31\n",

@@ -19,7 +19,7 @@ from train import UserError, evaluate
 from train.harness import main as harness
 from train.main import main
 from train.runs import folder as folders
-from train.runs import pretrained
+from train.runs.folder import open_folder
 from train.settings import schema
 from train.settings import tasks as options
 
@@ -100,14 +100,19 @@ def write_task(data, docs, tasks):
 # The same, slowly
 
 
-load = functools.cache(pretrained.load)
+@functools.cache
+def load(run):
+    folder = open_folder(run)
+    return folder, folder.load()
+
+
 apply = jax.jit(tfm.causal_lm, static_argnums=1)
 
 
 def logits_of(run, tokens):
     """float64 [T,V]: logits of what follows each token of a text."""
-    trained = load(run)
-    return np.asarray(apply(trained.params, trained.run.model, np.array([tokens], np.int32)), np.float64)[0]
+    folder, params = load(run)
+    return np.asarray(apply(params, folder.config.model, np.array([tokens], np.int32)), np.float64)[0]
 
 
 def judged(run, tokens, count):
@@ -125,11 +130,11 @@ def judged(run, tokens, count):
 
 
 def encode(run, text):
-    return load(run).processor.encode(text, add_special_tokens=False).ids
+    return load(run)[0].processor.encode(text, add_special_tokens=False).ids
 
 
 def mark(run):
-    return load(run).processor.token_to_id("[SEP]")
+    return load(run)[0].processor.token_to_id("[SEP]")
 
 
 def beginning(run, context):
@@ -149,7 +154,7 @@ def greedy(run, prompt, number, until):
     while len(added) < number and added[-1:] != [mark(run)]:
         text = [*tokens, *added]
         added.append(int(logits_of(run, text + [0] * (ROW - len(text)))[len(text) - 1].argmax()))
-    text = load(run).processor.decode(added)
+    text = load(run)[0].processor.decode(added)
     return text[: min([text.index(each) for each in until if each in text], default=len(text))]
 
 
@@ -160,10 +165,10 @@ def asked(run, kind, arguments, batch=8):
     """What the adapter says to requests."""
     from lm_eval.api.instance import Instance
 
-    from train.generation.lm_eval import Answerer
+    from train.generation.lm_eval import HarnessModel
 
     requests = [Instance(request_type=kind, doc={}, arguments=each, idx=0) for each in arguments]
-    return getattr(Answerer(run, batch), kind)(requests)
+    return getattr(HarnessModel(open_folder(run), batch), kind)(requests)
 
 
 PAIRS = [
@@ -238,7 +243,7 @@ def test_writing(in_home, run, capsys):
         until = [wishes["until"]] if isinstance(wishes["until"], str) else wishes["until"] or []
         number = wishes.get("max_gen_toks") or wishes["max_new_tokens"]
         assert text == greedy(run, prompt, number, [each for each in until if each]), (prompt, wishes)
-    assert "left out of what a task wishes: num_beams" in capsys.readouterr().err
+    assert "a task's options without effect here: num_beams" in capsys.readouterr().err
 
 
 def test_drawn_writing(in_home):

@@ -13,9 +13,10 @@ from small import TINY, call, job_of, quick_compilation  # noqa: F401
 
 import tfm
 from train import UserError, plan, tasks
-from train.costs import job as costs
+from train.costs.memory import step_memory
 from train.devices import mesh, specs, topology
 from train.settings import resolve
+from train.training.job import Job
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,7 +144,7 @@ def test_plans_of_every_task(given):
 def test_a_plan_that_does_not_fit_says_what_does(monkeypatch):
     """On a device whose memory holds the run with recomputed blocks, and not without."""
     given = [*TINY, "--model.layers=6", "--batch.length=64", "--mesh.data=8"]
-    sizes = [job_of(*given, f"--model.remat={remat}").memory()["all"] for remat in ("none", "block")]
+    sizes = [step_memory(job_of(*given, f"--model.remat={remat}"))["all"] for remat in ("none", "block")]
     assert sizes[1] < 0.8 * sizes[0]
     monkeypatch.setitem(specs.DEVICE_SPECS, "h100", specs.DEVICE_SPECS["h100"]._replace(memory=sum(sizes) / 2))
     code, out, err = call(plan.main, *given, "--topology=h100:8")
@@ -175,8 +176,8 @@ def test_plan_with_libtpu():
     run, _ = resolve.resolve(
         [*given.split(), "--task=lm", "--mesh.fsdp=4", "--model.dtype=bfloat16", "--model.vocab=4096"], None, None
     )
-    job = costs.Job(run, tasks.find("lm"), mesh.mesh_for(run, tasks.find("lm").specs(run), jax.devices()[:4]))
-    estimated = job.memory()
+    job = Job(run, tasks.find("lm"), mesh.mesh_for(run, tasks.find("lm").specs(run), jax.devices()[:4]))
+    estimated = step_memory(job)
     assert {name: found["memory"][name] for name in ("parameters", "optimizer")} == {
         name: estimated[name] for name in ("parameters", "optimizer")
     }

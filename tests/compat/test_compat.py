@@ -454,7 +454,7 @@ def test_beams_have_scores_and_settings_have_sources(tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps({"max_length": 11, "repetition_penalty": 1.2}))
     model = tfm.compat.FlaxAutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     tokens = inputs()["tokens"]
-    with pytest.warns(UserWarning, match=r"repetition_penalty=1\.2, which is not supported and does nothing"):
+    with pytest.warns(UserWarning, match=r"repetition_penalty=1\.2, which is not supported and is ignored"):
         out = model.generate(tokens, num_return_sequences=2)
     assert out.sequences.shape == (4, 11)
     assert (out.scores[::2] >= out.scores[1::2]).all()
@@ -468,10 +468,11 @@ def test_beams_have_scores_and_settings_have_sources(tmp_path):
         ({"banana": 1}, "generate has no argument banana"),
         ({"repetition_penalty": 2.0}, "repetition_penalty=2.0 is not supported"),
         ({"max_length": 3, "max_new_tokens": 3}, "both given"),
-        ({"max_length": 6}, "leaves no room behind the 6 tokens"),
+        ({"max_length": 6}, "leaves no room after a prompt of 6 tokens"),
         ({"max_length": 41}, "more than the 40 positions"),
         ({"num_beams": 2, "do_sample": True}, "not supported together"),
         ({"num_return_sequences": 2}, "at most num_beams=1"),
+        ({"num_beams": 2, "early_stopping": "soon"}, "early_stopping=soon must be True, False or 'never'"),
         ({"bad_words_ids": [[1, 2]]}, "a phrase of several tokens"),
         ({"do_sample": True, "top_p": 2.0}, "top_p=2.0 must be above 0"),
     ],

@@ -45,8 +45,8 @@ RUN = dataclasses.replace(Run(), batch=dataclasses.replace(Run().batch, size=8))
 def test_the_first_setting_that_fits(sizes, wanted, monkeypatch):
     """Remat before parts, parts before sharding, fsdp before tensor."""
     monkeypatch.setattr(advice, "REMAT", ("none", "block"))
-    found = next(advice.first_that_fits(RUN, 8, needing(sizes), 100), None)
-    assert (found and advice.changes(RUN, found)) == wanted
+    smaller = next(advice.first_that_fits(RUN, 8, needing(sizes), 100), None)
+    assert (smaller and advice.changed_flags(RUN, smaller)) == wanted
     said = advice.advise(RUN, 8, needing(sizes), 100)
     assert said.startswith("out of memory: the step needs about")
     assert (wanted or "take more devices") in said
@@ -55,9 +55,9 @@ def test_the_first_setting_that_fits(sizes, wanted, monkeypatch):
 
 def test_flags_that_lead_from_one_run_to_another_can_be_pasted():
     run = run_of()
-    other = dataclasses.replace(run, batch=dataclasses.replace(run.batch, accumulate=2))
-    pasted = flags.parse(advice.changes(run, other).split(), resolve.FLAGS["lm"], {})
-    assert flags.build(Run, flags.flatten(run) | pasted) == other
+    changed = dataclasses.replace(run, batch=dataclasses.replace(run.batch, accumulate=2))
+    pasted = flags.parse(advice.changed_flags(run, changed).split(), resolve.FLAGS["lm"], {})
+    assert flags.build(Run, flags.flatten(run) | pasted) == changed
 
 
 def fails_with(text):
@@ -81,5 +81,5 @@ def test_out_of_memory_ends_in_plain_words(tmp_path, monkeypatch):
     assert last.startswith("error: out of memory: the step needs about")
     assert "; try --" in last
     assert "BufferAssignment" not in err
-    with pytest.raises(jax.errors.JaxRuntimeError, match="our own bug"), advice.shortage(lambda: "more memory"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="our own bug"), advice.explain_oom(lambda: "more memory"):
         fails_with("INTERNAL: our own bug")()()

@@ -63,24 +63,24 @@ ENTRY %main (p0: f32[64], p1: f32[64]) -> f32[] {
 
 def test_collectives_of_a_program():
     """Loops by what the compiler notes (3) and by their condition (5); one channel counts once; bytes on a ring of the group's size."""
-    found = hlo.collectives(PROGRAM)
-    assert {kind: each.number for kind, each in found.items()} == {
+    traffic = hlo.collectives(PROGRAM)
+    assert {kind: collectives.count for kind, collectives in traffic.items()} == {
         "all-gather": 3 + 1,
         "all-reduce": 3 * 5 + 1,
         "reduce-scatter": 1,
         "collective-permute": 1,
     }
-    assert found["all-gather"].sent == pytest.approx(3 * (16 * 8 * 2) * 3 / 4 + (64 * 4) * 7 / 8)
-    assert found["all-reduce"].sent == pytest.approx(15 * (64 * 4) * 2 / 2 + (65 * 4) * 2 / 2)
-    assert found["reduce-scatter"].sent == pytest.approx((64 * 4) * 7 / 8)
+    assert traffic["all-gather"].sent == pytest.approx(3 * (16 * 8 * 2) * 3 / 4 + (64 * 4) * 7 / 8)
+    assert traffic["all-reduce"].sent == pytest.approx(15 * (64 * 4) * 2 / 2 + (65 * 4) * 2 / 2)
+    assert traffic["reduce-scatter"].sent == pytest.approx((64 * 4) * 7 / 8)
 
 
 @pytest.mark.slow
 def test_collectives_of_a_compiled_step():
     """Over data alone, gradients are summed once, but that of the token table twice: as what is read and as what is written."""
     job = job_of("--mesh.data=8", "--model.dropout=0")
-    found = hlo.collectives(job.compile().as_text())
-    assert set(found) == {"all-reduce"}
-    assert found["all-reduce"].sent / (2 * 7 / 8) == pytest.approx(
+    traffic = hlo.collectives(job.compile().as_text())
+    assert set(traffic) == {"all-reduce"}
+    assert traffic["all-reduce"].sent / (2 * 7 / 8) == pytest.approx(
         4 * tfm.count_params(job.specs) + 4 * 64 * 256, rel=1e-3
     )

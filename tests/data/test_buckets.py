@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from train.data import feed
-from train.data.buckets import Buckets, sizes_for
+from train.data.buckets import Buckets, bucket_sizes
 from train.settings.schema import Batch
 
 
-def some_lengths(number=3000, seed=0):
+def some_lengths(rows=3000, seed=0):
     rng = np.random.default_rng(seed)
-    source = np.clip(rng.gamma(6, 2.5, number), 2, 60).astype(int)
-    return np.stack([source, np.clip(source + rng.normal(0, 3, number), 2, 60).astype(int)], axis=1)
+    source = np.clip(rng.gamma(6, 2.5, rows), 2, 60).astype(int)
+    return np.stack([source, np.clip(source + rng.normal(0, 3, rows), 2, 60).astype(int)], axis=1)
 
 
 LENGTHS = some_lengths()
@@ -34,9 +34,9 @@ def test_batches_keep_to_their_shapes():
         shape = BUCKETS.shape(rows)
         assert len(rows) == shape.rows
         assert shape.rows % 8 == 0
-        assert shape.rows * max(shape.places) <= 1024
-        assert (LENGTHS[rows[rows >= 0]].max(0) <= shape.places).all()
-        places += shape.rows * sum(shape.places)
+        assert shape.rows * max(shape.lengths) <= 1024
+        assert (LENGTHS[rows[rows >= 0]].max(0) <= shape.lengths).all()
+        places += shape.rows * sum(shape.lengths)
     assert BUCKETS.padding == pytest.approx(1 - LENGTHS.sum() / places)
 
 
@@ -47,12 +47,12 @@ def test_examples_are_one_of_every_shape():
 
 
 def test_more_shapes_leave_less_padding():
-    paddings = [Buckets(LENGTHS, BATCH, most).padding for most in (1, 4, 16)]
+    paddings = [Buckets(LENGTHS, BATCH, max_shapes).padding for max_shapes in (1, 4, 16)]
     assert paddings[0] > 0.4
     assert paddings[1] < 0.3
     assert paddings[2] < 0.17
     assert Buckets(np.full((128, 2), 7), BATCH, 16).padding == 0
-    assert len(sizes_for(np.full((100, 2), 7), 16)) == 1, "equal lengths need one shape"
+    assert len(bucket_sizes(np.full((100, 2), 7), 16)) == 1, "equal lengths need one shape"
 
 
 def test_a_pair_longer_than_the_tokens_has_a_batch_all_the_same():
@@ -74,7 +74,7 @@ def test_sizes_are_as_good_as_those_of_a_search(columns):
     for small in np.ndindex(*(largest + 1)):
         fits = (lengths <= small).all(1)
         costs.append(fits.sum() * sum(small) + (~fits).sum() * largest.sum())
-    sizes = sizes_for(lengths, 2)
+    sizes = bucket_sizes(lengths, 2)
     fits = (lengths <= sizes[sizes.sum(1).argmin()]).all(1)
     assert fits.sum() * sizes.sum(1).min() + (~fits).sum() * sizes.sum(1).max() <= 1.03 * min(costs)
     assert sizes.max(0).tolist() == largest.tolist()
@@ -82,17 +82,16 @@ def test_sizes_are_as_good_as_those_of_a_search(columns):
 
 def test_batch_n_depends_on_the_seed_and_n_alone():
     buckets = [BUCKETS, Buckets(some_lengths(500, seed=2), BATCH, 4)]
-    rows, again, other = (feed.bucketed(buckets, seed) for seed in (3, 3, 4))
+    order, same_order, order_of_4 = (feed.shuffled_batches(buckets, seed) for seed in (3, 3, 4))
     total = buckets[0].batches + buckets[1].batches
-    numbers = [0, total - 1, total, 5, 2 * total + 1]
-    for n in numbers:
-        for one, two in zip(rows(n), again(n), strict=True):
-            np.testing.assert_array_equal(one, two)
-    assert any(rows(n)[1].tolist() != other(n)[1].tolist() for n in numbers)
-    for cycle in range(2):  # draws take turns, and each has all of its pairs once
-        for draw, begin in ((0, 0), (1, buckets[0].batches)):
-            batches = [rows(cycle * total + begin + k) for k in range(buckets[draw].batches)]
-            assert {int(each) for draws, _ in batches for each in draws} == {draw}
-            seen = np.concatenate([numbers for _, numbers in batches])
-            np.testing.assert_array_equal(np.sort(seen[seen >= 0]), np.arange(len(buckets[draw].shape_of)))
-    assert rows(0)[1].tolist() != rows(total)[1].tolist()
+    steps = [0, total - 1, total, 5, 2 * total + 1]
+    for n in steps:
+        np.testing.assert_equal(order(n), same_order(n))
+    assert any(order(n)[1].tolist() != order_of_4(n)[1].tolist() for n in steps)
+    for cycle in range(2):  # segmentations take turns, and all pairs of each come once
+        for segmentation, first in ((0, 0), (1, buckets[0].batches)):
+            batches = [order(cycle * total + first + k) for k in range(buckets[segmentation].batches)]
+            assert {int(index) for chosen, _ in batches for index in chosen} == {segmentation}
+            seen = np.concatenate([rows for _, rows in batches])
+            np.testing.assert_array_equal(np.sort(seen[seen >= 0]), np.arange(len(buckets[segmentation].shape_of)))
+    assert order(0)[1].tolist() != order(total)[1].tolist()

@@ -54,7 +54,7 @@ def test_values():
 
 
 @pytest.mark.parametrize(
-    ("kind", "train", "held", "sentence"),
+    ("kind", "train", "valid", "sentence"),
     [
         ("single", ["a", "a"], [], "every row is labelled 'a'; there must be two classes or more"),
         ("single", ["a", "b"], ["c"], r"the label 'c' never occurs in the training data \(it has a, b\)"),
@@ -63,9 +63,9 @@ def test_values():
         ("regression", ["1", "much"], [], "the label 'much' is not a number"),
     ],
 )
-def test_labels_that_cannot_be(kind, train, held, sentence):
+def test_labels_that_cannot_be(kind, train, valid, sentence):
     with pytest.raises(UserError, match=sentence):
-        Labels.of(kind, rows(*train), ("label",)).encode(rows(*train, *held), ("label",))
+        Labels.of(kind, rows(*train), ("label",)).encode(rows(*train, *valid), ("label",))
 
 
 def test_several_columns_are_for_several_classes():

@@ -12,8 +12,8 @@ import pytest
 from train.data.synthetic import opinions
 from train.files import cache
 
-TRAIN, HELD = opinions.generate()
-ROWS = TRAIN + HELD
+TRAIN, VALID = opinions.generate()
+ROWS = TRAIN + VALID
 TOPICS = [
     [line.split(": ")[1] for line in topic.splitlines()[1:-1]] for topic in opinions._TOPICS.strip().split("\n\n")
 ]
@@ -27,10 +27,10 @@ def words(text):
 
 
 def test_rows():
-    assert (len(TRAIN), len(HELD)) == (6000, 1000)
+    assert (len(TRAIN), len(VALID)) == (6000, 1000)
     assert all(set(row) == {"text", "label", "group"} for row in ROWS)
     assert len({row["text"].lower() for row in ROWS}) == len(ROWS), "different within and between the two sides"
-    for rows in (TRAIN, HELD, TRAIN[:100], [row for row in HELD if row["group"] == "unseen"]):
+    for rows in (TRAIN, VALID, TRAIN[:100], [row for row in VALID if row["group"] == "unseen"]):
         counts = Counter(row["label"] for row in rows)
         assert set(counts) == set(opinions.LABELS)
         assert max(counts.values()) - min(counts.values()) <= 1
@@ -40,7 +40,7 @@ def test_starred_words_are_only_in_the_unseen_group():
     starred = {word.removeprefix("*") for word in PRAISE | BLAME if word.startswith("*")}
     assert not starred & (PRAISE | BLAME), "starred wherever they stand"
     assert {row["group"] for row in TRAIN} == {"seen"}
-    assert sum(row["group"] == "unseen" for row in HELD) == 250
+    assert sum(row["group"] == "unseen" for row in VALID) == 250
     for row in ROWS:
         assert (row["group"] == "unseen") == bool(starred & set(words(row["text"]))), row
     assert starred <= {word for row in opinions.generate(0, 0, 4000)[1] for word in words(row["text"])}, (
@@ -56,12 +56,12 @@ def test_same_rows_in_every_process():
     program = "from train.files import cache; from train.data.synthetic import opinions; print(cache.digest(*(map(str, rows) for rows in opinions.generate())))"
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout
-    assert found.strip() == cache.digest(map(str, TRAIN), map(str, HELD))
+    assert found.strip() == cache.digest(map(str, TRAIN), map(str, VALID))
 
 
 def test_seed_and_sizes():
-    assert opinions.generate(0, 60) == (TRAIN[:60], HELD)
-    assert opinions.generate(1, 60, 20)[1] != HELD[:20]
+    assert opinions.generate(0, 60) == (TRAIN[:60], VALID)
+    assert opinions.generate(1, 60, 20)[1] != VALID[:20]
     assert opinions.generate(0, 0, 0) == ([], [])
 
 
@@ -198,7 +198,7 @@ def test_single_words_do_not_settle_the_label():
         x, y = counts(rows)
         return float(np.mean((x @ scores.T).argmax(1) == y))
 
-    seen, unseen = ([row for row in HELD if row["group"] == group] for group in ("seen", "unseen"))
+    seen, unseen = ([row for row in VALID if row["group"] == group] for group in ("seen", "unseen"))
     assert 0.65 < accuracy(seen) < 0.85
     assert 0.55 < accuracy(unseen) < 0.75
     assert accuracy([row for row in unseen if row["label"] != "neutral"]) < 0.62

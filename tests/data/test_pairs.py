@@ -84,7 +84,7 @@ def rows():
     document = np.repeat(np.arange(30), rng.integers(2, 9, 30))
     lengths = rng.integers(2, 6, len(document))
     text = Tokens(np.repeat(np.arange(len(document)) + 10, lengths), np.concatenate([[0], np.cumsum(lengths)]))
-    return pairs.Pairs(text, document, 24, Plain())
+    return pairs.SentencePairs(text, document, 24, Plain())
 
 
 def test_batch(rows):
@@ -128,7 +128,7 @@ def test_any_other_document_may_follow(rows):
 
 def test_one_document_alone():
     text = Tokens(np.arange(40), np.arange(0, 41, 4))
-    rows = pairs.Pairs(text, np.zeros(10, int), 16, Plain())
+    rows = pairs.SentencePairs(text, np.zeros(10, int), 16, Plain())
     rng = np.random.default_rng(0)
     first, last = rows.plan.firsts[0], rows.plan.lasts[0]
     assert {rows._elsewhere(first, last, rng) for _ in range(200)} == set(range(10)) - set(range(first, last))
@@ -157,6 +157,6 @@ def test_corpus_of_pairs():
         a, b = one.batch(n), two.batch(n)
         assert a.keys() == fields
         assert all((a[name] == b[name]).all() for name in fields)
-    *_, last = one.held_batches()
-    assert last["pairs"].sum() == (len(one.held) % 4 or 4)
+    *_, last = one.valid_batches()
+    assert last["pairs"].sum() == (len(one.valid) % 4 or 4)
     assert not last["weights"][last["pairs"] == 0].any()

@@ -38,7 +38,7 @@ KIND = ProcessorKind("levels.json", lambda levels: json.dumps(dataclasses.asdict
 class Images:
     """Images [N,P] in rows of P pixels; the target of each is the next."""
 
-    buckets, apart, padding = None, True, 0.0
+    buckets, independent_rows, padding = None, True, 0.0
 
     def __init__(self, pixels):
         self.pixels, self.tokens = pixels, pixels.size
@@ -52,16 +52,16 @@ class Images:
         return {"tokens": rows[:, :-1], "targets": rows[:, 1:], "weights": weights, "bytes": weights.sum(1)}
 
 
-def load(run, log, saved=None, held_only=False):
+def load(run, log, saved=None, valid_only=False):
     """Ramps from black to white, each from a start of its own."""
     levels = saved.processor if saved else GreyLevels(10)
     images = (np.linspace(0, 1, run.batch.length + 1) + np.linspace(0, 1, 64)[:, None]) % 1
     train, valid = (Images(levels(part)) for part in (images[:56], images[56:]))
-    facts = {"hash": "ramps", "drawn": "", "levels": levels.count}
+    facts = {"hash": "ramps", "segmentation_hash": "", "levels": levels.count}
     return Corpus(run, levels, [train], valid, {"vocab": levels.count}, facts)
 
 
-RAMPS = types.SimpleNamespace(**vars(lm) | {"load": load, "PROCESSOR": KIND, "show": lambda *_: None})
+RAMPS = types.SimpleNamespace(**vars(lm) | {"load": load, "PROCESSOR": KIND, "report": lambda *_: None})
 GREY = [*(flag for flag in FLAGS if not flag.startswith(("--data", "--tokenizer"))), "--task=lm", "--task.windows=true"]
 
 
@@ -78,7 +78,7 @@ def test_a_run_on_images(images, tmp_path):
     assert not (tmp_path / "grey/tokenizer.json").exists()
     facts = json.loads((tmp_path / "grey/run.json").read_text())["data"]
     assert (facts["levels"], "tokenizer" in facts) == (10, False)
-    assert folders.read_processor("grey") == GreyLevels(10)
+    assert folders.open_folder("grey").processor == GreyLevels(10)
 
     code, _, err = call(main.main, "--resume", "--out=grey", "--steps=8")
     assert code == 0, err
@@ -92,7 +92,7 @@ def test_a_processor_that_cannot_be_read(images, tmp_path):
     (tmp_path / "grey").mkdir()
     (tmp_path / "grey/run.json").write_text(json.dumps({"config": {"task": {"name": "lm"}}}))
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
-        folders.read_processor("grey")
+        folders.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")
     with pytest.raises(UserError, match=r"grey/levels.json is damaged .*; restore it or start a new run"):
-        folders.read_processor("grey")
+        folders.open_folder("grey").processor

@@ -18,7 +18,7 @@ TEXT = sources.Columns(("text",))
 
 
 def of_python():
-    return sources.hold_out([{"text": document} for document in builtin.documents()], TEXT)
+    return sources.train_valid_split([{"text": document} for document in builtin.documents()], TEXT)
 
 
 def read(path, **options):
@@ -27,8 +27,10 @@ def read(path, **options):
     return [row[data.field] for row in sources.read(str(path), data, columns, of_python)]
 
 
-def hold_out(texts):
-    return tuple([row["text"] for row in rows] for rows in sources.hold_out([{"text": text} for text in texts], TEXT))
+def train_valid_split(texts):
+    return tuple(
+        [row["text"] for row in rows] for rows in sources.train_valid_split([{"text": text} for text in texts], TEXT)
+    )
 
 
 def table(path, **options):
@@ -86,35 +88,35 @@ def test_glob_takes_files_in_the_order_of_their_names(tmp_path):
 
 def test_hold_out_of_one_document_is_its_last_tenth():
     text = "".join(chr(ord("a") + n % 26) for n in range(1000))
-    assert hold_out([text]) == ([text[:900]], [text[900:]])
+    assert train_valid_split([text]) == ([text[:900]], [text[900:]])
 
 
 def test_hold_out_of_many_documents_goes_by_hash():
     documents = [f"document {n}" for n in range(2000)]
-    train, held = hold_out(documents)
-    assert sorted(train + held) == sorted(documents)
-    assert abs(len(held) - 203) < 5 * (2000 * 0.1 * 0.9) ** 0.5, "26 of 256 first bytes are multiples of 10"
-    assert hold_out(documents) == (train, held)
-    assert set(hold_out(documents[::-1])[1]) == set(held), "not by place"
-    assert set(held[:50]) <= set(hold_out([*documents, "another"])[1]), "not by number"
+    train, valid = train_valid_split(documents)
+    assert sorted(train + valid) == sorted(documents)
+    assert abs(len(valid) - 203) < 5 * (2000 * 0.1 * 0.9) ** 0.5, "26 of 256 first bytes are multiples of 10"
+    assert train_valid_split(documents) == (train, valid)
+    assert set(train_valid_split(documents[::-1])[1]) == set(valid), "not by place"
+    assert set(valid[:50]) <= set(train_valid_split([*documents, "another"])[1]), "not by number"
 
 
 def test_hold_out_leaves_something_on_both_sides():
-    train, held = hold_out([f"document {n}" for n in range(200)])
+    train, valid = train_valid_split([f"document {n}" for n in range(200)])
     for documents in (
         train[:2],
-        held[:2],
-        held[:10],
-        [train[0], held[0]],
+        valid[:2],
+        valid[:10],
+        [train[0], valid[0]],
     ):  # none, all, all and one of them chosen by hash
-        assert all(hold_out(documents)), documents
+        assert all(train_valid_split(documents)), documents
 
 
 def test_hold_out_keeps_equal_documents_on_one_side():
-    train, held = hold_out([f"document {n % 10}" for n in range(100)])
+    train, valid = train_valid_split([f"document {n % 10}" for n in range(100)])
     assert train
-    assert held
-    assert not set(train) & set(held)
+    assert valid
+    assert not set(train) & set(valid)
 
 
 def test_eval_data_takes_the_place_of_the_hold_out(tmp_path):
@@ -122,7 +124,7 @@ def test_eval_data_takes_the_place_of_the_hold_out(tmp_path):
     (tmp_path / "b.txt").write_text("valid")
     data = Data(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
     assert sources.load(data, TEXT, of_python) == ([{"text": "train"}], [{"text": "valid"}])
-    assert sources.load(data, TEXT, of_python, held_only=True) == ([], [{"text": "valid"}])
+    assert sources.load(data, TEXT, of_python, valid_only=True) == ([], [{"text": "valid"}])
 
 
 @pytest.mark.slow
@@ -134,9 +136,9 @@ def test_builtin():
     assert len(set(documents)) == len(documents)
     assert all(document == document.strip() != "" for document in documents)
     assert not re.search(r"([^\w\s])\1", text), "runs of a punctuation mark become one"
-    train, held = hold_out(documents)
-    assert 0.03 < sum(map(len, held)) / len(text) < 0.3
-    assert not set(train) & set(held)
+    train, valid = train_valid_split(documents)
+    assert 0.03 < sum(map(len, valid)) / len(text) < 0.3
+    assert not set(train) & set(valid)
 
 
 @pytest.mark.slow

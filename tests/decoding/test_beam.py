@@ -36,7 +36,7 @@ def model_of(config):
 
 
 @cache
-def reader(config):
+def jitted_lm(config):
     return jax.jit(lambda model, tokens: jax.nn.log_softmax(tfm.causal_lm(model, config, tokens)))
 
 
@@ -44,56 +44,56 @@ def reader(config):
 def after(text):
     """Log-probabilities [V] of the token after a text, for CONFIG; later tokens have no influence."""
     padded = jnp.asarray([[*text, *[0] * (16 - len(text))]])
-    return np.asarray(reader(CONFIG)(model_of(CONFIG), padded))[0, len(text) - 1, : CONFIG.vocab].astype(np.float64)
+    return np.asarray(jitted_lm(CONFIG)(model_of(CONFIG), padded))[0, len(text) - 1, : CONFIG.vocab].astype(np.float64)
 
 
 def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 
 
-def by_loop(prompt, new, how, stop):
-    """Beam search with lists: (text, score) of all that is found, the best first.
+def by_loop(prompt, max_new_tokens, strategy, stop):
+    """Beam search with lists -> (text, score) of all continuations found, the best first.
 
-    A continuation may end with the best of its stop tokens only, and only among the first so many candidates as are followed.
+    Only its most probable stop token ends a continuation, and only if that candidate is among the first `width`.
     """
-    width = how.width // how.groups
-    live, ended = [[(0.0, ())] for _ in range(how.groups)], [[] for _ in range(how.groups)]
-    for length in range(1, new + 1):
-        chosen = np.zeros(CONFIG.vocab)
-        for group in range(how.groups):
+    width = strategy.width // strategy.groups
+    followed = [[(0.0, ())] for _ in range(strategy.groups)]
+    ended = [[] for _ in range(strategy.groups)]
+    for length in range(1, max_new_tokens + 1):
+        counts = np.zeros(CONFIG.vocab)
+        for group in range(strategy.groups):
             candidates = []
-            for total, text in live[group]:
+            for total, text in followed[group]:
                 logprobs = after((*prompt, *text))
-                ending = max(stop, key=lambda token: logprobs[token])
+                best_stop = max(stop, key=lambda token: logprobs[token])
                 for token in range(CONFIG.vocab):
-                    if token not in stop or token == ending:
+                    if token not in stop or token == best_stop:
                         value = total + logprobs[token]
-                        candidates.append((value - how.diversity * chosen[token], value, (*text, token)))
+                        candidates.append((value - strategy.diversity * counts[token], value, (*text, token)))
             candidates.sort(reverse=True)
             finished = [
-                (value / penalty(length, how.length_penalty), text)
+                (value / penalty(length, strategy.length_penalty), text)
                 for _, value, text in candidates[:width]
                 if text[-1] in stop
             ]
             ended[group] = sorted(ended[group] + finished, reverse=True)[:width]
-            live[group] = [(value, text) for _, value, text in candidates if text[-1] not in stop][:width]
-            for _, text in live[group]:
-                chosen[text[-1]] += 1
-        if how.early and all(len(each) == width for each in ended):
-            live = [[] for _ in live]
+            followed[group] = [(value, text) for _, value, text in candidates if text[-1] not in stop][:width]
+            for _, text in followed[group]:
+                counts[text[-1]] += 1
+        if strategy.early_stopping and all(len(group) == width for group in ended):
+            followed = [[] for _ in followed]
             break
-    for each, group in zip(live, ended, strict=True):
-        group += [(value / penalty(new, how.length_penalty), text) for value, text in each]
+    for continuations, group in zip(followed, ended, strict=True):
+        group += [(value / penalty(max_new_tokens, strategy.length_penalty), text) for value, text in continuations]
         group.sort(reverse=True)
         del group[width:]
     return sorted({text: score for group in ended for score, text in group}.items(), key=lambda item: -item[1])
 
 
-def assert_found(found, expected):
-    assert [tuple(hypothesis.tokens) for hypothesis in found] == [text for text, _ in expected]
-    np.testing.assert_allclose(
-        [hypothesis.score for hypothesis in found], [score for _, score in expected], rtol=1e-4, atol=1e-4
-    )
+def assert_hypotheses(hypotheses, expected):
+    assert [tuple(hypothesis.tokens) for hypothesis in hypotheses] == [text for text, _ in expected]
+    scores = [hypothesis.score for hypothesis in hypotheses]
+    np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -101,105 +101,116 @@ def assert_found(found, expected):
 def test_a_beam_that_holds_everything_is_exhaustive_search(alpha):
     """All 40 texts of at most three of four tokens, one of which ends a text, in order."""
     prompts, model = [[1, 0, 2], [2]], model_of(TINY)
-    found = tfm.beam_search(model, TINY, prompts, 3, tfm.Beam(40, length_penalty=alpha), stop=[3], best=40)
+    results = tfm.beam_search(
+        model, TINY, prompts, 3, tfm.Beam(40, length_penalty=alpha), stop=[3], num_return_sequences=40
+    )
     for row, prompt in enumerate(prompts):
         texts = np.array(list(itertools.product(range(4), repeat=3)))
         read = np.concatenate([np.broadcast_to(prompt, (64, len(prompt))), texts], axis=1)
-        logprobs = np.asarray(reader(TINY)(model, jnp.asarray(read)))[:, len(prompt) - 1 : -1]
-        each = np.take_along_axis(logprobs, texts[:, :, None], axis=-1)[..., 0]
+        logprobs = np.asarray(jitted_lm(TINY)(model, jnp.asarray(read)))[:, len(prompt) - 1 : -1]
+        token_logprobs = np.take_along_axis(logprobs, texts[:, :, None], axis=-1)[..., 0]
         scores = {}
-        for text, values in zip(texts.tolist(), each, strict=True):
+        for text, values in zip(texts.tolist(), token_logprobs, strict=True):
             length = text.index(3) + 1 if 3 in text else 3
             scores[tuple(text[:length])] = values[:length].sum() / penalty(length, alpha)
         assert len(scores) == 40
-        assert_found(found[row], sorted(scores.items(), key=lambda item: -item[1]))
-        for hypothesis in found[row]:
+        assert_hypotheses(results[row], sorted(scores.items(), key=lambda item: -item[1]))
+        for hypothesis in results[row]:
             assert hypothesis.logprob == pytest.approx(
                 hypothesis.score * penalty(len(hypothesis.tokens), alpha), rel=1e-5
             )
 
 
-HOWS = {
+STRATEGIES = {
     "plain": tfm.Beam(3),
     "long": tfm.Beam(3, length_penalty=2.0),
-    "early": tfm.Beam(3, length_penalty=2.0, early=True),
+    "early": tfm.Beam(3, length_penalty=2.0, early_stopping=True),
     "groups": tfm.Beam(4, groups=2, diversity=0.5),
-    "early_groups": tfm.Beam(4, groups=2, diversity=0.5, length_penalty=2.0, early=True),
+    "early_groups": tfm.Beam(4, groups=2, diversity=0.5, length_penalty=2.0, early_stopping=True),
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("group" in name)) for name in HOWS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * ("group" in name)) for name in STRATEGIES]
+)
 def test_a_beam_is_a_loop_with_lists(name):
     """For prompts of different lengths in one batch, with two stop tokens."""
-    how = HOWS[name]
-    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, how, STOP, best=how.width)
+    strategy = STRATEGIES[name]
+    results = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, strategy, STOP, num_return_sequences=strategy.width)
     for row, prompt in enumerate(PROMPTS):
-        assert_found(found[row], by_loop(tuple(prompt), 7, how, STOP))
-    lengths = {len(hypothesis.tokens) for row in found for hypothesis in row}
+        assert_hypotheses(results[row], by_loop(tuple(prompt), 7, strategy, STOP))
+    lengths = {len(hypothesis.tokens) for row in results for hypothesis in row}
     assert len(lengths) > 1
 
 
-def test_early_stopping_is_content_with_less():
-    """It stops where as many have ended as are followed; else the search goes on for what the length penalty makes better."""
+def test_early_stopping_accepts_a_lower_score():
+    """It ends at `width` ended texts; without it the search goes on for texts that the length penalty prefers."""
     longer, early = (
-        tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, HOWS[name], STOP) for name in ("long", "early")
+        tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, STRATEGIES[name], STOP) for name in ("long", "early")
     )
-    assert all(one[0].score >= two[0].score - 1e-5 for one, two in zip(longer, early, strict=True))
-    assert sum(len(one[0].tokens) for one in longer) > sum(len(two[0].tokens) for two in early)
+    assert all(long[0].score >= short[0].score - 1e-5 for long, short in zip(longer, early, strict=True))
+    assert sum(len(row[0].tokens) for row in longer) > sum(len(row[0].tokens) for row in early)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["early", "groups"])
 def test_rows_do_not_disturb_each_other(name):
-    """Also where one is over before the others."""
-    how = HOWS[name]
-    together = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, how, STOP, best=3)
+    """Also where the search of a row ends before that of the rest."""
+    strategy = STRATEGIES[name]
+    together = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, strategy, STOP, num_return_sequences=3)
     for row, prompt in enumerate(PROMPTS):
-        alone = tfm.beam_search(model_of(CONFIG), CONFIG, [prompt], 7, how, STOP, best=3)[0]
+        alone = tfm.beam_search(model_of(CONFIG), CONFIG, [prompt], 7, strategy, STOP, num_return_sequences=3)[0]
         assert [hypothesis.tokens for hypothesis in together[row]] == [hypothesis.tokens for hypothesis in alone]
         np.testing.assert_allclose(
-            [one.score for one in together[row]], [one.score for one in alone], rtol=1e-4, atol=1e-4
+            [hypothesis.score for hypothesis in together[row]],
+            [hypothesis.score for hypothesis in alone],
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
 def test_a_beam_of_one_is_greedy():
     for stop in ([], STOP):
         tokens, logprobs = tfm.generate(model_of(CONFIG), CONFIG, PROMPTS, 7, stop=stop)
-        found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(1), stop)
-        assert [row[0].tokens for row in found] == tokens
-        np.testing.assert_allclose([row[0].logprob for row in found], [sum(row) for row in logprobs], rtol=1e-4)
+        results = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(1), stop)
+        assert [row[0].tokens for row in results] == tokens
+        np.testing.assert_allclose([row[0].logprob for row in results], [sum(row) for row in logprobs], rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_groups_avoid_each_others_tokens():
-    """With one continuation each and a price that nobody pays, they differ at every place."""
-    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, groups=3, diversity=1000.0), best=3)
-    for row in found:
+    """With one continuation per group and a prohibitive cost, they differ at every step."""
+    results = tfm.beam_search(
+        model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, groups=3, diversity=1000.0), num_return_sequences=3
+    )
+    for row in results:
         assert len(row) == 3
         assert all(len(set(column)) == 3 for column in zip(*(hypothesis.tokens for hypothesis in row), strict=True))
 
 
 @pytest.mark.slow
-def test_what_two_groups_find_is_given_once():
-    twice = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(6, groups=2), STOP, best=6)
-    once = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3), STOP, best=3)
-    for two, one in zip(twice, once, strict=True):
-        assert [hypothesis.tokens for hypothesis in two] == [hypothesis.tokens for hypothesis in one]
+def test_duplicates_of_two_groups_are_returned_once():
+    twice = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(6, groups=2), STOP, num_return_sequences=6)
+    once = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3), STOP, num_return_sequences=3)
+    for grouped, plain in zip(twice, once, strict=True):
+        assert [hypothesis.tokens for hypothesis in grouped] == [hypothesis.tokens for hypothesis in plain]
 
 
 def test_padding_of_the_vocabulary_is_never_chosen():
-    """Though there are fewer tokens than places for continuations."""
-    found = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 1, tfm.Beam(16), best=16)
+    """Though the beam is wider than the vocabulary."""
+    results = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 1, tfm.Beam(16), num_return_sequences=16)
     for row, prompt in enumerate(PROMPTS):
         order = np.argsort(-after(tuple(prompt)), kind="stable")
-        assert [hypothesis.tokens for hypothesis in found[row]] == [[token] for token in order.tolist()]
+        assert [hypothesis.tokens for hypothesis in results[row]] == [[token] for token in order.tolist()]
 
 
 def test_nothing_is_compiled_again():
     tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, length_penalty=0.5), STOP)
-    size = beam.explore._cache_size()
-    tfm.beam_search(model_of(CONFIG), CONFIG, [[4], [5], [0] * 16], 16, tfm.Beam(3, length_penalty=0.6), [1], best=2)
-    assert beam.explore._cache_size() == size
+    size = beam.search._cache_size()
+    tfm.beam_search(
+        model_of(CONFIG), CONFIG, [[4], [5], [0] * 16], 16, tfm.Beam(3, length_penalty=0.6), [1], num_return_sequences=2
+    )
+    assert beam.search._cache_size() == size
 
 
 MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
@@ -209,30 +220,30 @@ MESHES = {"all": (2, 2, 2), "data": (8, 1, 1), "tensor": (1, 1, 8)}
 @pytest.mark.parametrize("name", MESHES)
 def test_eight_devices_as_one(name):
     config = dataclasses.replace(CONFIG, heads=4)
-    how = tfm.Beam(4, groups=2, diversity=0.5, length_penalty=1.0)
+    strategy = tfm.Beam(4, groups=2, diversity=0.5, length_penalty=1.0)
     prompts = [[n % 7, n // 2, 5][: 1 + n % 3] for n in range(8)]
-    expected = tfm.beam_search(model_of(config), config, prompts, 7, how, STOP, best=2)
+    expected = tfm.beam_search(model_of(config), config, prompts, 7, strategy, STOP, num_return_sequences=2)
     mesh = tfm.make_mesh(*MESHES[name])
     model = jax.device_put(model_of(config), tfm.shardings(tfm.causal_lm_specs(config), mesh))
-    found = tfm.beam_search(model, config, prompts, 7, how, STOP, best=2)
-    for one, two in zip(found, expected, strict=True):
-        assert_found(one, [(tuple(hypothesis.tokens), hypothesis.score) for hypothesis in two])
+    results = tfm.beam_search(model, config, prompts, 7, strategy, STOP, num_return_sequences=2)
+    for hypotheses, single_device in zip(results, expected, strict=True):
+        assert_hypotheses(hypotheses, [(tuple(h.tokens), h.score) for h in single_device])
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"how": tfm.Beam(0)}, "groups=1 must divide width=0, and both must be at least 1"),
-        ({"how": tfm.Beam(4, groups=3)}, "groups=3 must divide width=4, and both must be at least 1"),
-        ({"how": tfm.Beam(4, groups=0)}, "groups=0 must divide width=4, and both must be at least 1"),
-        ({"how": tfm.Beam(4, diversity=-1.0)}, "diversity=-1.0 must not be negative"),
-        ({"best": 5}, "best=5 must be at least 1 and at most the width of the beam, 4"),
-        ({"best": 0}, "best=0 must be at least 1 and at most the width of the beam, 4"),
+        ({"strategy": tfm.Beam(0)}, "width=0 must be at least 1"),
+        ({"strategy": tfm.Beam(4, groups=3)}, "groups=3 must divide width=4"),
+        ({"strategy": tfm.Beam(4, groups=0)}, "groups=0 must be at least 1"),
+        ({"strategy": tfm.Beam(4, diversity=-1.0)}, "diversity=-1.0 must be at least 0"),
+        ({"num_return_sequences": 5}, "num_return_sequences=5 must be at least 1 and at most width=4"),
+        ({"num_return_sequences": 0}, "num_return_sequences=0 must be at least 1 and at most width=4"),
         ({"prompts": [[4]]}, "prompts have token 4, which is not in the vocabulary of 4"),
-        ({"new": 32}, "a prompt of 1 tokens and new=32 do not fit into the 32 positions of the model"),
-        ({"stop": range(9)}, "stop has 9 tokens, and there is room for 8; leave some out"),
+        ({"max_new_tokens": 32}, "a prompt of 1 tokens and max_new_tokens=32 exceed the 32 positions of the model"),
+        ({"stop": range(9)}, "stop has 9 tokens; at most 8 are supported, leave some out"),
     ],
 )
 def test_what_cannot_be_searched(changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        tfm.beam_search(model_of(TINY), TINY, **{"prompts": [[1]], "new": 4, **changes})
+        tfm.beam_search(model_of(TINY), TINY, **{"prompts": [[1]], "max_new_tokens": 4, **changes})

@@ -152,7 +152,7 @@ def test_greedy_with_a_repetition_penalty(models):
 
 def test_beams(models):
     theirs, config, params = models
-    found = tfm.beam_search(params, config, PROMPTS, 16, tfm.Beam(4), best=3)
+    found = tfm.beam_search(params, config, PROMPTS, 16, tfm.Beam(4), num_return_sequences=3)
     for prompt, hypotheses in zip(PROMPTS, found, strict=True):
         expected = continued(theirs, prompt, eos_token_id=None, num_beams=4, num_return_sequences=3, length_penalty=0.0)
         assert [each.tokens for each in hypotheses] == expected

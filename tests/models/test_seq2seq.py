@@ -136,7 +136,7 @@ def test_coverage_pays_for_what_was_not_looked_at():
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
     model = tfm.encode_source(params, config, SOURCE[:1, :5])
     how = tfm.Beam(64, length_penalty=0.7, coverage=0.4)
-    (found,) = tfm.beam_search(model, config, [[1]], 3, how, best=64)
+    (found,) = tfm.beam_search(model, config, [[1]], 3, how, num_return_sequences=64)
     texts = np.array(list(np.ndindex(4, 4, 4)))
     many = tfm.encode_source(params, config, jnp.repeat(SOURCE[:1, :5], 64, 0))
     target = jnp.asarray(np.concatenate([np.ones((64, 1), int), texts[:, :2]], axis=1))

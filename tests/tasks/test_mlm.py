@@ -171,7 +171,7 @@ def test_a_share_of_a_batch_is_masked_as_in_the_whole(corpus):
     mine = np.arange(8) % 4 == 1
     for whole, part in (
         (corpus.batch(3), corpus.batch(3, lambda rows: mine)),
-        *zip(corpus.held_batches(), corpus.held_batches(0, lambda rows: mine), strict=True),
+        *zip(corpus.valid_batches(), corpus.valid_batches(0, lambda rows: mine), strict=True),
     ):
         assert same(
             {name: field[mine] for name, field in whole.items()}, {name: field[mine] for name, field in part.items()}
@@ -204,27 +204,27 @@ def test_masks_are_fresh_in_every_epoch(texts):
 
 
 def test_validation_masks_are_fixed(texts, corpus):
-    one, two = list(corpus.held_batches()), list(make_corpus(texts).held_batches())
-    assert len(one) == len(two) == -(-len(corpus.held) // 8)
+    one, two = list(corpus.valid_batches()), list(make_corpus(texts).valid_batches())
+    assert len(one) == len(two) == -(-len(corpus.valid) // 8)
     assert all(same(a, b) for a, b in zip(one, two, strict=True))
-    assert [same(a, b) for a, b in zip(one, corpus.held_batches(most=1), strict=False)] == [True]
+    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(most=1), strict=False)] == [True]
 
 
 def test_rows_that_fill_the_last_validation_batch_do_not_count(corpus):
-    rows = len(corpus.held)
+    rows = len(corpus.valid)
     assert rows % 8, "or there is nothing to fill"
-    *_, last = corpus.held_batches()
+    *_, last = corpus.valid_batches()
     assert last["tokens"].shape == (8, 32)
     real = rows % 8
     assert last["weights"][:real].sum(1).all()
     assert not last["weights"][real:].any()
     assert not last["words"][real:].any()
-    counted = sum(batch["weights"].sum() for batch in corpus.held_batches())
+    counted = sum(batch["weights"].sum() for batch in corpus.valid_batches())
     assert mlm.baselines(corpus)["n"] == counted
 
 
 def test_majority_is_the_share_of_the_most_frequent_target(corpus):
-    targets = np.concatenate([batch["targets"][batch["weights"] > 0] for batch in corpus.held_batches()])
+    targets = np.concatenate([batch["targets"][batch["weights"] > 0] for batch in corpus.valid_batches()])
     assert mlm.baselines(corpus)["majority"] == pytest.approx(np.bincount(targets).max() / len(targets))
 
 
@@ -253,15 +253,15 @@ def test_padded_rows_hold_one_document_each(texts):
 def test_order_of_several_draws():
     """Draw d has its own rows: epoch e takes all of draw e mod 3, in an order of its own."""
     sizes = [5, 7, 4]
-    draws, rows = feed.order(sizes, seed=3, size=32)(0)
+    draws, rows = feed.shuffled_rows(sizes, seed=3, size=32)(0)
     epochs = np.split(np.arange(32), np.cumsum([5, 7, 4, 5, 7, 4])[:-1])
     for epoch, places in enumerate(epochs):
         assert (draws[places] == epoch % 3).all()
         np.testing.assert_array_equal(np.sort(rows[places]), np.arange(sizes[epoch % 3]))
     assert (rows[epochs[0]] != rows[epochs[3]]).any()
-    alone = feed.order([5], seed=3, size=48)(0)[1]
+    alone = feed.shuffled_rows([5], seed=3, size=48)(0)[1]
     np.testing.assert_array_equal(alone[:5], rows[:5])
-    batches = feed.order(sizes, seed=3, size=8)
+    batches = feed.shuffled_rows(sizes, seed=3, size=8)
     for n in (2, 0, 3):
         assert [each.tolist() for each in batches(n)] == [
             draws[8 * n : 8 * n + 8].tolist(),
@@ -282,13 +282,13 @@ def test_bpe_dropout_reads_another_draw_each_epoch(texts):
     assert {tokenizer.decode(each) for each in ids} == {tokenizer.decode(plain.train[0].text.ids.tolist())}, (
         "the same text"
     )
-    assert one.held.text.ids.tolist() == plain.held.text.ids.tolist()
+    assert one.valid.text.ids.tolist() == plain.valid.text.ids.tolist()
     first = -(-len(one.train[0]) // 4)
     for n in (0, first - 1, first, 3 * first):
         assert same(one.batch(n), two.batch(n))
     assert set(one.rows(0)[0]) == {0}
     assert set(one.rows(first)[0]) == {1}
-    assert one.facts()["drawn"] == two.facts()["drawn"]
+    assert one.facts()["segmentation_hash"] == two.facts()["segmentation_hash"]
     assert tokenizer.model.dropout is None, "what is saved does not drop"
 
 

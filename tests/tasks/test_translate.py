@@ -20,8 +20,8 @@ from train.generate import main as generate
 from train.main import main
 from train.reporting import metrics
 from train.reporting.console import Log
-from train.runs import pretrained
 from train.runs.checkpoint import Checkpoints
+from train.runs.folder import open_folder
 from train.settings import resolve
 from train.tasks import translate
 
@@ -98,12 +98,12 @@ def test_all_formats_give_the_same_pairs(tmp_path):
     }
     for source, more in sources.items():
         run = run_of(f"--data={source}", *more)
-        train, held, empty = parallel.load(run.data, run.task, None)
-        assert sorted(train + held) == sorted(pairs), source
+        train, valid, empty = parallel.load(run.data, run.task, None)
+        assert sorted(train + valid) == sorted(pairs), source
         assert empty == 0
     turned = run_of(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--task.source=de", "--task.target=en")
-    train, held, _ = parallel.load(turned.data, turned.task, None)
-    assert sorted(train + held) == sorted((b, a) for a, b in pairs)
+    train, valid, _ = parallel.load(turned.data, turned.task, None)
+    assert sorted(train + valid) == sorted((b, a) for a, b in pairs)
 
 
 def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
@@ -122,7 +122,7 @@ def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
 def test_the_built_in_pairs_go_both_ways():
     directions = (("en", "de"), ("de", "en"))
     pairs = [
-        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").held.pairs
+        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").valid.pairs
         for one, other in directions
     ]
     assert len(pairs[0]) == 500
@@ -151,7 +151,7 @@ def test_a_batch_is_as_the_task_says():
     announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.of_every_shape()]
     assert all(shape in announced for shape in shapes)
     assert all(shape in shapes for shape in announced)
-    assert all((batch["smoothing"] == 0).all() for batch in corpus.held_batches())
+    assert all((batch["smoothing"] == 0).all() for batch in corpus.valid_batches())
 
 
 def test_the_loss_is_that_of_the_model():
@@ -211,7 +211,7 @@ def test_two_halves_equal_the_whole():
     assert code == 0, err
     code, _, err = call(main, "--resume", "--out=halves")
     assert code == 0, err
-    one, two = (pretrained.load(name).params for name in ("run", "halves"))
+    one, two = (open_folder(name).load() for name in ("run", "halves"))
     jax.tree.map(np.testing.assert_array_equal, one, two)
     timed = {"tokens_per_s", "ms_per_step"}
     kept = lambda name: [
@@ -252,8 +252,8 @@ def test_evaluate_on_other_pairs_and_the_other_way_of_naming_them(tmp_path):
 
 @pytest.mark.slow
 def test_the_mean_of_checkpoints():
-    like = pretrained.load("run").params
-    averaged = pretrained.load("run", average=2).params
+    like = open_folder("run").load()
+    averaged = open_folder("run").load(average=2)
     steps = sorted(int(path.name) for path in Path("run/checkpoints").iterdir() if path.name.isdigit())[-2:]
     store = Checkpoints(Path("run/checkpoints"), read_only=True)
     one, two = (store._params(step, like) for step in steps)
@@ -322,9 +322,9 @@ def test_objects_and_several_translations(tmp_path):
 
 
 def test_words_of_an_alignment():
-    trained = pretrained.load("run")
+    folder = open_folder("run")
     source, target, weights = translate.aligned(
-        trained.params, trained.run, trained.processor, "one two three", "drei zwei"
+        folder.load(), folder.config, folder.processor, "one two three", "drei zwei"
     )
     assert (source, target) == (["one", "two", "three"], ["drei", "zwei"])
     assert weights.shape == (2, 3)

@@ -11,8 +11,8 @@ from small import quick_compilation  # noqa: F401
 from training.test_step import BATCH_SPEC, batch, one_device
 
 import tfm
-from train.costs import counting
 from train.data import feed
+from train.devices.mesh import bytes_per_device
 from train.runs import checkpoint
 from train.settings.schema import Optim
 from train.tasks import mlm
@@ -168,8 +168,8 @@ def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
 
 
 def test_how_much_each_keeps():
-    size = {name: counting.bytes_of(jax.tree.leaves(kept(name)[2])) for name in optimizers.OPTIMIZERS}
-    params = counting.bytes_of(jax.tree.leaves(kept("adamw")[1]))
+    size = {name: bytes_per_device(jax.tree.leaves(kept(name)[2])) for name in optimizers.OPTIMIZERS}
+    params = bytes_per_device(jax.tree.leaves(kept("adamw")[1]))
     assert size["adamw"] == pytest.approx(2 * params, abs=16)
     assert size["lion"] == pytest.approx(params, abs=16)
     assert size["lion"] < size["muon"] < size["adamw"]
@@ -181,10 +181,9 @@ def test_bfloat16_takes_half(name):
     _, params, state, _ = kept(name)
     _, half_params, half_state, _ = kept(name, param_dtype="bfloat16", moment_dtype="bfloat16")
     count = 4 * sum(leaf.ndim == 0 for leaf in jax.tree.leaves(state))
-    assert 2 * counting.bytes_of(jax.tree.leaves(half_params)) == counting.bytes_of(jax.tree.leaves(params))
+    assert 2 * bytes_per_device(jax.tree.leaves(half_params)) == bytes_per_device(jax.tree.leaves(params))
     assert (
-        2 * (counting.bytes_of(jax.tree.leaves(half_state)) - count)
-        == counting.bytes_of(jax.tree.leaves(state)) - count
+        2 * (bytes_per_device(jax.tree.leaves(half_state)) - count) == bytes_per_device(jax.tree.leaves(state)) - count
     )
     _, half_params, state, _ = kept(name, param_dtype="bfloat16")
     assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in jax.tree.leaves(state)), (

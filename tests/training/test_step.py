@@ -9,8 +9,8 @@ import pytest
 from small import quick_compilation  # noqa: F401
 
 import tfm
-from train.costs import counting
 from train.data import feed
+from train.devices.mesh import bytes_per_device
 from train.settings import presets
 from train.settings.schema import Optim, Run
 from train.settings.tasks import Lm, Translate
@@ -179,7 +179,7 @@ def test_fsdp_leaves_a_device_an_eighth_of_the_state(preset):
         params = tfm.abstract(specs, mesh)
         state = jax.tree.leaves((params, jax.eval_shape(optimizer.init, params)))
     whole = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-    assert 1 / 8 <= counting.bytes_of(state) / whole <= 1.02 / 8
+    assert 1 / 8 <= bytes_per_device(state) / whole <= 1.02 / 8
 
 
 @pytest.mark.slow

@@ -34,9 +34,10 @@ def attend(
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
     weights = dropout(attention_weights(q, k, mask, bias), rate, key)
     y = weighted_sum(weights, v)
-    if bias is not None and bias.adds_values:
-        y = y + bias.values(weights, positions_like(q), jnp.arange(k.shape[1])[None]).astype(y.dtype)
-    return y
+    if bias is None:
+        return y
+    term = bias.values(weights, positions_like(q), jnp.arange(k.shape[1])[None])
+    return y if term is None else y + term.astype(y.dtype)
 
 
 def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:

@@ -18,26 +18,18 @@ def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = N
     """
     parts = decompose(mask)
     batch, queries, *_, size = q.shape
-    array, lengths, is_causal, local = None, None, False, None
-    if knows(parts):
-        window = parts.pattern.as_window
-        is_causal = window.right == 0
-        local = None if window.left is None else (window.left, 0)
-        if parts.keys:
-            shortest = jnp.stack([part.key_lengths for part in parts.keys]).min(0)
-            lengths = jnp.maximum(1, shortest).astype(
-                jnp.int32
-            )  # a row without keys sees one, so that its result is finite
-    else:
-        array = mask.dense(queries, k.shape[1])[:, None]
+    window = parts.pattern.as_window if knows(parts) else None
+    dense = mask.dense(queries, k.shape[1])[:, None] if mask is not None and window is None else None
+    is_causal = window is not None and window.right == 0
+    left = None if window is None else window.left
     y = jax.nn.dot_product_attention(
         q.reshape(batch, queries, -1, size),
         k,
         v,
-        mask=array,
+        mask=dense,
         is_causal=is_causal,
-        local_window_size=local,
-        key_value_seq_lengths=lengths,
+        local_window_size=(left, 0) if is_causal and left is not None else None,
+        key_value_seq_lengths=None if window is None else _shortest(parts),
         implementation="cudnn",
     )
     return y.reshape(q.shape)
@@ -53,6 +45,12 @@ def knows(mask: MaskParts) -> bool:
     if window is None or (window.right != 0 and window != Window(None, None)):
         return False
     return mask.segments is None and not mask.rest and all(part.key_lengths is not None for part in mask.keys)
+
+
+def _shortest(mask: MaskParts) -> Array | None:
+    """The number [B] of first keys that all masks of keys allow; at least 1, so that every result is finite."""
+    lengths = [part.key_lengths for part in mask.keys if part.key_lengths is not None]
+    return jnp.maximum(1, jnp.stack(lengths).min(0)).astype(jnp.int32) if lengths else None
 
 
 def why_not_cudnn(case: Case) -> str:

@@ -73,8 +73,9 @@ def pallas_mask(pattern: Mask, queries: int, keys: int) -> Any:
 def static_dense(pattern: Mask, queries: int, keys: int) -> np.ndarray:
     """A static mask of all positions, bool [T,S], in numpy even while jax traces."""
     with jax.ensure_compile_time_eval(), use_abstract_mesh(AbstractMesh((), ())):
-        i, j = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
-        return np.broadcast_to(np.asarray(pattern(i[None], j[None]))[0], (queries, keys))
+        i: Any = np.arange(queries, dtype=np.int32)[None]
+        j: Any = np.arange(keys, dtype=np.int32)[None]
+        return np.broadcast_to(np.asarray(pattern(i, j))[0], (queries, keys))
 
 
 def segment_ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[Array, Array] | None:
@@ -83,7 +84,7 @@ def segment_ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[A
         return None
     of_queries, of_keys = jnp.zeros((batch, queries), jnp.int32), jnp.zeros((batch, keys), jnp.int32)
     if mask.segments is not None:
-        query_ids, key_ids = mask.segments.segment_ids
+        query_ids, key_ids = mask.segments.segment_ids or (0, 0)
         of_queries, of_keys = of_queries + query_ids, of_keys + key_ids
     i, j = jnp.zeros((1, 1), jnp.int32), jnp.arange(keys)[None]
     for part in mask.keys:

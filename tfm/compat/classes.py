@@ -12,7 +12,7 @@ from jax import Array
 from tfm import params as specs_of
 from tfm.compat.forward import Given, Program, Watch, decode, encode, encode_source, layout
 from tfm.compat.generation import DEFAULTS, generate, read_generation, write_generation
-from tfm.compat.outputs import USUAL, Fields, Output, fields_of
+from tfm.compat.outputs import CONFIG_DEFAULTS, Fields, Output, fields_of
 from tfm.decoding.cache import Cache
 from tfm.hf import FAMILIES
 from tfm.hf.folder import load, open_folder, read_config, to_hf
@@ -154,7 +154,7 @@ def with_fields(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[st
         labels = {number: f"LABEL_{number}" for number in range(others.pop("num_labels"))}
         others = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}, **others}
     for name in others:
-        if name not in known | {*USUAL, *DEFAULTS, "id2label", "label2id"} | {
+        if name not in known | {*CONFIG_DEFAULTS, *DEFAULTS, "id2label", "label2id"} | {
             field for kind in FAMILIES.values() for field in kind.fields
         }:
             raise TypeError(f"from_pretrained has no argument {name!r}, and config.json no such field")

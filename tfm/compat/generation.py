@@ -1,8 +1,9 @@
-"""`generate` of the old classes, on top of `tfm.decode` and `tfm.beam`: arrays in, arrays out, also under `jit` and `pmap`."""
+"""`generate` of the removed Flax classes, on top of `tfm.decoding`: arrays to arrays, also under `jit` and `pmap`."""
 
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,196 +12,244 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tfm.compat.forward import Given, Watch, encode_source, ours, with_source
+from tfm.compat.forward import Watch, encode_source, ours, with_source
 from tfm.compat.outputs import Output
 from tfm.config.model import Config
-from tfm.decoding import beam
-from tfm.decoding import generate as decode
-from tfm.decoding.sampling import Greedy, Rules, Sample
+from tfm.decoding.beam import Beam, search
+from tfm.decoding.constraints import Constraints
+from tfm.decoding.generate import PromptBatch, advance, bucket, pad_stop, start
+from tfm.decoding.sampling import Greedy, Sample
 from tfm.models.heads import CausalLM
 
 FILE = "generation_config.json"
 DEFAULTS: dict[str, Any] = dict(
-    max_length=20, max_new_tokens=None, min_length=0, min_new_tokens=None, do_sample=False, num_beams=1, num_return_sequences=1,
-    temperature=1.0, top_k=50, top_p=1.0, length_penalty=1.0, early_stopping=False, no_repeat_ngram_size=0, bad_words_ids=None,
-    suppress_tokens=None, pad_token_id=None, bos_token_id=None, eos_token_id=None, decoder_start_token_id=None,
-    forced_bos_token_id=None, forced_eos_token_id=None,
+    max_length=20, max_new_tokens=None, min_length=0, min_new_tokens=None, do_sample=False, num_beams=1,
+    num_return_sequences=1, temperature=1.0, top_k=50, top_p=1.0, length_penalty=1.0, early_stopping=False,
+    no_repeat_ngram_size=0, bad_words_ids=None, suppress_tokens=None, pad_token_id=None, bos_token_id=None,
+    eos_token_id=None, decoder_start_token_id=None, forced_bos_token_id=None, forced_eos_token_id=None,
 )  # fmt: skip
-# What cannot be done, with the values that ask for nothing.
-REFUSED: dict[str, tuple] = dict(
+# Unsupported options, with the values that turn them off.
+UNSUPPORTED: dict[str, tuple] = dict(
     repetition_penalty=(1.0,), num_beam_groups=(1,), diversity_penalty=(0.0,), typical_p=(1.0,), penalty_alpha=(0.0,),
-    epsilon_cutoff=(0.0,), eta_cutoff=(0.0,), encoder_no_repeat_ngram_size=(0,), begin_suppress_tokens=(), forced_decoder_ids=(),
-    logits_processor=(), output_scores=(False,), output_attentions=(False,), output_hidden_states=(False,),
+    epsilon_cutoff=(0.0,), eta_cutoff=(0.0,), encoder_no_repeat_ngram_size=(0,), begin_suppress_tokens=(),
+    forced_decoder_ids=(), logits_processor=(), output_scores=(False,), output_attentions=(False,),
+    output_hidden_states=(False,),
 )  # fmt: skip
+# What `early_stopping` of transformers is called in `Beam`.
+_EARLY_STOPPING: dict[Any, bool | str] = {True: True, False: "likely", "never": False}
 
 
 def generate(
-    self, input_ids, attention_mask=None, generation_config=None, prng_key=None, trace=True, params=None, encoder_outputs=None, **asked
+    self, input_ids, attention_mask=None, generation_config=None, prng_key=None, trace=True, params=None,
+    encoder_outputs=None, **kwargs,
 ):  # fmt: skip
-    """Prompts or sources [B,T] -> an output with sequences [B, max_length], padded with pad_token_id, and for beams their scores [B].
+    """Prompts or sources [B,T] -> an output with sequences [B, max_length]; with beams, also scores [B].
 
-    Other arguments are those of a generation_config.json: greedy by default, do_sample=True draws, num_beams=4 searches. Raises
-    ValueError for one that is not known or cannot be honoured.
+    Sequences are padded with pad_token_id. Other arguments are fields of generation_config.json: greedy by default,
+    do_sample=True draws, num_beams=4 searches. Raises ValueError for an unknown or unsupported argument.
     """
-    wanted = settings(self, generation_config, asked)
-    program, tokens = self._program, jnp.asarray(input_ids, jnp.int32)
+    options = resolve_options(self, generation_config, kwargs)
+    program = self._program
+    tokens = jnp.asarray(input_ids, jnp.int32)
     valid = None if attention_mask is None else jnp.asarray(attention_mask) > 0
     model = ours(program, self._tree(params))
     if program.head.kind == "seq2seq":
         if encoder_outputs is None:
-            encoder_outputs = encode_source(program, Watch(), model, self._given(tokens, valid), None)[
-                "last_hidden_state"
-            ]
+            outputs = encode_source(program, Watch(), model, self._given(tokens, valid), None)
+            states = outputs["last_hidden_state"]
         else:
-            encoder_outputs = encoder_outputs[0]
-        writer = with_source(model, program.config, encoder_outputs, valid)
-        tokens = jnp.full((len(encoder_outputs), 1), _start(wanted), jnp.int32)
-        prompts, starts = tokens, jnp.zeros(len(tokens), jnp.int32)
-    else:
-        writer, (prompts, starts) = model, _left_padded(Given(tokens, valid))
-    length = _length(wanted, tokens.shape[1], program.config)
-    return _output(wanted, program.config, writer, (tokens, prompts, starts), length, prng_key)
+            states = encoder_outputs[0]
+        model = with_source(model, program.config, states, valid)
+        tokens = jnp.full((len(states), 1), _start_token(options), jnp.int32)
+        valid = None
+    max_new_tokens = _max_length(options, tokens.shape[1], program.config) - tokens.shape[1]
+    prompts = _left_padded(tokens, valid)
+    constraints = _constraints(options, program.config, tokens, max_new_tokens)
+    if options["num_beams"] == 1:
+        strategy = _strategy(options, constraints, prng_key, len(tokens))
+        new_tokens = _generate(options, program.config, model, prompts, strategy, max_new_tokens)
+        return Output({"sequences": jnp.concatenate([tokens, new_tokens], axis=1)})
+    new_tokens, scores = _search(options, program.config, model, prompts, constraints, max_new_tokens)
+    sequences = jnp.concatenate([jnp.repeat(tokens, options["num_return_sequences"], axis=0), new_tokens], axis=1)
+    return Output({"sequences": sequences, "scores": scores})
 
 
-def settings(model: Any, given: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """How to write: what is asked for, or generation_config.json says, or config.json. Raises ValueError for what cannot be."""
-    given = {} if given is None else dict(given if isinstance(given, Mapping) else given.to_dict())
-    layers = model.config.to_dict(), model.generation_config, given
-    saved: dict[str, Any] = {}
-    for layer in layers:
-        saved |= {name: value for name, value in layer.items() if value is not None}
-    unknown = [name for name in asked if name not in DEFAULTS and name not in REFUSED]
+def resolve_options(model: Any, generation_config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `generate`: its arguments, else generation_config.json, else config.json, else defaults.
+
+    Raises ValueError for what is unknown, unsupported or contradictory.
+    """
+    unknown = [name for name in arguments if name not in DEFAULTS and name not in UNSUPPORTED]
     if unknown:
         raise ValueError(f"generate has no argument {unknown[0]}; it has {', '.join(DEFAULTS)}")
-    for name, usual in REFUSED.items():
-        if asked.get(name) not in (None, *usual):
-            raise ValueError(f"{name}={asked[name]} is not supported; leave it out")
-        if saved.get(name) not in (None, *usual) and not name.startswith("output_"):
-            warnings.warn(
-                f"the configuration has {name}={saved[name]}, which is not supported and does nothing here",
-                stacklevel=3,
-            )
-    wanted = {name: saved.get(name, usual) for name, usual in DEFAULTS.items()} | {
-        k: v for k, v in asked.items() if v is not None
-    }
-    if asked.get("max_length") is not None:
-        if asked.get("max_new_tokens") is not None:
+    if generation_config is not None and not isinstance(generation_config, Mapping):
+        generation_config = generation_config.to_dict()
+    saved: dict[str, Any] = {}
+    for fields in (model.config.to_dict(), model.generation_config, generation_config or {}):
+        saved |= {name: value for name, value in fields.items() if value is not None}
+    _refuse_unsupported(arguments, saved)
+    options = {name: saved.get(name, default) for name, default in DEFAULTS.items()}
+    options |= {name: value for name, value in arguments.items() if value is not None}
+    if arguments.get("max_length") is not None:
+        if arguments.get("max_new_tokens") is not None:
             raise ValueError("max_length and max_new_tokens are both given; leave out one of them")
-        wanted["max_new_tokens"] = None
-    if wanted["num_beams"] > 1 and wanted["do_sample"]:
+        options["max_new_tokens"] = None
+    _check_beams(options)
+    return options
+
+
+def _refuse_unsupported(arguments: Mapping[str, Any], saved: Mapping[str, Any]):
+    """Raises ValueError for an unsupported argument, and warns of one in the configuration."""
+    for name, neutral in UNSUPPORTED.items():
+        if arguments.get(name) not in (None, *neutral):
+            raise ValueError(f"{name}={arguments[name]} is not supported; leave it out")
+        if saved.get(name) not in (None, *neutral) and not name.startswith("output_"):
+            warnings.warn(
+                f"the configuration has {name}={saved[name]}, which is not supported and is ignored", stacklevel=4
+            )
+
+
+def _check_beams(options: Mapping[str, Any]):
+    """Raises ValueError for options of beam search that contradict each other."""
+    beams, sequences = options["num_beams"], options["num_return_sequences"]
+    if beams > 1 and options["do_sample"]:
+        raise ValueError(f"num_beams={beams} and do_sample=True are not supported together; leave out one of them")
+    if not 1 <= sequences <= beams:
+        raise ValueError(f"num_return_sequences={sequences} must be at least 1 and at most num_beams={beams}")
+    if beams > 1 and options["early_stopping"] not in _EARLY_STOPPING:
+        raise ValueError(f"early_stopping={options['early_stopping']} must be True, False or 'never'")
+
+
+def _start_token(options: Mapping[str, Any]) -> int:
+    """The first token of a target."""
+    token = options["decoder_start_token_id"]
+    token = options["bos_token_id"] if token is None else token
+    if token is None:
+        raise ValueError("decoder_start_token_id is missing; pass it, or set it in config.json")
+    return token
+
+
+def _max_length(options: Mapping[str, Any], prompt_length: int, config: Config) -> int:
+    """The length of the longest text, prompt included. Raises ValueError where prompt or model do not allow it."""
+    if options["max_new_tokens"] is None:
+        max_length = options["max_length"]
+    else:
+        max_length = prompt_length + options["max_new_tokens"]
+    if max_length <= prompt_length:
         raise ValueError(
-            f"num_beams={wanted['num_beams']} and do_sample=True are not supported together; leave out one of them"
+            f"max_length={max_length} leaves no room after a prompt of {prompt_length} tokens; raise it, or pass "
+            "max_new_tokens"
         )
-    if not 1 <= wanted["num_return_sequences"] <= wanted["num_beams"]:
-        raise ValueError(
-            f"num_return_sequences={wanted['num_return_sequences']} must be at least 1 and at most num_beams={wanted['num_beams']}"
-        )
-    return wanted
+    limit = config.max_length
+    if limit is not None and max_length > limit:
+        raise ValueError(f"max_length={max_length} is more than the {limit} positions of the model; lower it")
+    return max_length
 
 
-def _start(wanted: Mapping[str, Any]) -> int:
-    """The token that a translation begins with."""
-    start = wanted["decoder_start_token_id"]
-    start = wanted["bos_token_id"] if start is None else start
-    if start is None:
-        raise ValueError("decoder_start_token_id is missing; give it, or set it in config.json")
-    return start
+def _left_padded(tokens: Array, valid: Array | None) -> PromptBatch:
+    """Prompts [B,T] with their padding moved to the left."""
+    rows = len(tokens)
+    starts = jnp.zeros(rows, jnp.int32)
+    if valid is not None:
+        order = jnp.argsort(valid, axis=1, stable=True)
+        tokens = jnp.take_along_axis(tokens, order, axis=1)
+        starts = (~valid).sum(1).astype(jnp.int32)
+    return PromptBatch(tokens, starts, stopped=jnp.zeros(rows, bool), num_earlier=jnp.int32(0))
 
 
-def _left_padded(given: Given) -> tuple[Array, Array]:
-    """Prompts [B,T] with what is no token moved to their left, and where they start [B]."""
-    if given.valid is None:
-        return given.tokens, jnp.zeros(len(given.tokens), jnp.int32)
-    order = jnp.argsort(given.valid, axis=1, stable=True)
-    return jnp.take_along_axis(given.tokens, order, axis=1), (~given.valid).sum(1).astype(jnp.int32)
-
-
-def _length(wanted: Mapping[str, Any], prompt: int, config: Config) -> int:
-    """How long a text may become, its prompt included. Raises ValueError where that cannot be."""
-    new = wanted["max_new_tokens"]
-    length = wanted["max_length"] if new is None else prompt + new
-    if length <= prompt:
-        raise ValueError(
-            f"max_length={length} leaves no room behind the {prompt} tokens of the prompt; raise it, or give max_new_tokens"
-        )
-    if config.position == "learned" and length > config.length:
-        raise ValueError(f"max_length={length} is more than the {config.length} positions of the model; lower it")
-    return length
-
-
-def _never(wanted: Mapping[str, Any], vocab: int) -> Array | None:
-    """[V]: the tokens of bad_words_ids and suppress_tokens. Raises ValueError for phrases of several tokens."""
-    words = wanted["bad_words_ids"] or []
-    if any(len(word) != 1 for word in words):
-        raise ValueError(f"bad_words_ids={words} has a phrase of several tokens; only single tokens are supported")
-    never = [word[0] for word in words] + list(wanted["suppress_tokens"] or [])
-    return jnp.zeros(vocab, bool).at[jnp.asarray(never)].set(True) if never else None
-
-
-def _rules(wanted: Mapping[str, Any], config: Config, given: Array, length: int) -> Rules | None:
-    """What comes before probability, after the prompts [B,T]."""
-    prompt, ngram, last = given.shape[1], wanted["no_repeat_ngram_size"] or 0, wanted["forced_eos_token_id"]
-    least = max((wanted["min_length"] or 0) - prompt, wanted["min_new_tokens"] or 0)
-    first = wanted["forced_bos_token_id"] if prompt == 1 else None
-    never = _never(wanted, config.padded_vocab)
-    if first is None and last is None and never is None and least <= 0 and not ngram:
-        return None
-    return Rules(first, last, length - prompt, least if least > 0 else None, never, given if ngram else None, ngram)
-
-
-def _output(
-    wanted: Mapping[str, Any], config: Config, model: CausalLM, texts: tuple[Array, Array, Array], length: int, key: Any
-) -> Output:
-    """The texts, [B,T] as given, and left-padded with where they start, and what is written after them."""
-    given, prompts, starts = texts
-    new = length - given.shape[1]
-    ends = wanted["eos_token_id"]
-    ends = [] if ends is None else [ends] if np.ndim(ends) == 0 else list(ends)
-    pad = wanted["pad_token_id"] if wanted["pad_token_id"] is not None else (ends or [0])[0]
-    stop, room = decode.stop_tokens(ends), decode.bucket(new)
-    rules = _rules(wanted, config, given, length)
-    number = wanted["num_return_sequences"]
-    if wanted["num_beams"] > 1:
-        early: Any = {True: True, False: "likely", "never": False}[wanted["early_stopping"]]
-        wide = beam.Beam(
-            wanted["num_beams"], length_penalty=wanted["length_penalty"], offset=0.0, early=early, rules=rules
-        )
-        wide.check()
-        found = beam.explore(config, room, model, (prompts, starts), wide, stop, jnp.int32(new))
-        added = jnp.where(jnp.arange(room)[None, None] < found.lengths[..., None], found.tokens, pad)[:, :number]
-        rows = jnp.repeat(given, number, axis=0)
-        sequences = jnp.concatenate([rows, added.reshape(len(rows), room)[:, :new]], axis=1)
-        return Output({"sequences": sequences, "scores": found.scores[:, :number].reshape(-1)})
-    state = decode.start(
-        config,
-        room,
-        model,
-        (prompts, starts, jnp.zeros(len(given), bool), jnp.int32(0)),
-        _how(wanted, rules, key, len(given)),
-        stop,
+def _constraints(options: Mapping[str, Any], config: Config, tokens: Array, max_new_tokens: int) -> Constraints | None:
+    """The constraints on what follows prompts [B,T]; None where there are none."""
+    prompt_length = tokens.shape[1]
+    min_length = max((options["min_length"] or 0) - prompt_length, options["min_new_tokens"] or 0)
+    ngram = options["no_repeat_ngram_size"] or None
+    constraints = Constraints(
+        forced_bos=options["forced_bos_token_id"] if prompt_length == 1 else None,
+        forced_eos=options["forced_eos_token_id"],
+        min_length=min_length if min_length > 0 else None,
+        bad_tokens=_bad_tokens(options, config.padded_vocab),
+        no_repeat_ngram=ngram,
+        prompt=None if ngram is None else tokens,
     )
-    state = decode.advance(config, model, state, _how(wanted, rules, key, len(given)), stop, jnp.int32(new))
-    ended = (state.tokens[..., None] == stop[None, None]).any(-1)
-    real = (jnp.cumsum(ended, axis=1) - ended == 0) & (jnp.arange(room) < state.number)[None]
-    return Output({"sequences": jnp.concatenate([given, jnp.where(real, state.tokens, pad)[:, :new]], axis=1)})
+    is_empty = ngram is None and not jax.tree.leaves(constraints)
+    return None if is_empty else replace(constraints, max_length=max_new_tokens)
 
 
-def _how(wanted: Mapping[str, Any], rules: Rules | None, key: Any, rows: int) -> Greedy | Sample:
-    """Greedily, or drawn, each row on its own."""
-    if not wanted["do_sample"]:
-        return Greedy(rules=rules)
+def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:
+    """bool [V]: the tokens of bad_words_ids and suppress_tokens. Raises ValueError for phrases of several tokens."""
+    phrases = options["bad_words_ids"] or []
+    if any(len(phrase) != 1 for phrase in phrases):
+        raise ValueError(f"bad_words_ids={phrases} has a phrase of several tokens; only single tokens are supported")
+    bad_tokens = [phrase[0] for phrase in phrases] + list(options["suppress_tokens"] or [])
+    return jnp.zeros(vocab, bool).at[jnp.asarray(bad_tokens)].set(True) if bad_tokens else None
+
+
+def _strategy(options: Mapping[str, Any], constraints: Constraints | None, key: Any, rows: int) -> Greedy | Sample:
+    """Greedy, or draws with a seed for every row."""
+    if not options["do_sample"]:
+        return Greedy(constraints=constraints)
+    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    filters = {name: options[name] if options[name] != value else None for name, value in neutral.items()}
     seeds = jax.random.bits(jax.random.PRNGKey(0) if key is None else key, (rows,), jnp.uint32)
-    knobs = {
-        name: wanted[name] if wanted[name] != usual else None
-        for name, usual in (("temperature", 1.0), ("top_p", 1.0), ("top_k", 0))
-    }
-    how = Sample(**knobs, seed=seeds, rules=rules)
-    how.check()
-    return how
+    return Sample(**filters, seed=seeds, constraints=constraints)
+
+
+def _generate(
+    options: Mapping[str, Any],
+    config: Config,
+    model: CausalLM,
+    prompts: PromptBatch,
+    strategy: Greedy | Sample,
+    max_new_tokens: int,
+) -> Array:
+    """New tokens [B,N], padded behind a stop token."""
+    strategy.check()
+    stop, pad = _stop_and_pad(options)
+    state = start(config, bucket(max_new_tokens), model, prompts, strategy, stop)
+    state = advance(config, model, state, strategy, stop, jnp.int32(max_new_tokens))
+    is_stop = (state.tokens[..., None] == stop[None, None]).any(-1)
+    is_first_stop_or_before = jnp.cumsum(is_stop, axis=1) - is_stop == 0
+    is_filled = (jnp.arange(state.tokens.shape[1]) < state.num_tokens)[None]
+    return jnp.where(is_first_stop_or_before & is_filled, state.tokens, pad)[:, :max_new_tokens]
+
+
+def _search(
+    options: Mapping[str, Any],
+    config: Config,
+    model: CausalLM,
+    prompts: PromptBatch,
+    constraints: Constraints | None,
+    max_new_tokens: int,
+) -> tuple[Array, Array]:
+    """New tokens [B*R,N] of the R best continuations of each prompt, padded, and their scores [B*R]."""
+    strategy = Beam(
+        options["num_beams"],
+        length_penalty=options["length_penalty"],
+        offset=0.0,
+        early_stopping=_EARLY_STOPPING[options["early_stopping"]],
+        constraints=constraints,
+    )
+    strategy.check()
+    stop, pad = _stop_and_pad(options)
+    count = options["num_return_sequences"]
+    padded = prompts.tokens, prompts.starts
+    finished = search(config, bucket(max_new_tokens), model, padded, strategy, stop, jnp.int32(max_new_tokens))
+    slots = jnp.arange(finished.tokens.shape[-1])[None, None]
+    new_tokens = jnp.where(slots < finished.lengths[..., None], finished.tokens, pad)[:, :count, :max_new_tokens]
+    return new_tokens.reshape(-1, max_new_tokens), finished.scores[:, :count].reshape(-1)
+
+
+def _stop_and_pad(options: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+    """Stop tokens [8], and the padding token: pad_token_id, else the first stop token, else 0."""
+    eos = options["eos_token_id"]
+    stop = [] if eos is None else [eos] if np.ndim(eos) == 0 else list(eos)
+    pad = options["pad_token_id"]
+    if pad is None:
+        pad = (stop or [0])[0]
+    return pad_stop(stop), pad
 
 
 def read_generation(folder: Path) -> dict[str, Any]:
-    """The fields of generation_config.json, if there is one."""
+    """The fields of generation_config.json; {} without that file."""
     path = folder / FILE
     try:
         fields = json.loads(path.read_text()) if path.is_file() else {}
@@ -210,6 +259,6 @@ def read_generation(folder: Path) -> dict[str, Any]:
 
 
 def write_generation(fields: Mapping[str, Any], folder: Path) -> None:
-    """The reverse."""
+    """Writes generation_config.json, if there are fields."""
     if fields:
         (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""Text from a decoder: its cache, strategies and constraints, and the compiled loops that generate."""

@@ -1,4 +1,4 @@
-"""Beam search: the continuations with the highest probability that can be found when only the best few are followed."""
+"""Beam search: follows the most probable continuations of each prompt and returns the best of those that ended."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,16 +13,26 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
-from tfm.decoding.generate import bucket, check, left_padded, stop_tokens
-from tfm.decoding.sampling import Rules
+from tfm.decoding.candidates import (
+    Candidates,
+    Finished,
+    best_candidates,
+    follow,
+    merge,
+    repeat_axis,
+    take,
+    take_parents,
+)
+from tfm.decoding.constraints import Constraints
+from tfm.decoding.generate import bucket, check_fits, check_prompts, check_strategy, left_padded, pad_stop
+from tfm.decoding.sampling import check_min
 from tfm.masks import MASK_VALUE
-from tfm.models.encoder import Memory
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
 
 class Hypothesis(NamedTuple):
-    """A continuation, the last token perhaps a stop token; its log-probability in nats, and that with the penalties of the search."""
+    """A continuation (a stop token included), its log-probability in nats, and its score: that with all penalties."""
 
     tokens: list[int]
     logprob: float
@@ -31,17 +41,18 @@ class Hypothesis(NamedTuple):
 
 @struct.dataclass
 class Beam:
-    """How to search.
+    """Options of beam search.
 
-    width: continuations that are followed
-    groups: parts of the beam that avoid each other's tokens (Vijayakumar et al. 2018)
-    diversity: what a token costs, in nats, for each time that an earlier group has chosen it at the same place
-    length_penalty: alpha; a log-probability is divided by ((offset + length) / (offset + 1)) ** alpha (Wu et al. 2016, eq. 14)
-    coverage: beta; what a translation costs whose words looked little at some of the source (the same equation); None does not watch that
-    early: stop when as many continuations have ended as are followed, though others could still become better; with "likely", only
-        where the best of these, ended here, would not be better
-    offset: of length_penalty; 0 divides by length ** alpha, as transformers does
-    rules: what comes before probability
+    width: continuations followed per prompt
+    groups: parts of the beam that avoid each other's tokens (diverse beam search: Vijayakumar et al. 2018)
+    diversity: cost of a token, in nats, for each earlier group that chose it at the same step
+    length_penalty: alpha; a log-probability is divided by ((offset + length) / (offset + 1)) ** alpha (Wu et al. 2016,
+        eq. 14)
+    coverage: beta of the same equation, the cost of source tokens that got little attention; None measures none
+    early_stopping: True ends a prompt's search at `width` ended continuations; "likely" also requires that no followed
+        one would score higher if it ended now; False requires that none can ever score higher
+    offset: of the length penalty; 0 divides by length ** alpha, as transformers does
+    constraints: applied to log-probabilities before the search
     """
 
     width: int = struct.field(pytree_node=False, default=4)
@@ -49,224 +60,231 @@ class Beam:
     diversity: float | Array = 0.0
     length_penalty: float | Array = 0.0
     coverage: float | Array | None = None
-    early: bool | str = struct.field(pytree_node=False, default=False)
+    early_stopping: bool | str = struct.field(pytree_node=False, default=False)
     offset: float | Array = 5.0
-    rules: Rules | None = None
+    constraints: Constraints | None = None
 
     def check(self):
-        """Raises ValueError for what makes no sense."""
-        if self.width < 1 or self.groups < 1 or self.width % self.groups:
-            raise ValueError(f"groups={self.groups} must divide width={self.width}, and both must be at least 1")
-        if not 0 <= self.diversity < np.inf:
-            raise ValueError(f"diversity={self.diversity} must not be negative, and finite")
-        if self.early not in (True, False, "likely"):
-            raise ValueError(f"early={self.early} must be true, false or 'likely'")
-        if self.coverage is not None and not 0 <= self.coverage < np.inf:
-            raise ValueError(f"coverage={self.coverage} must not be negative, and finite; None for none")
+        """Raises ValueError for values outside their range."""
+        check_min("width", self.width, 1)
+        check_min("groups", self.groups, 1)
+        if self.width % self.groups:
+            raise ValueError(f"groups={self.groups} must divide width={self.width}")
+        for name, cost in (("diversity", self.diversity), ("coverage", self.coverage)):
+            check_min(name, cost, 0)
+            if cost is not None and not np.isfinite(cost):
+                raise ValueError(f"{name}={cost} must be finite")
+        if self.early_stopping not in (True, False, "likely"):
+            raise ValueError(f"early_stopping={self.early_stopping} must be True, False or 'likely'")
+        if self.constraints is not None:
+            self.constraints.check()
 
 
 def beam_search(
     model: CausalLM,
     config: Config,
     prompts: Sequence[Sequence[int]],
-    new: int,
-    how: Beam | None = None,
+    max_new_tokens: int,
+    strategy: Beam | None = None,
     stop: Sequence[int] = (),
-    best: int = 1,
+    num_return_sequences: int = 1,
 ) -> list[list[Hypothesis]]:
-    """For each prompt of token ids, its `best` continuations of at most `new` tokens, the best one first.
+    """Token ids of prompts -> the best continuations of each, up to `num_return_sequences`, the best first.
 
-    A continuation ends with the first token of `stop`, or at `new` tokens; where several tokens stop, the most probable one ends it. There
-    may be fewer than `best`: what groups find twice counts once. Programs are compiled as for `generate`, and for a width. Raises
-    ValueError where learned positions do not suffice.
+    A continuation ends with its first token of `stop`, or at `max_new_tokens`; of several stop tokens only the most
+    probable one ends it. Duplicates from different groups count once. strategy defaults to `Beam()`. Raises ValueError
+    if a text can exceed the learned positions. Programs are compiled as in `generate`, and per width.
     """
-    how = how or Beam()
+    strategy = strategy or Beam()
     prompts = [[int(token) for token in prompt] for prompt in prompts]
-    check(config, prompts, new, how, (Beam,))
-    if not 1 <= best <= how.width:
-        raise ValueError(f"best={best} must be at least 1 and at most the width of the beam, {how.width}")
+    check_prompts(config, prompts, max_new_tokens)
+    check_strategy(strategy, (Beam,))
+    check_fits(config, prompts, max_new_tokens, "or shorten the prompt")
+    if not 1 <= num_return_sequences <= strategy.width:
+        raise ValueError(
+            f"num_return_sequences={num_return_sequences} must be at least 1 and at most width={strategy.width}"
+        )
     with mesh_of(model):
-        ended = explore(config, bucket(new), model, left_padded(prompts), how, stop_tokens(stop), np.int32(new))
-    tokens, logprobs, scores, lengths = (np.asarray(each) for each in ended)
-    found = []
-    for row in range(len(prompts)):
-        order = (n for n in np.argsort(-scores[row], kind="stable") if np.isfinite(scores[row, n]))
-        texts: dict[tuple[int, ...], int] = {}
-        for n in order:
-            texts.setdefault(tuple(tokens[row, n, : lengths[row, n]].tolist()), n)  # groups may find the same one
-        ranked = list(texts.items())[:best]
-        found.append([Hypothesis(list(text), float(logprobs[row, n]), float(scores[row, n])) for text, n in ranked])
-    return found
+        limits = pad_stop(stop), np.int32(max_new_tokens)
+        finished = search(config, bucket(max_new_tokens), model, left_padded(prompts), strategy, *limits)
+    arrays = [np.asarray(array) for array in finished]
+    rows = [Finished(*(array[row] for array in arrays)) for row in range(len(prompts))]
+    return [_hypotheses(finished, num_return_sequences) for finished in rows]
 
 
-class Ended(NamedTuple):
-    """The best continuations of each row and group that have ended: tokens [B,G,W,N], the rest [B,G,W]; a free place scores -inf."""
-
-    tokens: Array
-    logprobs: Array
-    scores: Array
-    lengths: Array
+def _hypotheses(finished: Finished, count: int) -> list[Hypothesis]:
+    """The best distinct continuations of one prompt; its arrays are [G*W,...]."""
+    best: dict[tuple[int, ...], Hypothesis] = {}
+    for rank in np.argsort(-finished.scores, kind="stable"):
+        if np.isfinite(finished.scores[rank]):
+            tokens = finished.tokens[rank, : finished.lengths[rank]].tolist()
+            hypothesis = Hypothesis(tokens, float(finished.logprobs[rank]), float(finished.scores[rank]))
+            best.setdefault(tuple(tokens), hypothesis)
+    return list(best.values())[:count]
 
 
 @struct.dataclass
-class Search:
-    """Where a search stands: W continuations in each of G groups of each row.
+class BeamState:
+    """A search in progress: W continuations in each of G groups of each row.
 
-    cache: of B * G * W rows, with every token but the last
-    tokens: [B,G,W,N], the first `number` filled, and logprobs [B,G,W]; -inf where there are fewer continuations than places
-    ended: those that have ended
-    over: [B], rows for which nothing better can come
-    number: scalar
+    cache: decode states of B * G * W rows, of every token but the last
+    tokens: int32 [B,G,W,N], of which the first `length` columns are filled
+    logprobs: float32 [B,G,W]; -inf marks an empty slot
+    finished: ended continuations
+    done: bool [B], rows whose finished continuations cannot change
+    length: scalar
     """
 
     cache: Cache
     tokens: Array
     logprobs: Array
-    ended: Ended
-    over: Array
-    number: Array
+    finished: Finished
+    done: Array
+    length: Array
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def explore(
-    config: Config, room: int, model: CausalLM, given: tuple[Array, Array], how: Beam, stop: Array, new: Array
-) -> Ended:
-    """Prompts [B,T] and where they start [B] -> what has ended, its groups joined: [B,G*W,...]."""
-    prompts, starts = given
-    rows, length = prompts.shape
+def search(
+    config: Config,
+    capacity: int,
+    model: CausalLM,
+    prompts: tuple[Array, Array],
+    strategy: Beam,
+    stop: Array,
+    max_new_tokens: Array,
+) -> Finished:
+    """Prompts [B,T] and their first columns [B] -> finished continuations, groups joined: [B,G*W,...]."""
+    state, logits = _start(config, capacity, model, prompts, strategy)
+    rows = len(state.done)
+    state = _select(strategy, state, logits, stop, max_new_tokens)
+
+    def step(state: BeamState) -> BeamState:
+        last = jax.lax.dynamic_index_in_dim(state.tokens, state.length - 1, axis=3, keepdims=False).reshape(-1, 1)
+        hidden, cache = extend(model.decoder, config, shard_like(last, state.cache.starts), state.cache)
+        logits = replicate(next_logits(model, config, hidden)).reshape(rows, strategy.width, -1)
+        return _select(strategy, replace(state, cache=cache), logits, stop, max_new_tokens)
+
+    state = jax.lax.while_loop(lambda state: (state.length < max_new_tokens) & ~state.done.all(), step, state)
+    shape = state.logprobs.shape
+    logprobs = jnp.where(state.done[:, None, None], -jnp.inf, state.logprobs)
+    scores = logprobs / _length_penalty(strategy, max_new_tokens) - _coverage_penalty(strategy, state.cache, shape)
+    unfinished = Finished(state.tokens, logprobs, scores, jnp.broadcast_to(max_new_tokens, shape))
+    finished = merge(state.finished, unfinished)
+    return Finished(*(array.reshape(rows, strategy.width, *array.shape[3:]) for array in finished))
+
+
+def _start(
+    config: Config, capacity: int, model: CausalLM, prompts: tuple[Array, Array], strategy: Beam
+) -> tuple[BeamState, Array]:
+    """Prompts [B,T] -> a state with one empty continuation in each group, and logits [B,G*W,V] of its next token."""
+    tokens, starts = prompts
+    rows, length = tokens.shape
     memory = model.memory
-    if memory is not None and how.coverage is not None:
-        memory = replace(memory, seen=jnp.zeros(memory.valid.shape))
-    hidden, cache = prefill(model.decoder, config, shard_batch(prompts), shard_batch(starts), length + room - 1, memory)
-    shape = (rows, how.groups, how.width // how.groups)
-    logprobs = jnp.broadcast_to(jnp.where(jnp.arange(shape[2]) == 0, 0, -jnp.inf)[None, None], shape)
-    tokens, dead = jnp.zeros((*shape, room), jnp.int32), jnp.full(shape, -jnp.inf)
-    ended = Ended(tokens, dead, dead, jnp.zeros(shape, jnp.int32))
-    search = Search(_repeat(cache, how.width), tokens, logprobs, ended, jnp.zeros(rows, bool), jnp.int32(0))
-    first = replicate(next_logits(model, config, hidden[:, -1:]))
-    search = _select(how, search, jnp.broadcast_to(first, (rows, how.width, first.shape[-1])), stop, new)
-
-    def step(search: Search) -> Search:
-        last = jax.lax.dynamic_index_in_dim(search.tokens, search.number - 1, axis=3, keepdims=False).reshape(-1, 1)
-        hidden, cache = extend(model.decoder, config, shard_like(last, search.cache.starts), search.cache)
-        logits = replicate(next_logits(model, config, hidden)).reshape(rows, how.width, -1)
-        return _select(how, replace(search, cache=cache), logits, stop, new)
-
-    search = jax.lax.while_loop(lambda search: (search.number < new) & ~search.over.all(), step, search)
-    still = jnp.where(search.over[:, None, None], -jnp.inf, search.logprobs)
-    scores = still / _penalty(how, new) - _overlooked(how, search.cache, shape)
-    ended = _merge(search.ended, Ended(search.tokens, still, scores, jnp.broadcast_to(new, shape)))
-    return Ended(*(each.reshape(rows, how.width, *each.shape[3:]) for each in ended))
-
-
-def _select(how: Beam, search: Search, logits: Array, stop: Array, new: Array) -> Search:
-    """Each group, one after the other, goes on with its best candidates; logits [B,G*W,V] are those of the next token."""
-    rows, groups, width = search.logprobs.shape
-    logits = logits.reshape(rows, groups, width, -1)
-    vocab, number = logits.shape[-1], search.number + 1
-    logprobs = jnp.where(logits > MASK_VALUE / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
-    ends = (jnp.arange(vocab)[:, None] == stop[None]).any(1)
-    if how.rules is not None:
-        texts = search.tokens.reshape(-1, search.tokens.shape[-1])
-        logprobs = how.rules(logprobs.reshape(-1, vocab), texts, search.number, ends).reshape(logprobs.shape)
-    chosen, parts, overlooked = jnp.zeros((rows, vocab)), [], _overlooked(how, search.cache, search.logprobs.shape)
-    for group in range(groups):
-        total = search.logprobs[:, group, :, None] + _one_end(logprobs[:, group], ends)
-        judged = (total - how.diversity * chosen[:, None]).reshape(rows, -1)
-        ranks, places = jax.lax.top_k(judged, 2 * width)  # at most half of these end
-        parent, token = places // vocab, places % vocab
-        texts = _take(search.tokens[:, group], parent)
-        texts = jax.lax.dynamic_update_slice_in_dim(texts, token[..., None], search.number, axis=2)
-        logprob = _take(total.reshape(rows, -1), places)
-        ending = ends[token]
-        counted = ending & (jnp.arange(2 * width) < width)[None] & ~search.over[:, None]
-        value = jnp.where(counted, logprob, -jnp.inf)
-        scores = value / _penalty(how, number) - _take(overlooked[:, group], parent)
-        finished = Ended(texts, value, scores, jnp.full(token.shape, number))
-        ended = _merge(Ended(*(each[:, group] for each in search.ended)), finished)
-        ranks, order = jax.lax.top_k(jnp.where(ending, -jnp.inf, ranks), width)
-        followed = (
-            _take(texts, order),
-            jnp.where(ranks > -jnp.inf, _take(logprob, order), -jnp.inf),
-            _take(parent, order) + group * width,
-        )
-        chosen += jnp.where((ranks > -jnp.inf)[..., None], jax.nn.one_hot(_take(token, order), vocab), 0).sum(1)
-        parts.append((*followed, ended))
-    texts, logprob, parents, ended = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *parts)
-    search = replace(
-        search, tokens=texts, logprobs=logprob, ended=ended, cache=_reorder(search.cache, parents.reshape(rows, -1))
+    if memory is not None and strategy.coverage is not None:
+        memory = replace(memory, coverage=jnp.zeros(memory.valid.shape))
+    slots = length + capacity - 1
+    hidden, cache = prefill(model.decoder, config, shard_batch(tokens), shard_batch(starts), slots, memory)
+    shape = (rows, strategy.groups, strategy.width // strategy.groups)
+    is_first = (jnp.arange(shape[2]) == 0)[None, None]
+    continuations = jnp.zeros((*shape, capacity), jnp.int32)
+    empty = jnp.full(shape, -jnp.inf)
+    state = BeamState(
+        cache=_repeat(cache, strategy.width),
+        tokens=continuations,
+        logprobs=jnp.broadcast_to(jnp.where(is_first, 0, -jnp.inf), shape),
+        finished=Finished(continuations, empty, empty, jnp.zeros(shape, jnp.int32)),
+        done=jnp.zeros(rows, bool),
+        length=jnp.int32(0),
     )
-    return replace(search, over=_over(how, search, number, new), number=number)
+    logits = replicate(next_logits(model, config, hidden[:, -1:]))
+    return state, jnp.broadcast_to(logits, (rows, strategy.width, logits.shape[-1]))
 
 
-def _one_end(logprobs: Array, ends: Array) -> Array:
-    """[B,W,V] with only the most probable of the tokens that end a text, so that at most one candidate of each continuation does."""
-    best = jnp.where(ends[None, None], logprobs, -jnp.inf).max(-1, keepdims=True)
-    return jnp.where(ends[None, None] & (logprobs < best), -jnp.inf, logprobs)
+def _select(strategy: Beam, state: BeamState, logits: Array, stop: Array, max_new_tokens: Array) -> BeamState:
+    """Extends the continuations of every group in turn by their best tokens; logits of these are [B,G*W,V]."""
+    rows, groups, width = state.logprobs.shape
+    vocab = logits.shape[-1]
+    logits = logits.reshape(rows, groups, width, vocab)
+    logprobs = jnp.where(logits > MASK_VALUE / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
+    is_stop = (jnp.arange(vocab)[:, None] == stop[None]).any(1)
+    if strategy.constraints is not None:
+        texts = state.tokens.reshape(-1, state.tokens.shape[-1])
+        constrained = strategy.constraints(logprobs.reshape(-1, vocab), texts, state.length, is_stop)
+        logprobs = constrained.reshape(logprobs.shape)
+    coverage_penalty = _coverage_penalty(strategy, state.cache, state.logprobs.shape)
+    counts = jnp.zeros((rows, vocab))  # how often earlier groups chose a token at this step
+    parts = []
+    for group in range(groups):
+        tokens, group_logprobs = state.tokens[:, group], state.logprobs[:, group]
+        cost = strategy.diversity * counts
+        candidates = best_candidates(tokens, group_logprobs, state.length, logprobs[:, group], is_stop, cost)
+        is_ended = is_stop[candidates.last]
+        ended = _finish(strategy, state, candidates, is_ended, coverage_penalty[:, group])
+        finished = merge(Finished(*(field[:, group] for field in state.finished)), ended)
+        followed = follow(candidates, is_ended, width)
+        counts += jnp.where((followed.ranks > -jnp.inf)[..., None], jax.nn.one_hot(followed.last, vocab), 0).sum(1)
+        parts.append((followed, finished))
+    followed, finished = jax.tree.map(lambda *fields: jnp.stack(fields, axis=1), *parts)
+    parents = followed.parents + (jnp.arange(groups) * width)[None, :, None]
+    cache = _reorder(state.cache, parents.reshape(rows, -1))
+    length = state.length + 1
+    state = replace(state, cache=cache, tokens=followed.tokens, logprobs=followed.logprobs, finished=finished)
+    return replace(state, done=_is_done(strategy, state, length, max_new_tokens), length=length)
 
 
-def _over(how: Beam, search: Search, number: Array, new: Array) -> Array:
-    """[B]: no continuation that goes on can become better than all those that have ended; with `early`, there are enough of these."""
-    worst = search.ended.scores.min((1, 2))
-    if how.early is True:
-        return search.over | (worst > -jnp.inf)
-    lengths = number if how.early else jnp.where(jnp.asarray(how.length_penalty) > 0, new, number + 1)
-    return search.over | (search.logprobs.max((1, 2)) / _penalty(how, lengths) <= worst)
+def _finish(
+    strategy: Beam, state: BeamState, candidates: Candidates, is_ended: Array, coverage_penalty: Array
+) -> Finished:
+    """The candidates [B,2W] that ended among the first W, for rows that are not done; the others score -inf."""
+    length = state.length + 1
+    in_beam = jnp.arange(is_ended.shape[1]) < state.logprobs.shape[2]
+    logprobs = jnp.where(is_ended & in_beam[None] & ~state.done[:, None], candidates.logprobs, -jnp.inf)
+    scores = logprobs / _length_penalty(strategy, length) - take(coverage_penalty, candidates.parents)
+    return Finished(candidates.tokens, logprobs, scores, jnp.full(is_ended.shape, length))
 
 
-def _merge(one: Ended, other: Ended) -> Ended:
-    """The best of both, as many as `one` has places."""
-    joined = Ended(*(jnp.concatenate(each, axis=one.scores.ndim - 1) for each in zip(one, other, strict=True)))
-    _, order = jax.lax.top_k(joined.scores, one.scores.shape[-1])
-    return Ended(*(_take(each, order, axis=one.scores.ndim - 1) for each in joined))
+def _is_done(strategy: Beam, state: BeamState, length: Array, max_new_tokens: Array) -> Array:
+    """bool [B]: rows where no followed continuation can still beat a finished one; see `Beam.early_stopping`."""
+    worst = state.finished.scores.min((1, 2))
+    if strategy.early_stopping is True:
+        return state.done | (worst > -jnp.inf)
+    if strategy.early_stopping == "likely":
+        best_length = length
+    else:
+        best_length = jnp.where(jnp.asarray(strategy.length_penalty) > 0, max_new_tokens, length + 1)
+    return state.done | (state.logprobs.max((1, 2)) / _length_penalty(strategy, best_length) <= worst)
 
 
-def _penalty(how: Beam, length: Array) -> Array:
-    offset = jnp.asarray(how.offset, jnp.float32)
-    return ((offset + jnp.asarray(length, jnp.float32)) / (offset + 1)) ** jnp.asarray(how.length_penalty, jnp.float32)
+def _length_penalty(strategy: Beam, length: Array) -> Array:
+    """((offset + length) / (offset + 1)) ** alpha, float32."""
+    offset = jnp.asarray(strategy.offset, jnp.float32)
+    ratio = (offset + jnp.asarray(length, jnp.float32)) / (offset + 1)
+    return ratio ** jnp.asarray(strategy.length_penalty, jnp.float32)
 
 
-def _overlooked(how: Beam, cache: Cache, shape: tuple[int, ...]) -> Array:
-    """What each continuation, of shape [B,G,W], is to pay for places of the source that have got less attention than a word's, in nats."""
-    if cache.memory is None or cache.memory.seen is None:
+def _coverage_penalty(strategy: Beam, cache: Cache, shape: tuple[int, ...]) -> Array:
+    """What each continuation, of shape [B,G,W], pays for source tokens with a total attention below 1, in nats."""
+    if cache.memory is None or cache.memory.coverage is None:
         return jnp.zeros(shape)
-    share = jnp.where(cache.memory.valid, jnp.clip(cache.memory.seen, 1e-9, 1), 1)
-    return -jnp.asarray(how.coverage, jnp.float32) * replicate(jnp.log(share).sum(-1)).reshape(shape)
-
-
-def _take(values: Array, places: Array, axis: int = 1) -> Array:
-    """values [..., n, ...] at places [..., m] of that axis, all axes before it shared."""
-    return jnp.take_along_axis(values, jnp.expand_dims(places, range(axis + 1, values.ndim)), axis=axis)
+    attention = jnp.where(cache.memory.valid, jnp.clip(cache.memory.coverage, 1e-9, 1), 1)
+    return -jnp.asarray(strategy.coverage, jnp.float32) * replicate(jnp.log(attention).sum(-1)).reshape(shape)
 
 
 def _repeat(cache: Cache, width: int) -> Cache:
-    """Every row of a cache `width` times."""
-
-    def repeat(x, axis):
-        shape = x.shape
-        x = jnp.broadcast_to(jnp.expand_dims(x, axis + 1), (*shape[: axis + 1], width, *shape[axis + 1 :]))
-        return x.reshape(*shape[:axis], -1, *shape[axis + 1 :])
-
-    twice = {"keys": repeat(cache.keys, 1), "values": repeat(cache.values, 1), "starts": repeat(cache.starts, 0)}
-    if cache.memory is None:
-        return replace(cache, **twice)
-    one = cache.memory
-    seen = None if one.seen is None else repeat(one.seen, 0)
-    return replace(
-        cache, **twice, memory=Memory(repeat(one.keys, 1), repeat(one.values, 1), repeat(one.valid, 0), seen)
-    )
+    """A cache of B rows -> of B * width rows: every row `width` times in sequence."""
+    states = jax.tree.map(lambda leaf: repeat_axis(leaf, width, 1), cache.states)
+    memory = jax.tree.map(lambda leaf: repeat_axis(leaf, width, 1 if leaf.ndim > 2 else 0), cache.memory)
+    return replace(cache, states=states, starts=repeat_axis(cache.starts, width, 0), memory=memory)
 
 
 def _reorder(cache: Cache, parents: Array) -> Cache:
-    """The rows of a cache after each continuation [B,G*W] has taken the place of another one of the same prompt."""
-    rows, width = parents.shape
+    """The cache after every continuation has taken the state of its parent [B,G*W] of the same prompt.
+
+    Keys and values of a memory are equal for all continuations of a prompt and stay; its coverage moves.
+    """
     parents = shard_like(parents, cache.starts)
-
-    def order(x):
-        parts = x.reshape(x.shape[0], rows, width, *x.shape[2:])
-        return jnp.take_along_axis(parts, jnp.expand_dims(parents, (0, *range(3, parts.ndim))), axis=2).reshape(x.shape)
-
-    cache = replace(cache, keys=order(cache.keys), values=order(cache.values))
-    if cache.memory is None or cache.memory.seen is None:
+    cache = replace(cache, states=jax.tree.map(lambda leaf: take_parents(leaf, parents, 1), cache.states))
+    if cache.memory is None:
         return cache
-    return replace(cache, memory=replace(cache.memory, seen=order(cache.memory.seen[None])[0]))
+    coverage = jax.tree.map(lambda leaf: take_parents(leaf, parents, 0), cache.memory.coverage)
+    return replace(cache, memory=replace(cache.memory, coverage=coverage))

@@ -13,16 +13,16 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
-from tfm.decoding.sampling import Greedy, Sample, choose
+from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
-# Room for stop tokens, so that their number is no reason to compile again.
-_STOPS = 8
+# Stop tokens are padded to this count, so that their number does not recompile a program.
+_MAX_STOP_TOKENS = 8
 
 
 class Generated(NamedTuple):
-    """What was added to each prompt: tokens, the last one perhaps a stop token, and the model's own log-probability of each, in nats."""
+    """New tokens of each prompt (a stop token included), and the model's log-probability of each token, in nats."""
 
     tokens: list[list[int]]
     logprobs: list[list[float]]
@@ -32,26 +32,26 @@ def generate(
     model: CausalLM,
     config: Config,
     prompts: Sequence[Sequence[int]],
-    new: int,
-    how: Greedy | Sample | None = None,
+    max_new_tokens: int,
+    strategy: Greedy | Sample | None = None,
     stop: Sequence[int] = (),
-    slide: bool = False,
+    sliding_context: bool = False,
 ) -> Generated:
-    """At most `new` tokens after each prompt of token ids, greedily chosen unless told; the first token of `stop` ends a row.
+    """Token ids of prompts -> up to `max_new_tokens` tokens after each; a row ends with its first token of `stop`.
 
-    Prompts may differ in length, and do not disturb each other. Where learned positions do not suffice, it raises ValueError at once;
-    with `slide`, a text that is full goes on from its second half. Programs are compiled for a number of prompts, for
-    `bucket(longest prompt)` and `bucket(new)`, and serve all that fits in these.
+    strategy defaults to `Greedy()`. Prompts may differ in length; rows do not influence each other. Raises ValueError
+    if a text can exceed the learned positions; with `sliding_context`, the second half of a full text becomes the new
+    context instead. Programs are compiled per number of prompts, `bucket(longest prompt)` and `bucket(max_new_tokens)`.
     """
-    text = Generation(model, config, prompts, new, how, stop, slide)
-    text.advance(new)
-    return Generated(text.tokens, text.logprobs)
+    generation = Generation(model, config, prompts, max_new_tokens, strategy, stop, sliding_context)
+    generation.advance(max_new_tokens)
+    return Generated(generation.tokens, generation.logprobs)
 
 
 class Generation:
-    """`generate` in pieces, for those who want to see the text as it comes:
+    """`generate` in steps, to show a text while it is written:
 
-    text = tfm.Generation(model, config, [prompt], new=200)
+    text = tfm.Generation(model, config, [prompt], max_new_tokens=200)
     while not text.done:
         text.advance(8)
         print(text.tokens[0])
@@ -62,84 +62,113 @@ class Generation:
         model: CausalLM,
         config: Config,
         prompts: Sequence[Sequence[int]],
-        new: int,
-        how: Greedy | Sample | None = None,
+        max_new_tokens: int,
+        strategy: Greedy | Sample | None = None,
         stop: Sequence[int] = (),
-        slide: bool = False,
+        sliding_context: bool = False,
     ):
-        self.model, self.config, self.new, self.how = model, config, new, how or Greedy()
+        self.model = model
+        self.config = config
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
-        check(config, self.prompts, new, self.how, (Greedy, Sample), slide)
-        self.stop = stop_tokens(stop)
+        self.max_new_tokens = max_new_tokens
+        self.strategy = strategy or Greedy()
+        check_prompts(config, self.prompts, max_new_tokens)
+        check_strategy(self.strategy, (Greedy, Sample))
+        if sliding_context and self.strategy.constraints is not None:
+            raise ValueError("constraints need the whole text, and sliding_context cuts it; leave out one of them")
+        if not sliding_context:
+            check_fits(config, self.prompts, max_new_tokens, "shorten the prompt, or set sliding_context=True")
+        self.stop = pad_stop(stop)
         self.tokens: list[list[int]] = [[] for _ in self.prompts]
         self.logprobs: list[list[float]] = [[] for _ in self.prompts]
         self.stopped = np.zeros(len(self.prompts), bool)
-        self.made = 0  # tokens that every row has which has not stopped
-        self._progress: Progress | None = None
-        self._from = [0] * len(self.prompts)  # where what is read of each text begins
-        slides = config.position == "learned" and max(map(len, self.prompts)) + new > config.length
-        self._least = (
-            config.length if slides else 0
-        )  # room for every text and for all that follows it: one program serves all of them
-        self._taken = self._room = (
-            0  # of the tokens of this progress: how many are in the rows, and how many there can be
-        )
+        self.num_generated = 0  # tokens that every unfinished row has
+        self._limit = config.max_length
+        # A sliding text uses the shapes of a full one throughout: one program serves all its contexts.
+        longest = max(map(len, self.prompts))
+        self._min_slots = self._limit if self._limit is not None and longest + max_new_tokens > self._limit else 0
+        self._context_starts = [0] * len(self.prompts)
+        self._state: DecodeState | None = None
+        self._capacity = 0  # tokens that can follow the context of this state
+        self._num_read = 0  # columns of this state that the rows already have
 
     @property
     def done(self) -> bool:
         """Whether every row has stopped or has all its tokens."""
-        return self.made == self.new or bool(self.stopped.all())
+        return self.num_generated == self.max_new_tokens or bool(self.stopped.all())
 
-    def advance(self, number: int):
-        """Adds at most `number` tokens to each row."""
-        until = min(self.made + number, self.new)
+    def advance(self, num_tokens: int):
+        """Adds up to `num_tokens` tokens to each row."""
+        target = min(self.num_generated + num_tokens, self.max_new_tokens)
         with mesh_of(self.model):
-            while self.made < until and not self.done:
-                if self._taken == self._room:
-                    self._take(self._begin())
+            while self.num_generated < target and not self.done:
+                if self._num_read == self._capacity:
+                    self._read(self._start())
                 else:
-                    last = np.int32(min(self._taken + until - self.made, self._room))
-                    self._take(advance(self.config, self.model, self._progress, self.how, self.stop, last))
+                    last = np.int32(min(self._num_read + target - self.num_generated, self._capacity))
+                    self._read(advance(self.config, self.model, self._state, self.strategy, self.stop, last))
 
-    def _begin(self) -> "Progress":
-        """Reads the texts so far and chooses a token after each."""
-        texts = [self._context(row) for row in range(len(self.prompts))]
-        longest = max(len(text) for text, stopped in zip(texts, self.stopped, strict=True) if not stopped)
-        self._taken, self._room = 0, self.new - self.made
-        if self.config.position == "learned":
-            self._room = min(self._room, max(1, self.config.length - longest))
-        given = *left_padded(texts, self._least), self.stopped, np.int32(self.made)
-        return start(self.config, bucket(max(self._room, self._least)), self.model, given, self.how, self.stop)
+    def _start(self) -> "DecodeState":
+        """Reads the context of every row and chooses the token after it."""
+        contexts = [self._context(row) for row in range(len(self.prompts))]
+        self._num_read = 0
+        self._capacity = self.max_new_tokens - self.num_generated
+        if self._limit is not None:
+            longest = max(len(context) for context, stopped in zip(contexts, self.stopped, strict=True) if not stopped)
+            self._capacity = min(self._capacity, max(1, self._limit - longest))
+        capacity = bucket(max(self._capacity, self._min_slots))
+        prompts = PromptBatch(*left_padded(contexts, self._min_slots), self.stopped, np.int32(self.num_generated))
+        return start(self.config, capacity, self.model, prompts, self.strategy, self.stop)
 
     def _context(self, row: int) -> list[int]:
-        """What is read of a text: where that fills all positions, from now on its second half."""
+        """The tokens of a row that the model reads; those of a full text are cut to its second half from now on."""
         text = self.prompts[row] + self.tokens[row]
-        if self.config.position == "learned" and len(text) - self._from[row] >= self.config.length:
-            self._from[row] = len(text) - max(1, self.config.length // 2)
-        return text[self._from[row] :]
+        if self._limit is not None and len(text) - self._context_starts[row] >= self._limit:
+            self._context_starts[row] = len(text) - max(1, self._limit // 2)
+        return text[self._context_starts[row] :]
 
-    def _take(self, progress: "Progress"):
-        """Gives the rows what was chosen since the last time."""
-        number = int(progress.number)
-        tokens, logprobs = (np.asarray(each)[:, self._taken : number] for each in (progress.tokens, progress.logprobs))
+    def _read(self, state: "DecodeState"):
+        """Appends the new columns of a state to the rows that have not stopped."""
+        filled = int(state.num_tokens)
+        tokens = np.asarray(state.tokens)[:, self._num_read : filled]
+        logprobs = np.asarray(state.logprobs)[:, self._num_read : filled]
         for row in np.flatnonzero(~self.stopped):
-            ends = np.flatnonzero(np.isin(tokens[row], self.stop))
-            count = ends[0] + 1 if len(ends) else number - self._taken
+            stops = np.flatnonzero(np.isin(tokens[row], self.stop))
+            count = stops[0] + 1 if len(stops) else filled - self._num_read
             self.tokens[row] += tokens[row, :count].tolist()
             self.logprobs[row] += logprobs[row, :count].tolist()
-            self.stopped[row] = len(ends) > 0
-        self.made, self._taken, self._progress = self.made + number - self._taken, number, progress
+            self.stopped[row] = len(stops) > 0
+        self.num_generated += filled - self._num_read
+        self._num_read = filled
+        self._state = state
+
+
+class PromptBatch(NamedTuple):
+    """Prompts as arrays of numpy or jax.
+
+    tokens: int32 [B,T], left-padded
+    starts: int32 [B], the first column of every prompt
+    stopped: bool [B], rows whose tokens are not read any more
+    num_earlier: scalar, generated tokens that are part of the prompts
+    """
+
+    tokens: Any
+    starts: Any
+    stopped: Any
+    num_earlier: Any
 
 
 @struct.dataclass
-class Progress:
-    """Texts under way.
+class DecodeState:
+    """Texts in progress.
 
-    cache: keys and values of every token but the last
-    tokens: [B,N] int32, what was chosen, and logprobs [B,N]; the first `number` columns of them are filled
-    seen: [B,V], the tokens that a text has; None where nobody asks
-    stopped: [B]
-    number: scalar, tokens chosen here, after `before` others that have become part of the prompt
+    cache: decode states of every token but the last
+    tokens: int32 [B,N], of which the first `num_tokens` columns are filled
+    logprobs: float32 [B,N], likewise
+    seen: bool [B,V], the tokens of each text, prompt included; None without a repetition penalty
+    stopped: bool [B]
+    num_tokens: scalar
+    num_earlier: scalar, as in `PromptBatch`
     """
 
     cache: Cache
@@ -147,109 +176,118 @@ class Progress:
     logprobs: Array
     seen: Array | None
     stopped: Array
-    number: Array
-    before: Array
+    num_tokens: Array
+    num_earlier: Array
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def start(
-    config: Config, room: int, model: CausalLM, given: tuple[Array, ...], how: Greedy | Sample, stop: Array
-) -> Progress:
-    """Reads prompts [B,T], padded up to starts [B], and chooses a first token; `room` is for so many tokens."""
-    prompts, starts, stopped, before = given
-    rows, length = prompts.shape
-    hidden, cache = prefill(
-        model.decoder, config, shard_batch(prompts), shard_batch(starts), length + room - 1, model.memory
-    )
+    config: Config, capacity: int, model: CausalLM, prompts: PromptBatch, strategy: Greedy | Sample, stop: Array
+) -> DecodeState:
+    """Reads prompts [B,T] and chooses the token after each; the state holds up to `capacity` new tokens."""
+    rows, length = prompts.tokens.shape
+    tokens = shard_batch(prompts.tokens)
+    slots = length + capacity - 1
+    hidden, cache = prefill(model.decoder, config, tokens, shard_batch(prompts.starts), slots, model.memory)
     seen = None
-    if how.repetition is not None:
-        real = jnp.arange(length)[None] >= starts[:, None]
-        seen = jnp.zeros((rows, config.padded_vocab), bool).at[jnp.arange(rows)[:, None], prompts].max(real)
-    empty = jnp.zeros((rows, room), jnp.int32), jnp.zeros((rows, room), jnp.float32)
-    return _choose(
-        config, model, Progress(cache, *empty, seen, stopped, jnp.int32(0), before), hidden[:, -1:], how, stop
+    if strategy.repetition_penalty is not None:
+        is_token = jnp.arange(length)[None] >= prompts.starts[:, None]
+        seen = jnp.zeros((rows, config.padded_vocab), bool)
+        seen = seen.at[jnp.arange(rows)[:, None], prompts.tokens].max(is_token)
+    state = DecodeState(
+        cache=cache,
+        tokens=jnp.zeros((rows, capacity), jnp.int32),
+        logprobs=jnp.zeros((rows, capacity), jnp.float32),
+        seen=seen,
+        stopped=prompts.stopped,
+        num_tokens=jnp.int32(0),
+        num_earlier=prompts.num_earlier,
     )
+    return _append_token(config, model, state, hidden[:, -1:], strategy, stop)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def advance(
-    config: Config, model: CausalLM, progress: Progress, how: Greedy | Sample, stop: Array, last: Array
-) -> Progress:
-    """Chooses tokens until there are `last`, or all rows have stopped."""
+    config: Config, model: CausalLM, state: DecodeState, strategy: Greedy | Sample, stop: Array, last: Array
+) -> DecodeState:
+    """Chooses tokens until the state has `last` of them, or all rows have stopped."""
 
-    def step(progress: Progress) -> Progress:
-        token = jax.lax.dynamic_slice_in_dim(progress.tokens, progress.number - 1, 1, axis=1)
-        hidden, cache = extend(model.decoder, config, shard_like(token, progress.cache.starts), progress.cache)
-        return _choose(config, model, replace(progress, cache=cache), hidden, how, stop)
+    def step(state: DecodeState) -> DecodeState:
+        token = jax.lax.dynamic_slice_in_dim(state.tokens, state.num_tokens - 1, 1, axis=1)
+        hidden, cache = extend(model.decoder, config, shard_like(token, state.cache.starts), state.cache)
+        return _append_token(config, model, replace(state, cache=cache), hidden, strategy, stop)
 
-    return jax.lax.while_loop(lambda progress: (progress.number < last) & ~progress.stopped.all(), step, progress)
+    return jax.lax.while_loop(lambda state: (state.num_tokens < last) & ~state.stopped.all(), step, state)
 
 
-def _choose(
-    config: Config, model: CausalLM, progress: Progress, hidden: Array, how: Greedy | Sample, stop: Array
-) -> Progress:
-    """The progress with one more token, chosen by the states [B,1,D] of the last one."""
+def _append_token(
+    config: Config, model: CausalLM, state: DecodeState, hidden: Array, strategy: Greedy | Sample, stop: Array
+) -> DecodeState:
+    """The state with the token that follows hidden states [B,1,D]."""
     logits = replicate(next_logits(model, config, hidden)[:, 0])
-    number, scores = progress.before + progress.number, logits
-    if how.rules is not None:
-        scores = how.rules(
-            logits, progress.tokens, number, (jnp.arange(logits.shape[-1])[:, None] == stop[None]).any(1)
-        )
-    token = choose(how, scores, progress.seen, number)[:, None]
+    vocab = jnp.arange(logits.shape[-1])
+    step = state.num_earlier + state.num_tokens
+    scores = logits
+    if strategy.constraints is not None:
+        is_stop = (vocab[:, None] == stop[None]).any(1)
+        scores = strategy.constraints(logits, state.tokens, step, is_stop)
+    token = choose_token(strategy, scores, state.seen, step)[:, None]
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token, axis=1)
-    write = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, progress.number, axis=1)
-    seen = None if progress.seen is None else progress.seen | (jnp.arange(logits.shape[-1])[None] == token)
     return replace(
-        progress,
-        tokens=write(progress.tokens, token),
-        logprobs=write(progress.logprobs, logprob),
-        seen=seen,
-        stopped=progress.stopped | (token == stop[None]).any(1),
-        number=progress.number + 1,
+        state,
+        tokens=jax.lax.dynamic_update_slice_in_dim(state.tokens, token, state.num_tokens, axis=1),
+        logprobs=jax.lax.dynamic_update_slice_in_dim(state.logprobs, logprob, state.num_tokens, axis=1),
+        seen=None if state.seen is None else state.seen | (vocab[None] == token),
+        stopped=state.stopped | (token == stop[None]).any(1),
+        num_tokens=state.num_tokens + 1,
     )
 
 
-def check(
-    config: Config, prompts: Sequence[Sequence[int]], new: int, how: Any, kinds: tuple[type, ...], slide: bool = False
-):
-    """Raises ValueError for what cannot be generated."""
+def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int):
+    """Raises ValueError for empty prompts, unknown tokens, and a count below 1."""
     if not prompts or not all(len(prompt) for prompt in prompts):
-        raise ValueError("prompts must hold at least one prompt, and each at least one token")
-    outside = [token for prompt in prompts for token in prompt if not 0 <= token < config.vocab]
-    if outside:
-        raise ValueError(f"prompts have token {outside[0]}, which is not in the vocabulary of {config.vocab}")
-    if new < 1:
-        raise ValueError(f"new={new} must be at least 1")
-    if type(how) not in kinds:
-        raise ValueError(f"how={how} must be {' or '.join(kind.__name__ for kind in kinds)}")
-    how.check()
-    if slide and how.rules is not None:
+        raise ValueError("prompts must hold at least one prompt, and every prompt at least one token")
+    unknown = [token for prompt in prompts for token in prompt if not 0 <= token < config.vocab]
+    if unknown:
+        raise ValueError(f"prompts have token {unknown[0]}, which is not in the vocabulary of {config.vocab} tokens")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1")
+
+
+def check_strategy(strategy: Any, classes: tuple[type, ...]):
+    """Raises ValueError for a strategy of another class, or with an option outside its range."""
+    if type(strategy) not in classes:
+        raise ValueError(f"strategy={strategy} must be {' or '.join(cls.__name__ for cls in classes)}")
+    strategy.check()
+
+
+def check_fits(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, remedy: str):
+    """Raises ValueError where prompts and new tokens exceed the positions of the model."""
+    longest, limit = max(map(len, prompts)), config.max_length
+    if limit is not None and longest + max_new_tokens > limit:
         raise ValueError(
-            "rules know only the tokens that are written at once, so a text with rules cannot slide; leave out one of both"
-        )
-    longest = max(map(len, prompts))
-    if config.position == "learned" and longest + new > config.length and not slide:
-        raise ValueError(
-            f"a prompt of {longest} tokens and new={new} do not fit into the {config.length} positions of the model; "
-            "ask for fewer, shorten the prompt, or let it slide"
+            f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the {limit} positions of the "
+            f"model; lower max_new_tokens, {remedy}"
         )
 
 
-def stop_tokens(stop: Sequence[int]) -> np.ndarray:
-    """Stop tokens, and -1 where there are fewer than there is room for. Raises ValueError where there are more."""
-    if len(stop) > _STOPS:
-        raise ValueError(f"stop has {len(stop)} tokens, and there is room for {_STOPS}; leave some out")
-    return np.array([*stop, *[-1] * (_STOPS - len(stop))], np.int32)
+def pad_stop(stop: Sequence[int]) -> np.ndarray:
+    """Stop tokens -> int32 [8], padded with -1. Raises ValueError for more than 8."""
+    if len(stop) > _MAX_STOP_TOKENS:
+        raise ValueError(f"stop has {len(stop)} tokens; at most {_MAX_STOP_TOKENS} are supported, leave some out")
+    return np.array([*stop, *[-1] * (_MAX_STOP_TOKENS - len(stop))], np.int32)
 
 
 def bucket(length: int) -> int:
-    """The next power of two, at least 16: lengths within a bucket share their compiled programs."""
+    """The next power of two, at least 16; lengths in one bucket share compiled programs."""
     return max(16, 1 << (length - 1).bit_length())
 
 
-def left_padded(rows: Sequence[Sequence[int]], least: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of tokens -> int32 [B,T], T the bucket of the longest or of `least`, with each list at the end of its row, and where it
-    starts [B]."""
-    length = bucket(max(least, *map(len, rows)))
+def left_padded(rows: Sequence[Sequence[int]], min_length: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of tokens -> int32 [B,T], every list at the end of its row, and its first column [B].
+
+    T is the bucket of the longest list, or of `min_length` if that is longer.
+    """
+    length = bucket(max(min_length, *map(len, rows)))
     starts = np.array([length - len(row) for row in rows], np.int32)
     return np.array([[0] * start + list(row) for start, row in zip(starts, rows, strict=True)], np.int32), starts

@@ -1,19 +1,44 @@
-"""What a step costs: floating-point operations and memory; and what devices can do."""
+"""Floating-point operations and attention kernels of a program, counted in what JAX traces."""
 
+import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 from jax.extend import core
 
+from train.training.job import Job
+
+
+def model_flops(job: Job, part=None) -> int:
+    """Floating-point operations that the model needs for a step, on all devices: three times those of the forward pass.
+
+    They do not depend on the kernel of attention or on recomputation. `part` is one part of a batch (default: of the
+    largest). The F of MFU (Chowdhery et al. 2022, appendix B).
+    """
+    model = dataclasses.replace(job.run.model, kernel="einsum")
+
+    def loss(params, batch):
+        return job.task.loss(params, model, batch, None)
+
+    with jax.set_mesh(job.mesh):
+        forward = flops(loss, job.state.params, job.part if part is None else part)
+    return 3 * job.run.batch.accumulate * forward
+
+
+def hardware_flops(job: Job) -> int:
+    """Floating-point operations that the step performs, on all devices, with all that it recomputes."""
+    step = job.train_step.__wrapped__  # a function that is jitted with compiler options cannot be traced inside another
+    with jax.set_mesh(job.mesh):
+        return flops(step, job.state, job.batch)
+
 
 def flops(f: Callable, *arguments: Any) -> int:
-    """Floating-point operations of the matrix products in `f(*arguments)`, which may be shapes: two for each multiplication.
+    """Floating-point operations of the matrix products in `f(*arguments)`: two for each multiplication.
 
-    They are counted in the program that JAX traces, so scanned layers count as often as they run, and what every device does counts for
-    each of them.
+    Arguments may be shapes. A scanned layer counts as often as it runs, and a product on several devices on each.
     """
     return _flops(jax.make_jaxpr(f)(*arguments).jaxpr)
 
@@ -25,13 +50,13 @@ def _flops(jaxpr) -> int:
             (contracted, _), _ = equation.params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(shape[axis] for axis in contracted)
-        times = _TIMES.get(equation.primitive.name, lambda params: 1)(equation.params)
-        total += times * sum(_flops(inner) for inner in core.jaxprs_in_params(equation.params))
+        count = _RUNS.get(equation.primitive.name, lambda params: 1)(equation.params)
+        total += count * sum(_flops(inner) for inner in core.jaxprs_in_params(equation.params))
     return total
 
 
-# How often the programs inside of one run; of a kernel, once for each block of its grid, those that it skips too.
-_TIMES: dict[str, Callable[[Mapping[str, Any]], int]] = {
+# How often a primitive runs its inner programs; a kernel once for each block of its grid, also for blocks that it skips.
+_RUNS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "scan": lambda params: params["length"],
     "shard_map": lambda params: params["mesh"].size,
     "pallas_call": lambda params: math.prod(params["grid_mapping"].grid),
@@ -39,7 +64,10 @@ _TIMES: dict[str, Callable[[Mapping[str, Any]], int]] = {
 
 
 def kernels(f: Callable, *arguments: Any) -> list[str]:
-    """What computes attention in `f(*arguments)`, and why, each answer once: `tfm.Dense` has written them into the program."""
+    """The attention kernels in `f(*arguments)` and the reasons for them, without repetition.
+
+    `tfm` writes them into the program as name scopes: `attention[einsum: few scores]`.
+    """
     return list(dict.fromkeys(_kernels(jax.make_jaxpr(f)(*arguments).jaxpr)))
 
 
@@ -48,31 +76,3 @@ def _kernels(jaxpr) -> Iterator[str]:
         yield from re.findall(r"attention\[(.*?)\]", str(equation.source_info.name_stack))
         for inner in core.jaxprs_in_params(equation.params):
             yield from _kernels(inner)
-
-
-def memory(state, loss: Callable, batch) -> dict[str, float]:
-    """About how many bytes a device needs, by what for. `loss(params, batch)` is the loss of one part of a batch, which may be shapes.
-
-    Activations are what the backward pass of the whole program would find on the device; a compiler keeps less, or needs some for itself.
-    """
-    forward = lambda params, batch: jax.vjp(lambda params: loss(params, batch), params)[1]
-    program = jax.make_jaxpr(forward)(state.params, batch).jaxpr
-    made = (value for value in program.outvars if value not in (*program.invars, *program.constvars))
-    kept = {id(value): value.aval for value in made if value.aval.memory_space != jax.memory.Space.Host}
-    found = {
-        "parameters": bytes_of(jax.tree.leaves(state.params)) + bytes_of(jax.tree.leaves(state.ema)),
-        "gradients": bytes_of(jax.tree.leaves(state.params)),
-        "optimizer": bytes_of(jax.tree.leaves(state.opt)),
-        "activations": bytes_of(kept.values()),
-    }
-    return {"all": sum(found.values()), **found}
-
-
-def bytes_of(arrays: Iterable[Any]) -> int:
-    """Bytes of arrays or shapes on one of the devices that they are spread over."""
-    total = 0
-    for array in arrays:
-        if hasattr(array, "shape"):
-            shape = array.sharding.shard_shape(array.shape) if array.sharding else array.shape
-            total += math.prod(shape) * array.dtype.itemsize
-    return total

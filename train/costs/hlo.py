@@ -1,4 +1,4 @@
-"""What a compiled program is made of and what it sends between devices, read from its text (XLA's HLO)."""
+"""The collectives and the origins of instructions of a compiled program, read from its text (XLA's HLO)."""
 
 import collections
 import dataclasses
@@ -8,7 +8,8 @@ import re
 
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 
-# Bytes sent by a device for each byte of what a collective hands back, on a ring of n (Thakur et al. 2005, section 4).
+# Bytes that a device sends for each byte of a collective's result, on a ring of n devices (Thakur et al. 2005,
+# section 4).
 _SENT = {
     "all-gather": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -26,98 +27,96 @@ _ARRAY = re.compile(r"\b(pred|[sufc]\d+|bf16|f8\w*)\[([\d,]*)\]")
 
 @dataclasses.dataclass
 class Traffic:
-    """Collectives of a kind in a step: how many run, and how many bytes each device sends."""
+    """Collectives of one kind in a step: how many run, and the bytes that each device sends."""
 
-    number: int = 0
+    count: int = 0
     sent: float = 0.0
 
 
 def collectives(text: str) -> dict[str, Traffic]:
     """The collectives of a program, by kind; one in a loop counts as often as the loop runs.
 
-    What a device sends is what a ring takes. A collective that the compiler spreads over several fusions, to overlap with products, has one
-    channel and counts once.
+    Bytes are those of ring algorithms. The compiler may split one collective into several fusions, to overlap it with
+    products; these share a channel and count once.
     """
     program, entry = _read(text)
-    times = _times(program, entry)
-    seen: dict[str, tuple[str, int, float]] = {}
+    runs = _runs(program, entry)
+    by_channel: dict[str, tuple[str, int, float]] = {}
     for name, lines in program.items():
-        for number, (kind, shape, line) in enumerate(lines):
-            plain = kind.removesuffix("-start")
-            if plain not in KINDS or not times[name]:
+        for index, (opcode, shape, line) in enumerate(lines):
+            kind = opcode.removesuffix("-start")
+            if kind not in KINDS or not runs[name]:
                 continue
             channel = re.search(r"channel_id=(\d+)", line)
-            key = f"{plain} {channel[1]}" if channel else f"{name} {number}"
-            if key not in seen or seen[key][1] < times[name]:
-                seen[key] = plain, times[name], _sent(plain, shape, line, started=kind != plain)
-    found: dict[str, Traffic] = collections.defaultdict(Traffic)
-    for kind, often, sent in seen.values():
-        found[kind].number += often
-        found[kind].sent += often * sent
-    return dict(found)
+            key = f"{kind} {channel[1]}" if channel else f"{name} {index}"
+            if key not in by_channel or by_channel[key][1] < runs[name]:
+                by_channel[key] = kind, runs[name], _sent(kind, shape, line, started=opcode != kind)
+    traffic: dict[str, Traffic] = collections.defaultdict(Traffic)
+    for kind, count, sent in by_channel.values():
+        traffic[kind].count += count
+        traffic[kind].sent += count * sent
+    return dict(traffic)
 
 
-# Instructions whose work is that of others.
+# Instructions that only run or pass on other instructions.
 _FRAMES = ("while", "conditional", "call", "parameter", "tuple", "get-tuple-element")
 
 
 def origins(text: str) -> dict[str, str]:
-    """The instructions of a program by name, each with what of the traced function it comes from; those that do nothing are left out."""
-    found: dict[str, str] = {}
+    """The instructions that do work, by name, and the operation of the traced function that each comes from."""
+    names: dict[str, str] = {}
     for lines in _read(text)[0].values():
-        for kind, _, line in lines:
+        for opcode, _, line in lines:
             source = re.search(r'op_name="([^"]*)"', line)
-            if kind not in _FRAMES and (name := _INSTRUCTION.match(line)):
-                found[name[1]] = source[1] if source else kind
-    return found
+            if opcode not in _FRAMES and (name := _INSTRUCTION.match(line)):
+                names[name[1]] = source[1] if source else opcode
+    return names
 
 
 Line = tuple[str, str, str]
 
 
 def _read(text: str) -> tuple[dict[str, list[Line]], str]:
-    """The instructions of every computation, as kind, type and line; and the name of the one that the program begins with."""
+    """The instructions of every computation, as opcode, type and line; and the name of the entry computation."""
     program: dict[str, list[Line]] = {}
-    entry = here = ""
+    entry = name = ""
     for line in text.splitlines():
         if head := _COMPUTATION.match(line):
-            here = head[2]
-            program[here] = []
-            entry = here if head[1] else entry
-        elif here and (found := _INSTRUCTION.match(line)):
-            program[here].append((found[3], found[2], line))
+            name = head[2]
+            program[name] = []
+            entry = name if head[1] else entry
+        elif name and (instruction := _INSTRUCTION.match(line)):
+            program[name].append((instruction[3], instruction[2], line))
     return program, entry
 
 
-def _times(program: dict[str, list[Line]], entry: str) -> dict[str, int]:
+def _runs(program: dict[str, list[Line]], entry: str) -> dict[str, int]:
     """How often each computation runs."""
     callers: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
     for name, lines in program.items():
-        for kind, _, line in lines:
-            called = [(role, each) for role, names in _CALLED.findall(line) for each in re.findall(r"[\w.\-]+", names)]
-            often = _trips(program, line, dict(called)) if kind == "while" else 1
-            for _, each in called:
-                callers[each].append((name, often))
+        for opcode, _, line in lines:
+            calls = [
+                (role, callee) for role, names in _CALLED.findall(line) for callee in re.findall(r"[\w.\-]+", names)
+            ]
+            trips = _trips(program, line, dict(calls)) if opcode == "while" else 1
+            for _, callee in calls:
+                callers[callee].append((name, trips))
 
     @functools.cache
-    def times(name: str) -> int:
-        return 1 if name == entry else sum(often * times(caller) for caller, often in callers[name])
+    def runs(name: str) -> int:
+        return 1 if name == entry else sum(trips * runs(caller) for caller, trips in callers[name])
 
-    return {name: times(name) for name in program}
+    return {name: runs(name) for name in program}
 
 
-def _trips(program: dict[str, list[Line]], line: str, called: dict[str, str]) -> int:
-    """How often a loop runs: as the compiler notes, or what its condition compares the counter with; 1 where neither is known."""
-    noted = re.search(r'known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)', line)
-    if noted:
-        return int(noted[1])
-    condition = program.get(called.get("condition", ""), [])
-    limits = [
-        int(found[1])
-        for kind, _, each in condition
-        if kind == "constant" and (found := re.search(r"constant\((\d+)\)", each))
-    ]
-    return max(limits, default=1)
+def _trips(program: dict[str, list[Line]], line: str, calls: dict[str, str]) -> int:
+    """How often a loop runs, by the compiler's note or the constant in the loop's condition; 1 without both."""
+    note = re.search(r'known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)', line)
+    if note:
+        return int(note[1])
+    condition = program.get(calls.get("condition", ""), [])
+    constants = [re.search(r"constant\((\d+)\)", line) for opcode, _, line in condition if opcode == "constant"]
+    return max((int(constant[1]) for constant in constants if constant), default=1)
 
 
 def _sent(kind: str, shape: str, line: str, started: bool) -> float:
@@ -125,7 +124,7 @@ def _sent(kind: str, shape: str, line: str, started: bool) -> float:
     n = _group(line)
     size = sum(_bytes(*array) for array in _ARRAY.findall(shape))
     if started and kind == "all-gather":
-        size *= n / (n + 1)  # the type of a start holds what goes in, too
+        size *= n / (n + 1)  # the type of a start has the operand too
     if started and kind in ("collective-permute", "all-to-all", "collective-broadcast"):
         size /= 2
     if started and kind == "reduce-scatter":
@@ -134,7 +133,7 @@ def _sent(kind: str, shape: str, line: str, started: bool) -> float:
 
 
 def _group(line: str) -> int:
-    """The devices that take part in one group: replica_groups={{0,1},{2,3}}, [2,4]<=[8], or mesh['a'=2,'b'=4] {'b'}."""
+    """The devices of one group: replica_groups={{0,1},{2,3}}, [2,4]<=[8], or mesh['a'=2,'b'=4] {'b'}."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return listed[1].count(",") + 1
     if counted := re.search(r"replica_groups=\[(?:\d+,)*(\d+)\]<=", line):
@@ -146,6 +145,6 @@ def _group(line: str) -> int:
 
 
 def _bytes(kind: str, dimensions: str) -> float:
-    """Bytes of an array: f32[2,3] are 24."""
+    """Bytes of an array: 24 for f32[2,3]."""
     bits = 8 if kind.startswith(("pred", "f8")) else int(re.sub(r"\D", "", kind))
     return bits / 8 * math.prod(int(size) for size in dimensions.split(",") if size)

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, operation by operation: a trace, read."""
+"""The time of each operation of a step, from a trace of the profiler."""
 
 import collections
 import re
@@ -10,17 +10,22 @@ from train import UserError
 
 
 class Operation(NamedTuple):
-    """Where in the model operations of the compiled program come from, in all layers; their seconds in all steps and devices; and how many
-    ran."""
+    """Operations of the compiled program with one origin in the model, in all layers.
+
+    seconds: their time, over all steps and devices
+    count: how many ran
+    """
 
     origin: str
     seconds: float
-    number: int
+    count: int
 
 
 def trace(folder: Path, work: Callable[[], object]) -> Path:
-    """Does the work and records it in the folder, for TensorBoard, XProf or Perfetto; returns the file. Raises UserError where the folder
-    cannot be written."""
+    """Does the work and records it in the folder, for TensorBoard, XProf or Perfetto; returns the file.
+
+    Raises UserError if the folder cannot be written.
+    """
     import jax
 
     options = jax.profiler.ProfileOptions()
@@ -35,39 +40,42 @@ def trace(folder: Path, work: Callable[[], object]) -> Path:
 
 
 def operations(path: Path, origins: Mapping[str, str]) -> list[Operation]:
-    """The operations in the file of a trace, those that took most first. `origins` says by name where they come from (`hlo.origins`)."""
+    """The operations in the file of a trace, the longest first; `origins` by instruction are those of `hlo.origins`."""
     import jax
 
     seconds: dict[str, float] = collections.defaultdict(float)
-    number: dict[str, int] = collections.Counter()
+    count: dict[str, int] = collections.Counter()
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         for line in plane.lines:
             for event in line.events:
-                if name := origins.get(_operation(line.name, event)):
-                    seconds[short(name)] += event.duration_ns / 1e9
-                    number[short(name)] += 1
-    found = [Operation(origin, seconds[origin], number[origin]) for origin in seconds]
-    return sorted(found, key=lambda operation: -operation.seconds)
+                if name := origins.get(_instruction(line.name, event)):
+                    origin = short_origin(name)
+                    seconds[origin] += event.duration_ns / 1e9
+                    count[origin] += 1
+    longest = sorted(seconds, key=lambda origin: -seconds[origin])
+    return [Operation(origin, seconds[origin], count[origin]) for origin in longest]
 
 
-def _operation(line: str, event) -> str:
-    """The name in the program of what an event is about: CPUs and GPUs note it beside the event, TPUs have a line for operations."""
-    noted = next((str(value) for name, value in event.stats if name == "hlo_op"), "")
-    return noted or (event.name.split(" ")[0].lstrip("%") if line == "XLA Ops" else "")
+def _instruction(line: str, event) -> str:
+    """The instruction of an event: CPUs and GPUs give it as a property, TPUs as the name in a line of its own."""
+    instruction = next((str(value) for name, value in event.stats if name == "hlo_op"), "")
+    return instruction or (event.name.split(" ")[0].lstrip("%") if line == "XLA Ops" else "")
 
 
-def table(found: list[Operation], steps: int, most: int = 10) -> dict[str, str]:
-    """Rows of the operations that took most: their share, milliseconds a step and how many ran in it."""
-    total = sum(operation.seconds for operation in found)
-    share = lambda operation: (
-        f"{operation.seconds / total:6.1%} {1e3 * operation.seconds / steps:10.3f} ms {operation.number / steps:7.1f} x"
-    )
-    return {operation.origin: share(operation) for operation in found[:most]}
+def table(operations: list[Operation], steps: int, rows: int = 10) -> dict[str, str]:
+    """The first `rows` operations: their share of the time, milliseconds a step and how many run in a step."""
+    total = sum(operation.seconds for operation in operations)
+
+    def row(operation: Operation) -> str:
+        milliseconds = 1e3 * operation.seconds / steps
+        return f"{operation.seconds / total:6.1%} {milliseconds:10.3f} ms {operation.count / steps:7.1f} x"
+
+    return {operation.origin: row(operation) for operation in operations[:rows]}
 
 
-def short(origin: str) -> str:
-    """`jit(f)/transpose(jvp(BD,DF->BF))/while/body/dot_general` as people read it: backward BD,DF->BF/dot_general."""
-    first = re.split(r":(?! )", origin)[0]  # of operations that became one
+def short_origin(origin: str) -> str:
+    """`jit(f)/transpose(jvp(BD,DF->BF))/while/body/dot_general` -> `backward BD,DF->BF/dot_general`."""
+    first = re.split(r":(?! )", origin)[0]  # of operations that are fused
     names = re.sub(r"jit\(\w*\)|transpose|jvp|[()]", "", first).split("/")
     backward = "backward " if "transpose(" in first else ""
     return backward + "/".join(

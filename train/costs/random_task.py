@@ -1,6 +1,6 @@
-"""A plain Transformer on random tokens, as a task of the trainer: the work by which `train.bench` compares it with other libraries.
+"""A plain Transformer on random tokens, as a task of the trainer: `train.bench` compares it with other libraries.
 
-Every position is predicted unless told otherwise, there is no dropout, and each batch has new tokens.
+Every position is predicted by default, there is no dropout, and each batch has new tokens.
 """
 
 import dataclasses
@@ -27,9 +27,12 @@ MODEL = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Plain:
-    """The task: an encoder (bert), the same with a causal mask (gpt), or both (seq2seq); `predict` is the share of positions that meet the
-    vocabulary, as 0.15 of them do in masked language modelling."""
+class RandomTask:
+    """The task for one family of models.
+
+    family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both)
+    predict: share of positions that meet the vocabulary; masked language modelling predicts 0.15 of them
+    """
 
     family: str
     predict: float = 1.0
@@ -49,26 +52,28 @@ class Plain:
         return spec
 
     def batches(self, run: Run):
-        """A function from a number to the batch with it: random tokens, other ones each time."""
+        """A function from a step to its batch: random tokens, new ones for each call."""
         rng, rows = np.random.default_rng(run.seed), run.batch.size
         shapes = {name: field.shape(rows, run.batch.length) for name, field in self.batch_spec(run).items()}
-        places = (
-            {"where": np.tile(np.arange(shapes["targets"][1], dtype=np.int32), (rows, 1))} if "where" in shapes else {}
-        )
-        return lambda n: (
-            {name: rng.integers(run.model.vocab, size=shape, dtype=np.int32) for name, shape in shapes.items()} | places
-        )
+
+        def batch(step: int) -> dict[str, np.ndarray]:
+            fields = {name: rng.integers(run.model.vocab, size=shape, dtype=np.int32) for name, shape in shapes.items()}
+            if "where" in fields:
+                positions = np.arange(shapes["targets"][1], dtype=np.int32)
+                fields["where"] = np.tile(positions, (rows, 1))
+            return fields
+
+        return batch
 
     def loss(self, params, model: tfm.Config, batch, key):
         """Sums over a batch: `loss` in nats, and `weight`, the number of targets."""
         if self.family == "seq2seq":
-            reader = tfm.encode_source(params, model, batch["tokens"], key=key)
-            hidden = tfm.decoder(reader.decoder, model, batch["target"], memory=reader.memory, key=key)
-            table = reader.output
+            source = tfm.encode_source(params, model, batch["tokens"], key=key)
+            hidden = tfm.decoder(source.decoder, model, batch["target"], memory=source.memory, key=key)
+            table = source.output
         else:
-            hidden = tfm.encoder(
-                params, model, batch["tokens"], tfm.causal() if self.family == "gpt" else None, key=key
-            )
+            mask = tfm.causal() if self.family == "gpt" else None
+            hidden = tfm.encoder(params, model, batch["tokens"], mask, key=key)
             table = params.embed.tokens
         if "where" in batch:
             hidden = tfm.states_at(hidden, batch["where"])

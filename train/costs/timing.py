@@ -1,4 +1,4 @@
-"""How long training steps take, and where the time goes: to making batches, to handing them over, or to computing."""
+"""How long training steps take, and where the time goes: to making batches, to sending them, or to computing."""
 
 import statistics
 import time
@@ -13,21 +13,23 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
-from train.costs.job import Job
+from train.costs.counting import model_flops
 from train.data import feed
 from train.devices import cpu
 from train.devices.specs import peak_flops
 from train.training import step
+from train.training.job import Job
 
-# From a number to the batch with it, in the host's memory: fields [B, ...].
+# From a step to its batch in the host's memory: fields [B, ...].
 Batches = Callable[[int], Mapping[str, np.ndarray]]
 
-# Side of the square products whose speed is the roof: large enough that memory does not matter, and done in a moment. How often they run.
-_SIDE, _TRIES = 2048, 5
+# Side of the square products whose speed is the roof (memory does not limit them), and how often they run.
+_ROOF_SIDE = 2048
+_ROOF_REPEATS = 5
 
 
-class Step(NamedTuple):
-    """Seconds of a step: until its batch was made, until it was handed over and the step called, and until all was computed."""
+class StepTime(NamedTuple):
+    """Seconds of a step: making the batch; sending it and calling the step; waiting for the result."""
 
     data: float
     host: float
@@ -35,93 +37,114 @@ class Step(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Seconds of compilation: what the steps before took more than those that are timed; these; and the last loss."""
+    """Seconds of compilation, the timed steps, and the last loss.
+
+    Compilation is the time that warm-up steps take beyond a timed one.
+    """
 
     compile: float
-    steps: list[Step]
+    steps: list[StepTime]
     loss: float
 
 
-def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, Any]:
-    """Steps from a fresh state, each waited for, and the state that they end with; the first `warmup` only compile."""
-    parts, found, loss = job.run.batch.accumulate, list[Step](), 0.0
+def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, step.State]:
+    """Times steps from a fresh state, waiting for each; returns also the last state. The first `warmup` steps compile."""
+    times: list[StepTime] = []
+    loss = 0.0
     state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):
         for n in range(warmup + steps):
-            began = time.perf_counter()
+            start = time.perf_counter()
             batch = batches(n)
-            made = time.perf_counter()
-            state, sums = job.train_step(state, feed.to_devices(batch, job.spec, job.mesh, parts))
-            called = time.perf_counter()
+            batch_ready = time.perf_counter()
+            state, sums = job.train_step(state, _to_devices(job, batch))
+            step_called = time.perf_counter()
             jax.block_until_ready((state, sums))
-            found.append(Step(made - began, called - made, time.perf_counter() - called))
+            step_done = time.perf_counter()
+            times.append(StepTime(batch_ready - start, step_called - batch_ready, step_done - step_called))
             loss = float(sums["loss"]) / float(sums["weight"])
-    typical = statistics.median(sum(each) for each in found[warmup:])
-    return Timing(sum(max(0.0, sum(each) - typical) for each in found[:warmup]), found[warmup:], loss), state
+    typical = statistics.median(sum(step_time) for step_time in times[warmup:])
+    compilation = sum(max(0.0, sum(step_time) - typical) for step_time in times[:warmup])
+    return Timing(compilation, times[warmup:], loss), state
 
 
-def time_loop(job: Job, state, batches: Batches, steps: int) -> tuple[float, Any]:
-    """Seconds of a step as the trainer makes them, where a batch is made while the step before it is computed; and the state after them."""
+def time_loop(job: Job, state: step.State, batches: Batches, steps: int) -> tuple[float, step.State]:
+    """Seconds of a step in the trainer's loop, and the last state; the next batch is made while a step is computed."""
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):
-        began = time.perf_counter()
+        start = time.perf_counter()
         for n in range(steps):
-            state, _ = job.train_step(state, feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate))
+            state, _ = job.train_step(state, _to_devices(job, batches(n)))
         jax.block_until_ready(state)
-    return (time.perf_counter() - began) / steps, state
+    return (time.perf_counter() - start) / steps, state
 
 
 def time_data(job: Job, batches: Batches, steps: int) -> float:
-    """Seconds of a step that does nothing: batches are made and sent to the devices, one after the other."""
+    """Seconds to make a batch and send it to the devices, one after the other."""
     with jax.set_mesh(job.mesh):
-        began = time.perf_counter()
+        start = time.perf_counter()
         for n in range(steps):
-            jax.block_until_ready(feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate))
-    return (time.perf_counter() - began) / steps
+            jax.block_until_ready(_to_devices(job, batches(n)))
+    return (time.perf_counter() - start) / steps
 
 
-def time_writing(params, model, prompts: np.ndarray, new: int) -> tuple[list[float], list[float], list[float]]:
-    """Seconds until prompts [B,T] are read and each has a first token; of each later one, written with a cache; and of each token where
-    all that is there is read again."""
-    text, decode, again = tfm.Generation(params, model, prompts, new), list[float](), list[float]()
-    began = time.perf_counter()
-    text.advance(1)
-    prefill = time.perf_counter() - began
-    while not text.done:
-        began, before = time.perf_counter(), text.made
-        text.advance(max(1, new // 10))
-        decode += [(time.perf_counter() - began) / (text.made - before)] * (text.made - before)
+def _to_devices(job: Job, batch: Mapping[str, np.ndarray]):
+    """Fields [B, ...] -> arrays [parts, B / parts, ...] on the mesh."""
+    return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
 
-    tokens = np.pad(prompts, ((0, 0), (0, new)))
-    for place in range(prompts.shape[1] - 1, tokens.shape[1] - 1):
-        began = time.perf_counter()
-        tokens[:, place + 1] = _next(params, model, tokens, place)
-        again.append(time.perf_counter() - began)
-    return [prefill], decode, again
+
+def time_generation(params, model, prompts: np.ndarray, max_new_tokens: int):
+    """Prompts [B,T] -> seconds (lists): of the prefill and first token; of each later token; of each without a cache.
+
+    Without a cache, the model reads the whole text again for each token.
+    """
+    generation = tfm.Generation(params, model, prompts, max_new_tokens)
+    start = time.perf_counter()
+    generation.advance(1)
+    prefill = time.perf_counter() - start
+    decode: list[float] = []
+    while not generation.done:
+        start, tokens_before = time.perf_counter(), generation.num_generated
+        generation.advance(max(1, max_new_tokens // 10))
+        count = generation.num_generated - tokens_before
+        decode += [(time.perf_counter() - start) / count] * count
+    return [prefill], decode, _time_without_cache(params, model, prompts, max_new_tokens)
+
+
+def _time_without_cache(params, model, prompts: np.ndarray, max_new_tokens: int) -> list[float]:
+    """Seconds of each greedy token when the whole text is read again."""
+    tokens = np.pad(prompts, ((0, 0), (0, max_new_tokens)))
+    times: list[float] = []
+    for position in range(prompts.shape[1] - 1, tokens.shape[1] - 1):
+        start = time.perf_counter()
+        tokens[:, position + 1] = _next_token(params, model, tokens, position)
+        times.append(time.perf_counter() - start)
+    return times
 
 
 @partial(jax.jit, static_argnums=1)
-def _next(params, model, tokens: Array, place: Array) -> Array:
-    """The most probable token after a place, [B]."""
-    return tfm.causal_lm(params, model, tokens)[:, place].argmax(-1)
+def _next_token(params, model, tokens: Array, position: Array) -> Array:
+    """tokens [B,T] -> the most probable token after a position, [B]."""
+    return tfm.causal_lm(params, model, tokens)[:, position].argmax(-1)
 
 
 def mean_flops(job: Job, batches: Batches, steps: int) -> float:
-    """Operations that the model asks for in a step, on average over batches, which may have several shapes."""
-    found: dict[Any, int] = {}
-
-    def of(n: int) -> int:
-        fields = feed.to_devices(batches(n), job.spec, job.mesh, job.run.batch.accumulate)
+    """The model's floating-point operations in a step, on average over batches, which may have several shapes."""
+    by_shape: dict[Any, int] = {}
+    total = 0
+    for n in range(steps):
+        fields = _to_devices(job, batches(n))
         shape = tuple(field.shape for field in fields.values())
-        if shape not in found:
-            found[shape] = job.model_flops(jax.tree.map(lambda field: field[0], fields))
-        return found[shape]
+        if shape not in by_shape:
+            by_shape[shape] = model_flops(job, jax.tree.map(lambda field: field[0], fields))
+        total += by_shape[shape]
+    return total / steps
 
-    return statistics.mean(map(of, range(steps)))
 
+def utilization(job: Job, flops: float, seconds: float) -> dict[str, float]:
+    """The share of the peak that a step of so many operations and seconds reaches.
 
-def share(job: Job, flops: float, seconds: float) -> dict[str, float]:
-    """What the products of a step of that many seconds reach: the share of what the data sheet allows (MFU) where it is known, in bfloat16;
-    else of the roof that is measured here, in FLOP/s."""
+    In bfloat16, with a data sheet: `mfu`, the share of its peak. Otherwise the share of a roof that is measured here.
+    """
     devices = job.mesh.devices.ravel()
     peak = peak_flops(devices[0].device_kind) if job.run.model.dtype == "bfloat16" else None
     if peak:
@@ -131,15 +154,16 @@ def share(job: Job, flops: float, seconds: float) -> dict[str, float]:
 
 
 def measured_roof(mesh, dtype: str) -> float:
-    """FLOP/s of large matrix products, one on each device at a time, all devices together: the best of a few."""
-    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    draw = jax.jit(lambda key: jax.random.normal(key, (mesh.size, _SIDE, _SIDE), dtype, out_sharding=everywhere))
+    """FLOP/s of large matrix products, one on each device at a time, over all devices: the fastest of a few."""
+    sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    shape = (mesh.size, _ROOF_SIDE, _ROOF_SIDE)
+    draw = jax.jit(lambda key: jax.random.normal(key, shape, dtype, out_sharding=sharding))
     product = jax.jit(lambda x, y: jnp.einsum("BMN,BNK->BMK", x, y))
     seconds = []
     with jax.set_mesh(mesh):
         x, y = (jax.block_until_ready(draw(jax.random.key(n))) for n in range(2))
-        for _ in range(1 + _TRIES):
-            began = time.perf_counter()
+        for _ in range(1 + _ROOF_REPEATS):
+            start = time.perf_counter()
             jax.block_until_ready(product(x, y))
-            seconds.append(time.perf_counter() - began)
-    return 2 * mesh.size * _SIDE**3 / min(seconds[1:])
+            seconds.append(time.perf_counter() - start)
+    return 2 * mesh.size * _ROOF_SIDE**3 / min(seconds[1:])

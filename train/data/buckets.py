@@ -9,36 +9,38 @@ from train.settings.schema import Batch
 
 
 class Shape(NamedTuple):
-    """The rows of a batch, and the places of each of its sides: of sources and targets."""
+    """The shape of a batch: its rows, and the length of each side (source and target)."""
 
     rows: int
-    places: tuple[int, ...]
+    lengths: tuple[int, ...]
 
     def __str__(self):
-        return f"{self.rows} x {'+'.join(map(str, self.places))}"
+        return f"{self.rows} x {'+'.join(map(str, self.lengths))}"
 
 
 class Buckets:
-    """Which rows of what lengths stand in which batch; lengths [N,C] are those of each of their C sides.
+    """Rows grouped by length; all batches of a bucket have one shape, and there are at most `max_shapes`.
 
-    There are at most `most` shapes. The batches of an epoch are a pure function of the generator that shuffles them.
+    lengths [N,C]: the tokens of each of the C sides of row n. `shape_of` [N] is the bucket of each row, `batches` the number of
+    batches of an epoch, `tokens` those of all rows, `padding` the share of places that hold none.
     """
 
-    def __init__(self, lengths: np.ndarray, batch: Batch, most: int):
-        sizes = sizes_for(lengths, most)
+    def __init__(self, lengths: np.ndarray, batch: Batch, max_shapes: int):
+        sizes = bucket_sizes(lengths, max_shapes)
         self.shape_of = _places(sizes, lengths).argmin(0)
         counts = np.bincount(self.shape_of, minlength=len(sizes)).tolist()
         self.shapes = [_shape(count, tuple(size), batch) for count, size in zip(counts, sizes.tolist(), strict=True)]
-        each = [-(-count // shape.rows) for count, shape in zip(counts, self.shapes, strict=True)]
-        self.batches, self.tokens = sum(each), int(lengths.sum())
-        places = sum(number * shape.rows * sum(shape.places) for number, shape in zip(each, self.shapes, strict=True))
+        batches = [-(-count // shape.rows) for count, shape in zip(counts, self.shapes, strict=True)]
+        self.batches = sum(batches)
+        self.tokens = int(lengths.sum())
+        places = sum(count * shape.rows * sum(shape.lengths) for count, shape in zip(batches, self.shapes, strict=True))
         self.padding = 1 - self.tokens / max(1, places)
 
     def epoch(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
-        """The rows of every batch of an epoch, -1 for one that is empty; shuffled by `rng`, else shape by shape."""
+        """The rows of every batch of an epoch, -1 for an empty row; shuffled by `rng`, else shape by shape."""
         batches: list[np.ndarray] = []
-        for number, shape in enumerate(self.shapes):
-            rows = np.flatnonzero(self.shape_of == number)
+        for bucket, shape in enumerate(self.shapes):
+            rows = np.flatnonzero(self.shape_of == bucket)
             rows = rows if rng is None else rng.permutation(rows)
             filled = np.full(-(-len(rows) // shape.rows) * shape.rows, -1)
             filled[: len(rows)] = rows
@@ -46,8 +48,8 @@ class Buckets:
         return batches if rng is None else [batches[n] for n in rng.permutation(len(batches))]
 
     def examples(self) -> list[np.ndarray]:
-        """For every shape, the rows of a batch that has it: one row, and -1 for those that are empty."""
-        firsts = [int((self.shape_of == number).argmax()) for number in range(len(self.shapes))]
+        """For every shape, the rows of a batch that has it: one row, and -1 for the empty rest."""
+        firsts = [int((self.shape_of == bucket).argmax()) for bucket in range(len(self.shapes))]
         return [np.array([first] + [-1] * (shape.rows - 1)) for first, shape in zip(firsts, self.shapes, strict=True)]
 
     def shape(self, rows: np.ndarray) -> Shape:
@@ -55,43 +57,46 @@ class Buckets:
         return self.shapes[self.shape_of[rows.max()]]
 
 
-def sizes_for(lengths: np.ndarray, most: int) -> np.ndarray:
-    """lengths [N,C] -> sizes [M,C], M at most `most`, such that rows in the smallest one that holds them leave few places empty.
+def bucket_sizes(lengths: np.ndarray, max_sizes: int) -> np.ndarray:
+    """lengths [N,C] -> sizes [M,C] with little padding, M at most `max_sizes`; each row goes into the smallest size that holds it.
 
-    From even parts of the rows in order of length, sizes move for as long as that saves places: far at first, then by one.
+    A local search: sizes start at even parts of the rows in order of length, and move while that saves places. Steps begin large
+    and end at 1.
     """
     cells, counts = np.unique(lengths, axis=0, return_counts=True)
     if not len(cells):
         return cells
-    ranked = lengths[np.argsort(lengths.sum(1), kind="stable")]
-    sizes = np.stack([part.max(0) for part in np.array_split(ranked, min(most, len(cells)))])
+    by_length = lengths[np.argsort(lengths.sum(1), kind="stable")]
+    sizes = np.stack([part.max(0) for part in np.array_split(by_length, min(max_sizes, len(cells)))])
     sizes[-1] = lengths.max(0)
     step = max(1, int(lengths.max()) // 4)
     while step:
-        moved = [_move(sizes, number, step, cells, counts) for number in range(len(sizes) - 1)]
-        step = step if any(moved) else step // 2
+        before = sizes.copy()
+        for index in range(len(sizes) - 1):
+            sizes[index] = _best_neighbour(sizes, index, step, cells, counts)
+        if (sizes == before).all():
+            step //= 2
     chosen = _places(sizes, cells).argmin(0)
-    return np.stack([cells[chosen == number].max(0) for number in np.unique(chosen)])
+    return np.stack([cells[chosen == index].max(0) for index in np.unique(chosen)])
 
 
-def _move(sizes: np.ndarray, number: int, step: int, cells: np.ndarray, counts: np.ndarray) -> bool:
-    """Moves one size to where the rows take the fewest places, of all that are a step away, and says whether that is elsewhere."""
-    others = _places(np.delete(sizes, number, axis=0), cells).min(0)
-    moves = sorted(itertools.product((0, 1, -1), repeat=sizes.shape[1]), key=any)  # to stay is the first of them
-    around = sizes[number] + step * np.array(moves)
-    best = (np.minimum(_places(around, cells), others) @ counts).argmin()
-    sizes[number] = around[best]
-    return bool(best)
+def _best_neighbour(sizes: np.ndarray, index: int, step: int, cells: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The sizes [C] with which rows take the fewest places: sizes[index] itself, or a neighbour `step` away."""
+    rest = _places(np.delete(sizes, index, axis=0), cells).min(0)
+    moves = sorted(itertools.product((0, 1, -1), repeat=sizes.shape[1]), key=any)  # to stay comes first
+    neighbours = sizes[index] + step * np.array(moves)
+    return neighbours[(np.minimum(_places(neighbours, cells), rest) @ counts).argmin()]
 
 
 def _places(sizes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """sizes [M,C], lengths [N,C] -> the places [M,N] that each row takes, more than any has where it does not fit."""
-    holds = (lengths <= sizes[:, None]).all(2)
-    return np.where(holds, sizes.sum(1)[:, None], 1 << 30)
+    """sizes [M,C], lengths [N,C] -> places [M,N] of row n in size m, a huge number where it does not fit."""
+    fits = (lengths <= sizes[:, None]).all(2)
+    return np.where(fits, sizes.sum(1)[:, None], 1 << 30)
 
 
-def _shape(count: int, places: tuple[int, ...], batch: Batch) -> Shape:
-    """The rows that the tokens allow, or up to a quarter fewer where that leaves fewer of the last batch empty."""
-    most = max(1, batch.tokens // max(places) // batch.unit)
-    rows = np.minimum(batch.unit * np.arange(most, most - most // 4 - 1, -1), -(-count // batch.unit) * batch.unit)
-    return Shape(int(rows[(-count % rows).argmin()]), places)
+def _shape(count: int, lengths: tuple[int, ...], batch: Batch) -> Shape:
+    """As many rows as batch.tokens allows; up to 25 % fewer if the last batch then has fewer empty rows."""
+    max_units = max(1, batch.tokens // max(lengths) // batch.unit)
+    units = np.arange(max_units, max_units - max_units // 4 - 1, -1)
+    rows = np.minimum(batch.unit * units, -(-count // batch.unit) * batch.unit)
+    return Shape(int(rows[(-count % rows).argmin()]), lengths)

@@ -19,7 +19,7 @@ from train.data.tokens import Tokens, ranges
 class Packed:
     """Rows of whole documents, or pieces of long ones, each a segment whose positions start at 0; `bytes` is the share of a target."""
 
-    buckets, apart = None, True
+    buckets, independent_rows = None, True
 
     def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_each: float):
         self.text, self.pad, self.bytes_each, self.plan = (
@@ -48,7 +48,7 @@ class Windows:
     documents; else each begins and ends within one.
     """
 
-    buckets, apart = None, True
+    buckets, independent_rows = None, True
 
     def __init__(
         self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False

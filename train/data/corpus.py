@@ -18,7 +18,7 @@ class Rows(Protocol):
 
     tokens: int
     padding: float
-    apart: bool  # what a row holds depends on no other row of its batch, so that some can be left empty
+    independent_rows: bool  # what a row holds depends on no other row of its batch, so that some can be left empty
 
     @property
     def buckets(self) -> Buckets | None:
@@ -49,15 +49,15 @@ class Corpus(Generic[Layout]):
         run: Run,
         processor,
         train: Sequence[Layout],
-        held: Layout,
+        valid: Layout,
         sizes: Mapping[str, int],
         facts: Mapping[str, Any],
         others: Mapping[str, Layout] | None = None,
     ):
         self.others = others or {}
-        self.run, self.processor, self.train, self.held = run, processor, train, held
+        self.run, self.processor, self.train, self.valid = run, processor, train, valid
         self.sizes, self._facts = sizes, facts
-        if not held.tokens:
+        if not valid.tokens:
             raise UserError("the validation text has no tokens; give more text with --data or --eval-data")
         least, size = min(map(len, train), default=0), run.batch.size
         if train and least < size and not train[0].buckets:
@@ -70,8 +70,8 @@ class Corpus(Generic[Layout]):
         """`rows(n)`: draws and training rows of batch n."""
         buckets = [rows.buckets for rows in self.train if rows.buckets]
         if buckets:
-            return feed.bucketed(buckets, self.run.seed)
-        return feed.order([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
+            return feed.shuffled_batches(buckets, self.run.seed)
+        return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
     @property
     def tokens_a_step(self) -> float:
@@ -85,7 +85,7 @@ class Corpus(Generic[Layout]):
         rng = self._rng(0, n)
         drawn = list(dict.fromkeys(draws.tolist()))
         groups = [rows[draws == draw] for draw in drawn]
-        rows = _shared(np.concatenate(groups), share) if self.train[0].apart else np.concatenate(groups)
+        rows = _shared(np.concatenate(groups), share) if self.train[0].independent_rows else np.concatenate(groups)
         groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
         parts = [self.train[draw].batch(group, rng) for draw, group in zip(drawn, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -96,25 +96,25 @@ class Corpus(Generic[Layout]):
         batches = [rows.batch(numbers, self._rng(0, 0)) for rows, examples in bucketed for numbers in examples]
         return batches or [self.batch(0)]
 
-    def held_batches(self, most: int = 0, share: Share | None = None) -> Iterator[dict[str, np.ndarray]]:
+    def valid_batches(self, most: int = 0, share: Share | None = None) -> Iterator[dict[str, np.ndarray]]:
         """The validation rows, always in the same order and the same in every detail; `most` batches of them, 0 for all; of each, the share
         of this process."""
-        size, rows = self.run.batch.size, len(self.held)
+        size, rows = self.run.batch.size, len(self.valid)
         places = (np.arange(start, start + size) for start in range(0, rows, size))
         batches = (
-            self.held.buckets.epoch()
-            if self.held.buckets
+            self.valid.buckets.epoch()
+            if self.valid.buckets
             else (np.where(numbers < rows, numbers, -1) for numbers in places)
         )
         for n, numbers in enumerate(itertools.islice(batches, most or None)):
-            yield self.held.batch(_shared(numbers, share) if self.held.apart else numbers, self._rng(1, n))
+            yield self.valid.batch(_shared(numbers, share) if self.valid.independent_rows else numbers, self._rng(1, n))
 
     def facts(self) -> dict[str, Any]:
         """What run.json records about the data."""
         return {
             "source": self.run.data.source,
             "train_tokens": self.train[0].tokens if self.train else 0,
-            "eval_tokens": self.held.tokens,
+            "eval_tokens": self.valid.tokens,
             "padding": round(float(self.train[0].padding), 4) if self.train else 0.0,
             **self._facts,
         }

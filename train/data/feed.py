@@ -1,50 +1,53 @@
-"""The order of examples, and their way to the devices."""
+"""The order of rows, and the way of a batch to the devices."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from train.data.buckets import Buckets
 from train.data.fields import BatchSpec, Field
 
+# Batch n -> its segmentations and its rows, each int [B].
+Order = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
-def order(sizes: Sequence[int], seed: int, size: int):
-    """A function from the number of a batch to the draws and rows of its `size` examples.
 
-    Draw d has sizes[d] rows, and each draw is an epoch; after the last the first returns. Every row comes once an epoch, in an order of its
-    own each time, without any state: example k of batch n has number n * size + k, so a run continues anywhere, on any number of devices.
+def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
+    """The rows of each batch: segmentation s has sizes[s] rows and is an epoch; after the last the first returns.
+
+    Each epoch has an order of its own. It needs no state: example k of batch n has number n * batch_size + k, so a run resumes
+    at any step, on any number of devices.
     """
     import grain
 
-    shuffled = [grain.MapDataset.range(rows).seed(seed + draw).shuffle().repeat() for draw, rows in enumerate(sizes)]
+    shuffled = [grain.MapDataset.range(rows).seed(seed + index).shuffle().repeat() for index, rows in enumerate(sizes)]
     ends = np.cumsum(sizes)
 
-    def find(n: int) -> tuple[np.ndarray, np.ndarray]:
-        numbers = np.arange(n * size, (n + 1) * size)
-        cycles, offsets = np.divmod(numbers, ends[-1])
-        draws = np.searchsorted(ends, offsets, side="right")
-        places = cycles * np.take(sizes, draws) + offsets - np.take(ends - sizes, draws)
-        return draws, np.array([shuffled[draw][int(place)] for draw, place in zip(draws, places, strict=True)])
+    def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
+        examples = np.arange(n * batch_size, (n + 1) * batch_size)
+        cycles, offsets = np.divmod(examples, ends[-1])
+        chosen = np.searchsorted(ends, offsets, side="right")
+        places = cycles * np.take(sizes, chosen) + offsets - np.take(ends - sizes, chosen)
+        return chosen, np.array([shuffled[s][int(place)] for s, place in zip(chosen, places, strict=True)])
 
-    return find
+    return rows_of
 
 
-def bucketed(buckets: Sequence[Buckets], seed: int):
-    """The same for rows in buckets, those of each draw: a batch is all of one bucket, and -1 stands for a row that is empty."""
-    ends = np.cumsum([each.batches for each in buckets])
+def shuffled_batches(buckets: Sequence[Buckets], seed: int) -> Order:
+    """The same for rows in buckets, of each segmentation: a batch is of one bucket, and -1 is an empty row."""
+    ends = np.cumsum([bucket.batches for bucket in buckets])
 
     @functools.lru_cache(maxsize=2)
-    def epoch(cycle: int, draw: int) -> list[np.ndarray]:
-        return buckets[draw].epoch(np.random.default_rng([seed, 2, cycle, draw]))
+    def epoch(cycle: int, segmentation: int) -> list[np.ndarray]:
+        return buckets[segmentation].epoch(np.random.default_rng([seed, 2, cycle, segmentation]))
 
-    def find(n: int) -> tuple[np.ndarray, np.ndarray]:
+    def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
         cycle, offset = divmod(n, int(ends[-1]))
-        draw = int(np.searchsorted(ends, offset, side="right"))
-        rows = epoch(cycle, draw)[offset - int(ends[draw]) + buckets[draw].batches]
-        return np.full(len(rows), draw), rows
+        chosen = int(np.searchsorted(ends, offset, side="right"))
+        rows = epoch(cycle, chosen)[offset - int(ends[chosen]) + buckets[chosen].batches]
+        return np.full(len(rows), chosen), rows
 
-    return find
+    return rows_of
 
 
 def layout(field: Field, shape: tuple[int, ...], mesh, parts: int = 1):
@@ -85,20 +88,20 @@ def to_devices(batch: Mapping[str, np.ndarray], spec: BatchSpec, mesh, parts: in
         target = layout(spec[name], array.shape, mesh, parts)
         array = array.reshape(*target.shape[:2], *array.shape[1:])
         if array.shape != target.shape:
-            array = np.pad(array, [(0, size - now) for size, now in zip(target.shape, array.shape, strict=True)])
+            array = np.pad(array, [(0, size - length) for size, length in zip(target.shape, array.shape, strict=True)])
         return jax.make_array_from_callback(target.shape, target.sharding, array.__getitem__)
 
     return {name: send(name, array) for name, array in batch.items()}
 
 
 def local_rows(mesh, parts: int, rows: int) -> np.ndarray:
-    """Which of the rows of a batch the devices of this process compute on, bool [B]."""
+    """Whether the devices of this process compute on each row of a batch, bool [B]."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     import tfm
 
-    mine = np.zeros((parts, rows // parts), bool)
-    sharding = NamedSharding(mesh, PartitionSpec(None, *tfm.partition("B", mine.shape[1:], mesh)))
-    for place in sharding.addressable_devices_indices_map(mine.shape).values():
-        mine[place] = True
-    return mine.ravel()
+    is_local = np.zeros((parts, rows // parts), bool)
+    sharding = NamedSharding(mesh, PartitionSpec(None, *tfm.partition("B", is_local.shape[1:], mesh)))
+    for index in sharding.addressable_devices_indices_map(is_local.shape).values():
+        is_local[index] = True
+    return is_local.ravel()

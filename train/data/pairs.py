@@ -38,14 +38,14 @@ def _sentences(document: str) -> list[str]:
     return [part for start, end in itertools.pairwise(places) if (part := document[start:end]).strip()]
 
 
-class Stretches(NamedTuple):
+class SentenceSpans(NamedTuple):
     """Stretches of two sentences or more of one document: sentences firsts[r] to lasts[r], the last one left out."""
 
     firsts: np.ndarray
     lasts: np.ndarray
 
 
-def plan(lengths: np.ndarray, document: np.ndarray, most: int) -> Stretches:
+def plan(lengths: np.ndarray, document: np.ndarray, most: int) -> SentenceSpans:
     """Cuts documents into stretches of at least two sentences that together have about `most` tokens."""
     firsts, lasts = [], []
     for sentence_range in np.split(np.arange(len(document)), np.flatnonzero(np.diff(document)) + 1):
@@ -59,13 +59,13 @@ def plan(lengths: np.ndarray, document: np.ndarray, most: int) -> Stretches:
         if sentence_range[-1] > first:
             firsts.append(first)
             lasts.append(sentence_range[-1] + 1)
-    return Stretches(np.array(firsts, np.int64), np.array(lasts, np.int64))
+    return SentenceSpans(np.array(firsts, np.int64), np.array(lasts, np.int64))
 
 
-class Pairs:
+class SentencePairs:
     """Rows of sentence pairs, paired and masked afresh each time."""
 
-    buckets, apart = None, False  # chance goes through the rows in order
+    buckets, independent_rows = None, False  # chance goes through the rows in order
 
     def __init__(self, text: Tokens, document: np.ndarray, length: int, masker: Masker):
         self.text, self.document, self.length, self.masker = text, document, length, masker

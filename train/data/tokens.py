@@ -64,13 +64,13 @@ def encode(
     return Tokens(ids, starts)
 
 
-def draws(run: Run) -> list[tuple[float, int]]:
+def segmentations(run: Run) -> list[tuple[float, int]]:
     """Share of merges to leave out and number of every draw of the training text that the run asks for."""
     options = run.tokenizer
     return [(options.dropout, draw) for draw in range(options.draws if options.dropout else 1)]
 
 
-def drawn(run: Run, texts: Iterable[Tokens]) -> str:
+def segmentation_hash(run: Run, texts: Iterable[Tokens]) -> str:
     """A hash of tokens that chance had a part in, or nothing: a run cannot go on with others."""
     if not run.tokenizer.dropout:
         return ""

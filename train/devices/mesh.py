@@ -5,7 +5,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -136,6 +136,16 @@ def fsdp_size(params: int, memory: float | None, devices: int, widths: Sequence[
     fits = state / fsdp <= MAX_STATE_FRACTION * memory
     remedy = "" if fits else "; even so they fill it, see --mesh.tensor and --model.remat"
     return fsdp, f"mesh.fsdp={fsdp}: {takes}, and a device has {memory / 1e9:.1f} GB{remedy}"
+
+
+def bytes_per_device(arrays: Iterable[Any]) -> int:
+    """Bytes of arrays, or of shapes with shardings, on one of their devices."""
+    total = 0
+    for array in arrays:
+        if hasattr(array, "shape"):
+            shape = array.sharding.shard_shape(array.shape) if array.sharding else array.shape
+            total += math.prod(shape) * array.dtype.itemsize
+    return total
 
 
 def sharding_table(specs, mesh: Mesh) -> dict[str, str]:

@@ -1,248 +1,202 @@
-"""Prompts as tokens, and tokens as text: what `train.generate` does with a language model."""
+"""Writers of train.generate: prompts as tokens, and the completions of a language model or a translation model."""
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TextIO
-
-import numpy as np
+from typing import Any, TextIO, final
 
 import tfm
+from tfm.decoding.generate import position_limit
 from train import UserError
-from train.runs import hf_folder
-from train.runs.pretrained import Trained
+from train.data.batching import row_batches
+from train.generation.decoder import Completion, Decoder
+from train.generation.options import Options
+from train.runs.folder import RunFolder
+from train.runs.hf_folder import HfFolder
 from train.tasks import translate
-from train.text import tokenizer
+from train.text import tokenizer as tokenize
 
-# Tokens that are added where nobody says how many.
-USUAL = 200
-
-# Seconds that a reader of a stream may wait for the next piece.
-PACE = 0.1
+# Tokens that are added if --max-new-tokens does not say how many.
+_MAX_NEW_TOKENS = 200
 
 
-class Completion(NamedTuple):
-    """What follows a prompt, its tokens spelled one by one with their log-probabilities, and the score of a beam."""
+@final
+class ContinuationWriter:
+    """Continues texts with a language model. `TranslationWriter` has the same members."""
 
-    text: str
-    pieces: list[str]
-    logprobs: list[float]
-    score: float | None = None
-    shown: bool = False
+    default_strategy = "sample"
+    prompt_kind = "a text to go on from"
+    takes_empty_prompts = False
+    shows_prompt = True
 
-
-def of(trained: Trained, options: Any, strategy: str, slide: bool | None, log) -> "Writer":
-    """What writes with a trained model."""
-    if trained.run.task.name == "translate":
-        return Translator(trained, options, strategy, False, log)
-    return Writer(trained, options, strategy, trained.run.task.windows if slide is None else slide, log)
-
-
-class Writer:
-    """A language model with its tokenizer; `options` are those of `train.generate`."""
-
-    echo = True  # a text is shown behind its prompt
-
-    def __init__(self, trained: Trained, options: Any, strategy: str, slide: bool, log):
-        self.run, self.tokenizer, _, self.params = trained
-        self.options, self.strategy, self.slide, self.log = options, strategy, slide and strategy != "beam", log
-        self.end = tokenizer.specials(self.tokenizer).sep
-        self.stops = [stop.replace("\\n", "\n") for stop in options.stop.split("|") if stop]
+    def __init__(
+        self,
+        folder: RunFolder | HfFolder,
+        params: tfm.CausalLM,
+        options: Options,
+        strategy: str,
+        log,
+        sliding_context: bool | None = None,
+        stops: Sequence[str] | None = None,
+    ):
+        """`sliding_context` is by default that of training; `stops` are by default those of the options."""
+        sliding = folder.config.task.windows if sliding_context is None else sliding_context
+        self.sliding_context = sliding and strategy != "beam"
+        self.folder = folder
+        self.params = params
+        self.options = options
+        self.strategy = strategy
+        self.log = log
+        end = tokenize.specials(folder.processor).sep
+        stops = options.stops if stops is None else stops
+        self.decoder = Decoder(folder, options, strategy, end, self._spell, stops, self.sliding_context)
 
     def encode(self, prompt: str) -> list[int]:
-        """The prompt's tokens, behind what every document began with. Raises UserError for text that the model cannot read."""
-        tokens = self._read(prompt)
+        """The tokens of a prompt behind the prefix of every text. Raises UserError if the model cannot read it."""
+        tokens = _encode(self.folder.processor, prompt)
         if not tokens:
             raise UserError("the prompt has no tokens; give a text to go on from")
-        tokens = [*self._before(), *tokens]
-        self._new([tokens])
+        tokens = [*self.folder.text_prefix, *tokens]
+        self._max_new_tokens([tokens])
         return tokens
 
-    def _before(self) -> list[int]:
-        """What every document began with: of a folder of transformers, what its tokenizer puts there."""
-        if hf_folder.here(self.run.out):
-            return tokenizer.before(self.tokenizer)
-        return [] if self.run.task.windows else [self.end]
-
-    def _read(self, prompt: str) -> list[int]:
-        """The tokens of a text. Raises UserError where the model cannot read them."""
-        encoding = self.tokenizer.encode(prompt, add_special_tokens=False)
-        unknown = tokenizer.specials(self.tokenizer).unk
-        strange = {
-            prompt[start:end]
-            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
-            if token == unknown
-        }
-        if strange:
-            raise UserError(
-                f"the prompt has {', '.join(map(repr, sorted(strange)))}, which this model cannot read; leave that out"
-            )
-        return encoding.ids
-
-    def _model(self, prompts: Sequence[list[int]]) -> tuple[tfm.CausalLM, Sequence[list[int]]]:
-        """The model that goes on from the prompts, and what it has to go on from."""
-        return self.params, prompts
-
     def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
-        """The completions of each prompt, `options.n` of them, or as many as a beam finds."""
-        if self.strategy == "beam":
-            yield from self._write(prompts)
-            return
-        found = self._write([prompt for prompt in prompts for _ in range(self.options.n)])
+        """The completions of each prompt: `options.n` of them, or as many as a beam finds."""
+        copies = _copies(self.options, self.strategy)
+        decoded = self._decode([prompt for prompt in prompts for _ in range(copies)])
         for _ in prompts:
-            yield [next(found)[0] for _ in range(self.options.n)]
-
-    def _write(self, texts: Sequence[list[int]]) -> Iterator[list[Completion]]:
-        """The best completions of each text, or one that is drawn."""
-        options = self.options
-        with self.log.progress(f"writing {len(texts)} texts", len(texts)) as advance:
-            for first in range(0, len(texts), options.batch):
-                batch = texts[first : first + options.batch]
-                filled = (
-                    [*batch, *[batch[-1]] * (options.batch - len(batch))] if first else batch
-                )  # one program for all batches
-                found = self._search(filled) if self.strategy == "beam" else self._draw(filled, first)
-                yield from found[: len(batch)]
-                advance(len(batch))
+            yield [completion for _ in range(copies) for completion in next(decoded)]
 
     def stream(self, prompt: list[int], text: str, out: TextIO) -> Completion:
-        """The completion of one prompt, written to `out` as it comes."""
-        generation = self._generation([prompt], 0)
-        self._tell(out, text if self.echo else "")
-        shown, number = "", 1
-        while not generation.done and not self._cut(shown):
-            began = time.perf_counter()
-            generation.advance(number)
-            shown = self._show(out, shown, self._spell(prompt, generation.tokens[0]), generation.done)
-            number = max(1, number * 2 if time.perf_counter() - began < PACE / 2 else number // 2)
-        completion = self._complete(prompt, generation.tokens[0], generation.logprobs[0])
-        self._tell(out, completion.text[len(shown) :] + "\n")
-        return completion._replace(shown=True)
+        """The completion of one prompt, written to `out` behind its text while it is decoded."""
+        return self.decoder.stream(self.params, prompt, self._max_new_tokens([prompt]), out, text)
 
-    def _show(self, out: TextIO, shown: str, text: str, done: bool) -> str:
-        """Writes what is new in a text, but for an end that may still change: half a character, or the beginning of a stop."""
-        text = self._before_stop(text)
-        safe = (
-            len(text) if done else len(text.rstrip("\ufffd")) - max((len(stop) for stop in self.stops), default=1) + 1
-        )
-        if not text.startswith(shown) or safe <= len(shown):
-            return shown
-        self._tell(out, text[len(shown) : safe])
-        return text[:safe]
+    def _decode(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
+        size = max(1, min(self.options.batch, len(prompts)))
+        with self.log.progress(f"writing {len(prompts)} texts", len(prompts)) as advance:
+            for rows, count in row_batches(range(len(prompts)), size):
+                batch = [prompts[row] for row in rows]
+                yield from self.decoder.decode(self.params, batch, rows, self._max_new_tokens(batch))[:count]
+                advance(count)
 
-    def _tell(self, out: TextIO, text: str):
-        print(text, end="", file=out, flush=True)
-
-    def _draw(self, prompts: Sequence[list[int]], first: int) -> list[list[Completion]]:
-        """One completion of each prompt, greedy or drawn."""
-        generation = self._generation(prompts, first)
-        texts: list[str] = []
-        while not generation.done and not (texts and all(map(self._cut, texts))):
-            generation.advance(16 if self.stops else generation.new)
-            texts = [self._spell(*pair) for pair in zip(prompts, generation.tokens, strict=True)] if self.stops else []
-        return [[self._complete(*row)] for row in zip(prompts, generation.tokens, generation.logprobs, strict=True)]
-
-    def _generation(self, prompts: Sequence[list[int]], first: int) -> tfm.Generation:
-        model, starts = self._model(prompts)
-        return tfm.Generation(
-            model, self.run.model, starts, self._new(prompts), self._how(len(prompts), first), [self.end], self.slide
-        )
-
-    def _how(self, rows: int, first: int) -> tfm.Greedy | tfm.Sample:
-        """The knobs that are turned; each row has a seed of its own."""
-        options = self.options
-        repetition = options.repetition_penalty if options.repetition_penalty > 1 else None
-        if self.strategy == "greedy":
-            return tfm.Greedy(repetition)
-        top_p = options.top_p if options.top_p < 1 else None
-        seed = np.arange(rows, dtype=np.int32) + options.seed + first
-        return tfm.Sample(repetition, options.temperature, options.top_k or None, top_p, options.min_p or None, seed)
-
-    def _search(self, prompts: Sequence[list[int]]) -> list[list[Completion]]:
-        """The best completions of each prompt that a beam finds."""
-        options = self.options
-        model, starts = self._model(prompts)
-        coverage = options.coverage or None
-        how = tfm.Beam(
-            options.beams,
-            options.beam_groups,
-            options.diversity,
-            options.length_penalty,
-            coverage,
-            options.early_stopping,
-        )
-        found = tfm.beam_search(model, self.run.model, starts, self._new(prompts), how, [self.end], options.n)
-        complete = lambda prompt, best: self._complete(prompt, best.tokens, [])._replace(score=best.score)
-        return [[complete(prompt, best) for best in group] for prompt, group in zip(prompts, found, strict=True)]
-
-    def _new(self, prompts: Sequence[list[int]]) -> int:
-        """Tokens to add. Raises UserError where the model has not as many positions."""
-        wanted, longest, length = self.options.max_new_tokens, max(map(len, prompts)), self.run.model.length
-        if self.slide or self.run.model.position != "learned" or 0 < wanted <= length - longest:
-            return wanted or USUAL
-        room = length - longest
-        if room > 0 and not wanted:
-            return min(USUAL, room)
-        remedy = "shorten it" if room <= 0 else f"ask for at most {room}"
+    def _max_new_tokens(self, prompts: Sequence[list[int]]) -> int:
+        """The most tokens to add to these prompts. Raises UserError if the model has too few positions."""
+        wanted = self.options.max_new_tokens
+        limit = position_limit(self.folder.config.model)
+        if limit is None or self.sliding_context:
+            return wanted or _MAX_NEW_TOKENS
+        longest = max(map(len, prompts))
+        capacity = limit - longest
+        if capacity >= max(wanted, 1):
+            return wanted or min(_MAX_NEW_TOKENS, capacity)
+        remedy = f"ask for at most {capacity}" if capacity > 0 else "shorten it"
         remedy += "" if self.strategy == "beam" else ", or add --slide=true"
-        asked = f" and --max-new-tokens={wanted}" if wanted else ""
-        raise UserError(f"a prompt of {longest} tokens{asked} exceeds the {length} positions of the model; {remedy}")
-
-    def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
-        """Tokens as text, up to the first stop."""
-        text = self._spell(prompt, tokens)
-        if self._cut(text):
-            kept = next(count for count in range(len(tokens) + 1) if self._cut(self._spell(prompt, tokens[:count])))
-            text, tokens = self._before_stop(text), tokens[:kept]
-        pieces = [self.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
-        return Completion(text, pieces, logprobs[: len(tokens)])
+        request = f" and --max-new-tokens={wanted}" if wanted else ""
+        raise UserError(f"a prompt of {longest} tokens{request} exceeds the {limit} positions of the model; {remedy}")
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text that tokens add to that of a prompt."""
-        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode([*prompt, *tokens])
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(tokens)
-
-    def _cut(self, text: str) -> bool:
-        return any(stop in text for stop in self.stops)
-
-    def _before_stop(self, text: str) -> str:
-        return text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]
+        decode = self.folder.processor.decode
+        before = decode(prompt)
+        text = decode([*prompt, *tokens])
+        return text.removeprefix(before) if text.startswith(before) else decode(tokens)
 
 
-class Translator(Writer):
-    """A translation model with its tokenizer: what it writes does not follow the prompt but stands in its place."""
+@final
+class TranslationWriter:
+    """Translates sentences with a translation model. `ContinuationWriter` has the same members."""
 
-    echo = False
+    default_strategy = "beam"
+    prompt_kind = "a sentence to translate"
+    takes_empty_prompts = True
+    shows_prompt = False
 
-    def __init__(self, trained: Trained, options: Any, strategy: str, slide: bool, log):
-        super().__init__(trained, options, strategy, slide, log)
-        self.marks = tokenizer.marks(self.tokenizer, self.run.task.start)
-        self.end = self.marks.after[-1]
+    def __init__(
+        self,
+        folder: RunFolder | HfFolder,
+        params: tfm.Seq2Seq,
+        options: Options,
+        strategy: str,
+        log,
+        sliding_context: bool | None = None,
+    ):
+        """A translation never slides, whatever `sliding_context` is."""
+        self.config = folder.config.model
+        self.processor = folder.processor
+        self.params = params
+        self.options = options
+        self.strategy = strategy
+        self.log = log
+        self.marks = tokenize.marks(folder.processor, folder.config.task.start)
+        self.decoder = Decoder(folder, options, strategy, self.marks.after[-1], self._spell, options.stops)
 
     def encode(self, prompt: str) -> list[int]:
-        """The tokens of a sentence between its marks. Raises UserError where the model cannot read them, or not so many."""
-        tokens = self.marks.around(self._read(prompt.strip()))
-        if self.run.model.position == "learned" and len(tokens) > self.run.model.length:
+        """The tokens of a sentence between its marks. Raises UserError if the model cannot read it."""
+        tokens = self.marks.around(_encode(self.processor, prompt.strip()))
+        limit = position_limit(self.config)
+        if limit is not None and len(tokens) > limit:
             raise UserError(
-                f"a sentence of {len(tokens)} tokens exceeds the {self.run.model.length} positions of the model; shorten it"
+                f"a sentence of {len(tokens)} tokens exceeds the {limit} positions of the model; shorten it"
             )
         return tokens
 
     def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
-        """The translations of each sentence, in the order of the sentences, though those of similar lengths are translated together; of an
-        empty one, an empty one."""
-        order = sorted(
-            (n for n, prompt in enumerate(prompts) if prompt != self.marks.around([])), key=lambda n: len(prompts[n])
-        )
-        done = dict(zip(order, super().write([prompts[n] for n in order]), strict=True))
-        yield from (done.get(n, [Completion("", [], [])]) for n in range(len(prompts)))
+        """The translations of each sentence; that of an empty sentence is empty."""
+        copies = _copies(self.options, self.strategy)
+        empty = self.marks.around([])
+        sources = [prompt for prompt in prompts if prompt != empty for _ in range(copies)]
+        decoded = self._decode(sources)
+        first = 0
+        for prompt in prompts:
+            if prompt == empty:
+                yield [Completion("", [], [])]
+            else:
+                yield [completion for row in range(first, first + copies) for completion in decoded[row]]
+                first += copies
 
-    def _model(self, prompts: Sequence[list[int]]) -> tuple[tfm.CausalLM, Sequence[list[int]]]:
-        tokens, valid = translate.padded(prompts, self.marks.pad)
-        return translate.encode_sources(self.run.model, self.params, tokens, valid), [self.marks.begin] * len(prompts)
+    def stream(self, prompt: list[int], text: str, out: TextIO) -> Completion:
+        """The translation of one sentence, written to `out` while it is decoded."""
 
-    def _new(self, prompts: Sequence[list[int]]) -> int:
-        wanted = self.options.max_new_tokens or 2 * tfm.bucket(max(map(len, prompts)))
-        return translate.limit_new_tokens(self.run.model, self.marks.begin, wanted)
+        def stream(model: tfm.CausalLM, starts: Sequence[list[int]], rows: Any, max_new_tokens: int):
+            return [self.decoder.stream(model, starts[0], max_new_tokens, out, "")]
+
+        return dict(self._decode_sources([prompt], stream))[0]
+
+    def _decode(self, sources: Sequence[list[int]]) -> dict[int, list[Completion]]:
+        """The translations of sources by their numbers."""
+        decoded = {}
+        with self.log.progress(f"translating {len(sources)} sentences", len(sources)) as advance:
+            for row, completions in self._decode_sources(sources, self.decoder.decode):
+                decoded[row] = completions
+                advance(1)
+        return decoded
+
+    def _decode_sources(self, sources: Sequence[list[int]], decode) -> Iterator[tuple[int, Any]]:
+        size = max(1, min(self.options.batch, len(sources)))
+        limit = self.options.max_new_tokens
+        return translate.decode_sources(self.params, self.config, self.marks, sources, size, decode, limit)
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens)
+        """The text of a translation, without the tokens that start it."""
+        return self.processor.decode(tokens)
+
+
+Writer = ContinuationWriter | TranslationWriter
+
+# The writer of what a task GENERATES.
+WRITERS: dict[str, type[Writer]] = {"continuation": ContinuationWriter, "translation": TranslationWriter}
+
+
+def _copies(options: Options, strategy: str) -> int:
+    """How often each prompt is decoded: a beam finds several completions at once."""
+    return 1 if strategy == "beam" else options.n
+
+
+def _encode(tokenizer, prompt: str) -> list[int]:
+    """The tokens of a text. Raises UserError if it has characters that the tokenizer does not know."""
+    encoding = tokenizer.encode(prompt, add_special_tokens=False)
+    unknown = tokenize.specials(tokenizer).unk
+    pairs = zip(encoding.ids, encoding.offsets, strict=True)
+    texts = {prompt[start:end] for token, (start, end) in pairs if token == unknown}
+    if texts:
+        names = ", ".join(map(repr, sorted(texts)))
+        raise UserError(f"the prompt has {names}, which this model cannot read; leave that out")
+    return encoding.ids

@@ -1,0 +1,1 @@
+"""Run folders and what they hold: configuration, processor, checkpoints; Hugging Face folders in their place."""

@@ -1,124 +1,194 @@
-"""A run folder: what its files are called, how one is made, found and read."""
+"""Run folders: how one is chosen, made and read. `open_folder` takes a Hugging Face folder in its place."""
 
 import dataclasses
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from train import UserError, tasks
-from train.runs import hf_folder
+from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags
 from train.settings.schema import Run
 
 ROOT = Path("runs")
-CONFIG, RESULT, METRICS, CHECKPOINTS = "run.json", "result.json", "metrics.jsonl", "checkpoints"
+CONFIG = "run.json"
+RESULT = "result.json"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
 
 
-def choose_folder(run: Run) -> Path:
-    """The folder that `--out` names, or the next free runs/TASK-PRESET-N. Raises UserError where another run lives there."""
-    if run.out:
-        folder = Path(run.out)
-        if run.resume:
-            return folder
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+@final
+class RunFolder:
+    """A folder that train.main made. Every member raises UserError if its file is missing or damaged.
+
+    `HfFolder` has the same members.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The configuration by dotted names, `out` set to this folder."""
+        return flags.flatten(self._section("config")) | {"out": str(self.path)}
+
+    @cached_property
+    def config(self) -> Run:
+        """The run that made the parameters. A moving average is float32, whatever dtype was trained."""
+        run = flags.build(Run, self.values)
+        if not run.optim.ema:
+            return run
+        return dataclasses.replace(run, model=dataclasses.replace(run.model, param_dtype="float32"))
+
+    @property
+    def task(self):
+        """The module of the task."""
+        return tasks.find(self.config.task.name)
+
+    @cached_property
+    def processor(self) -> Any:
+        """The tokenizer, or another processor that the task names."""
+        kind = self.task.PROCESSOR
+        path = self.path / kind.file
+        if not path.exists():
+            raise UserError(f"{self.path} is not a run folder: it has no {kind.file}")
+        try:
+            return kind.read(path)
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The section of run.json about the data."""
+        return self._section("data")
+
+    @property
+    def text_prefix(self) -> list[int]:
+        """The tokens before every document in training, of a language model."""
+        return self.task.text_prefix(self.config, self.processor)
+
+    def hf_fields(self) -> dict[str, Any]:
+        """The fields of config.json that the model's configuration does not have."""
+        from train.text import tokenizer
+
+        padding = {"pad_token_id": tokenizer.specials(self.processor).pad}
+        return padding | self.task.hf_fields(self.config, self.processor, self.facts)
+
+    def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
+        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
+        import tfm
+        from train.runs import hf_tokenizer
+
+        tfm.to_hf(model, params, to, like=fields)
+        hf_tokenizer.save(self.processor, self.task, self.config, to)
+
+    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
+        """The parameters on a mesh, by default of one device.
+
+        They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
+        """
+        import jax
+
+        import tfm
+        from train.runs import checkpoint
+
+        mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
+        like = tfm.abstract(self.task.specs(self.config), mesh)
+        return checkpoint.load_params(self.path, like, log, best=self.config.eval.patience > 0, average=average)
+
+    def check_data(self, facts: Mapping[str, Any]):
+        """Raises UserError if the data are no longer those that the run began with."""
+        if self.facts["hash"] != facts["hash"]:
             raise UserError(
-                f"--out={folder} already holds something; choose another folder, or add --resume to go on with the run in it"
+                f"the text of --data={facts['source']} has changed since {self.path} began; "
+                "restore it, or start a new run"
             )
-        return folder
-    stem, number = f"{run.task.name}-{run.preset}", 1
-    while (ROOT / f"{stem}-{number}").exists():
-        number += 1
-    return ROOT / f"{stem}-{number}"
+        if self.facts.get("segmentation_hash", "") != facts["segmentation_hash"]:
+            raise UserError(
+                f"the cache has lost what --tokenizer.dropout drew for {self.path}; "
+                "restore the cache, or start a new run"
+            )
+
+    def _section(self, name: str) -> dict[str, Any]:
+        """A section of run.json."""
+        path = self.path / CONFIG
+        try:
+            return json.loads(path.read_text())[name]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UserError(
+                f"{self.path} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)"
+            ) from error
+        except (ValueError, KeyError) as error:
+            raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
-def saved_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The dotted values of the run that `--resume` means: the one in `--out`, or the newest in runs/."""
-    if not given.get("out"):
-        found = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
-        return read(found[-1].parent)
-    return read(Path(given["out"]))
+def open_folder(path: str | Path) -> RunFolder | HfFolder:
+    """The folder to take a model from. Only a member that reads a file raises UserError."""
+    return HfFolder(path) if is_hf_folder(path) else RunFolder(path)
 
 
-def read(folder: str | Path) -> dict[str, Any]:
-    """The configuration in run.json, as dotted values with `out` set to the folder; of a Hugging Face folder, that of a run that could have
-    made it. Raises UserError where there is none."""
-    if hf_folder.here(folder):
-        return hf_folder.values(folder)
-    return flags.flatten(_read_json(Path(folder), "config")) | {"out": str(folder)}
+def run_values(path: str | Path) -> dict[str, Any]:
+    """The dotted values of a run, or of a run that could have made a Hugging Face folder."""
+    return open_folder(path).values
 
 
-def _read_json(folder: Path, section: str) -> dict[str, Any]:
-    """A section of run.json."""
-    path = folder / CONFIG
-    try:
-        return json.loads(path.read_text())[section]
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(
-            f"{folder} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)"
-        ) from error
-    except (ValueError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
-
-
-def create(folder: Path, run: Run, processor, facts: Mapping[str, Any]):
-    """Makes the folder, or brings its run.json up to date where the run goes on."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (NotADirectoryError, PermissionError) as error:
-        raise UserError(f"--out={folder} cannot be made: {error.strerror}; choose another folder") from error
-    if not run.resume:
-        kind = tasks.find(run.task.name).PROCESSOR
-        write(folder / kind.file, kind.to_text(processor))
-    write_json(folder / CONFIG, describe(run, facts))
+def resumed_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted values of the run that `--resume` continues: the one in `--out`, or the newest in runs/."""
+    if options.get("out"):
+        return RunFolder(options["out"]).values
+    paths = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
+    if not paths:
+        raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
+    return RunFolder(paths[-1].parent).values
 
 
 class Saved(NamedTuple):
-    """What a run brings to one that goes on with it or starts from it: its processor, and the facts that run.json has about its data."""
+    """What a run takes over from another one: its processor, and the facts of its data (none if the data differ)."""
 
     processor: Any
     facts: Mapping[str, Any]
 
 
-def read_saved(folder: str | Path, facts: bool = True) -> Saved:
-    """What is saved in a run folder; without `facts` the processor alone, for a run on other data. Raises UserError where it is missing."""
-    if hf_folder.here(folder):
-        return Saved(hf_folder.tokenizer(folder), hf_folder.facts(folder) if facts else {})
-    return Saved(read_processor(folder), _read_json(Path(folder), "data") if facts else {})
+def read_saved(path: str | Path, facts: bool = True) -> Saved:
+    """What a run takes over from a folder; without `facts`, for a run on other data."""
+    folder = open_folder(path)
+    return Saved(folder.processor, folder.facts if facts else {})
 
 
-def read_processor(folder: str | Path):
-    """The processor of a run: its tokenizer, if it reads text. Raises UserError where the folder has none."""
-    kind = tasks.find(_read_json(Path(folder), "config")["task"]["name"]).PROCESSOR
-    path = Path(folder) / kind.file
-    if not path.exists():
-        raise UserError(f"{folder} is not a run folder: it has no {kind.file}")
+def choose_folder(run: Run) -> Path:
+    """The folder that `--out` names, or the next free runs/TASK-PRESET-N. Raises UserError if it holds another run."""
+    if run.out:
+        folder = Path(run.out)
+        if not run.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(
+                f"--out={folder} already holds something; choose another folder, or add --resume to continue its run"
+            )
+        return folder
+    index = 1
+    while (folder := ROOT / f"{run.task.name}-{run.preset}-{index}").exists():
+        index += 1
+    return folder
+
+
+def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
+    """Makes the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
     try:
-        return kind.read(path)
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
-
-
-def check_text(folder: Path, facts: Mapping[str, Any]):
-    """Raises UserError where the text is no longer the one that the run began with."""
-    before = _read_json(folder, "data")
-    if before["hash"] != facts["hash"]:
-        raise UserError(
-            f"the text of --data={facts['source']} has changed since {folder} began; bring the old text back, or start a new run"
-        )
-    if before.get("drawn", "") != facts["drawn"]:
-        raise UserError(
-            f"what --tokenizer.dropout drew for {folder} is no longer in the cache; bring the cache back, or start a new run"
-        )
+        path.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, PermissionError) as error:
+        raise UserError(f"--out={path} cannot be made: {error.strerror}; choose another folder") from error
+    if not run.resume:
+        kind = tasks.find(run.task.name).PROCESSOR
+        write(path / kind.file, kind.to_text(processor))
+    write_json(path / CONFIG, describe(run, facts))
 
 
 def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What run.json holds: the whole resolved configuration, the command, versions, and facts about data and devices."""
+    """The content of run.json: the resolved configuration, the command, versions, and facts about data and devices."""
     import importlib.metadata as metadata
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
@@ -127,12 +197,12 @@ def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]):
-    """One JSON object, indented."""
+    """Writes one JSON object, indented."""
     write(path, json.dumps(value, indent=1) + "\n")
 
 
 def write(path: Path, text: str):
-    """Writes a file whole or not at all."""
+    """Writes a file completely or not at all."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)

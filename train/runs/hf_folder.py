@@ -1,118 +1,127 @@
-"""Hugging Face folders where a run folder is asked for: what a run of this trainer would say of the model in one."""
+"""Hugging Face folders in place of run folders: what a run of this trainer would say of the model."""
 
 import contextlib
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from train import UserError
-
-# The task of each kind of head; the rest can be started from, but have no task that measures them.
-_TASKS = {"mlm": "mlm", "pretrain": "mlm", "lm": "lm", "seq2seq": "translate", "classify": "classify"}
-
-
-# What transformers calls the kinds of labels.
-PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "regression": "regression"}
+from train import UserError, tasks
+from train.settings import flags
+from train.settings.schema import Run
+from train.settings.tasks import TASKS, Mlm
 
 
-def here(folder: str | Path) -> bool:
-    """Whether a folder is not of a run but of a model that transformers saved."""
-    return (Path(folder) / "config.json").is_file() and not (Path(folder) / "run.json").is_file()
+def is_hf_folder(path: str | Path) -> bool:
+    """Whether transformers saved the model in this folder, and not train.main."""
+    return (Path(path) / "config.json").is_file() and not (Path(path) / "run.json").is_file()
 
 
-def values(folder: str | Path) -> dict[str, Any]:
-    """The dotted values of a run that would have made the model. Raises UserError where it cannot be read."""
-    import dataclasses
+@final
+class HfFolder:
+    """A folder that transformers, or train.export, saved. Members raise UserError if they cannot be read.
 
-    from train.settings import flags
-    from train.settings.schema import Run
+    `RunFolder` has the same members.
+    """
 
-    with _plainly(folder):
-        opened = _open(folder)
-    model, kind = opened.config, opened.head.kind
-    decided = {f"model.{field.name}": getattr(model, field.name) for field in dataclasses.fields(model)}
-    decided |= {
-        "task.name": _TASKS.get(kind, "mlm"),
-        "preset": "",
-        "batch.length": min(model.length, 128 if kind == "mlm" else 512),
-        "batch.size": 8,
-    }
-    if kind == "classify":
-        decided["task.kind"] = _kind(opened.fields)
-    if kind == "pretrain":
-        decided["task.nsp"] = True
-    if kind == "seq2seq":
-        decided["task.start"] = _start(folder)
-    if kind == "lm":
-        decided["task.windows"] = True  # a text needs no mark before it
-    return flags.flatten(flags.build(Run, decided)) | {"out": str(folder)}
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
 
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        from tfm.hf.folder import read_config
 
-def _kind(fields: Mapping[str, Any]) -> str:
-    """What the classes of a classifier are."""
-    usual = "regression" if len(fields.get("id2label") or "ab") == 1 else "single"
-    return next((kind for kind, problem in PROBLEMS.items() if problem == fields.get("problem_type")), usual)
+        with self._user_errors():
+            return read_config(self.path)
 
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The configuration, by dotted names, of a run that could have made the model."""
+        from tfm.hf.folder import open_folder
 
-def _start(folder: str | Path) -> str:
-    """The token that a translation begins with: by default, padding."""
-    fields = _fields(folder)
-    return tokenizer(folder).id_to_token(fields.get("decoder_start_token_id", fields.get("pad_token_id", 0)))
+        with self._user_errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # load logs them
+            opened = open_folder(self.path)
+        model, head = opened.config, opened.head.kind
+        # A model with another head, or with none, can still be started from.
+        name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
+        values = flags.flatten(model, "model.") | {"task.name": name, "preset": ""}
+        values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
+        values["batch.length"] = min(model.length, values["batch.length"])
+        return flags.flatten(flags.build(Run, values)) | {"out": str(self.path)}
 
+    @cached_property
+    def config(self) -> Run:
+        """A run that could have made the model."""
+        return flags.build(Run, self.values)
 
-def tokenizer(folder: str | Path):
-    """The tokenizer in the folder. Raises UserError where there is none that can be read."""
-    import json
+    @property
+    def task(self):
+        """The module of the task."""
+        return tasks.find(self.config.task.name)
 
-    from train.text import tokenizer as tokenize
+    @cached_property
+    def processor(self) -> Any:
+        """The tokenizer."""
+        from train.text import tokenizer
 
-    path = Path(folder)
-    if not any((path / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-        how = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-        raise UserError(f"{folder} has no tokenizer.json; make it once, where transformers is installed, with {how}")
-    options = path / "tokenizer_config.json"
-    lower = json.loads(options.read_text()).get("do_lower_case", True) if options.exists() else True
-    return tokenize.read(path, bool(lower))
+        if not any((self.path / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+            remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            raise UserError(
+                f"{self.path} has no tokenizer.json; make it once, where transformers is installed, with {remedy}"
+            )
+        options = self.path / "tokenizer_config.json"
+        lower = json.loads(options.read_text()).get("do_lower_case", True) if options.exists() else True
+        return tokenizer.read(self.path, bool(lower))
 
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What run.json would say of the data: the names of the classes."""
+        labels = self.fields.get("id2label") or {}
+        return {"classes": [labels[index] for index in sorted(labels, key=int)]}
 
-def facts(folder: str | Path) -> dict[str, Any]:
-    """What run.json would say of the data: the names of the classes."""
-    labels = _fields(folder).get("id2label") or {}
-    return {"classes": [labels[name] for name in sorted(labels, key=int)]}
+    @property
+    def text_prefix(self) -> list[int]:
+        """The tokens before every document in training: those that the tokenizer adds."""
+        from train.text import tokenizer
 
+        return tokenizer.before(self.processor)
 
-def params(folder: str | Path, mesh, say: Callable[[str], None]) -> Any:
-    """The parameters, on a mesh. Raises UserError where they cannot be read; says what changes nothing here."""
-    import tfm
+    def hf_fields(self) -> dict[str, Any]:
+        """The fields of config.json, which an export keeps."""
+        return self.fields
 
-    with _plainly(folder), warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always", UserWarning)
-        read = tfm.from_hf(folder, mesh)[1]
-    for warning in found:
-        say(f"{folder}: {warning.message}")
-    return read
+    def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
+        """Writes a Hugging Face folder with this folder's tokenizer; `model` and `params` may be laid out anew."""
+        import tfm
 
+        tfm.to_hf(model, params, to, tokenizer=self.path, like=fields)
 
-def _fields(folder: str | Path) -> dict[str, Any]:
-    from tfm.hf.folder import read_config
+    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
+        """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
 
-    return read_config(Path(folder))
+        Logs the fields of config.json that change nothing.
+        """
+        import jax
 
+        import tfm
 
-def _open(folder: str | Path):
-    from tfm.hf.folder import open_folder
+        mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
+        with self._user_errors(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            params = tfm.from_hf(self.path, mesh)[1]
+        for warning in caught:
+            log(f"{self.path}: {warning.message}")
+        return params
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # they are said when the weights are read
-        return open_folder(folder)
-
-
-@contextlib.contextmanager
-def _plainly(folder: str | Path) -> Iterator[None]:
-    """The library's errors about a folder, as bad input."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        raise UserError(text if str(folder) in text else f"{folder}: {text}") from error
+    @contextlib.contextmanager
+    def _user_errors(self) -> Iterator[None]:
+        """Turns the library's errors about the folder into UserError."""
+        try:
+            yield
+        except ValueError as error:
+            text = str(error)
+            raise UserError(text if str(self.path) in text else f"{self.path}: {text}") from error

@@ -1,4 +1,4 @@
-"""How much two models differ that should be the same: what each layer, and the whole, makes of random tokens."""
+"""Differences between two models that should be equal: of every layer's states and of the output, on random tokens."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from tfm.models.seq2seq import encoder_config
 from tfm.ops import norm
 
 
-def of_layers(config: tfm.Config, params: Any, other: tfm.Config, others: Any) -> dict[str, float]:
-    """The largest difference between the states of two models after the embeddings and after each layer."""
-    pairs = zip(_states(config, params), _states(other, others), strict=True)
-    return {name: float(jnp.abs(one - two).max()) for (name, one), (_, two) in pairs}
+def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
+    """The largest difference between the states of two models, after the embeddings and after each layer."""
+    pairs = zip(_states(config, params), _states(read_config, read_params), strict=True)
+    return {name: float(jnp.abs(x - read_x).max()) for (name, x), (_, read_x) in pairs}
 
 
-def of_output(config: tfm.Config, params: Any, other: tfm.Config, others: Any) -> dict[str, float]:
-    """The largest difference between what two models predict."""
-    one, two = _output(config, params), _output(other, others)
-    return {"output": float(jnp.abs(one - two)[..., : config.vocab].max())}
+def output_difference(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
+    """The largest difference between the outputs of two models."""
+    difference = _output(config, params) - _output(read_config, read_params)
+    return {"output": float(jnp.abs(difference)[..., : config.vocab].max())}
 
 
 def _tokens(vocab: int, length: int, seed: int) -> jax.Array:

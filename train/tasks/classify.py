@@ -28,7 +28,7 @@ from train.data.labels import Labels
 from train.data.processors import TOKENIZER
 from train.data.sources import sources
 from train.data.synthetic import opinions
-from train.data.tokens import Tokens, drawn, draws, encode, in_memory
+from train.data.tokens import Tokens, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
@@ -36,13 +36,13 @@ from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
-GOALS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max)
+METRICS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max)
 
 # What a run folder keeps beside the weights: how texts become tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
-NEXT = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv")
+NEXT_COMMANDS = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv")
 
 
 def specs(run: Run) -> tfm.Classifier:
@@ -106,7 +106,7 @@ def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray
 class Examples:
     """Rows of one text or pair each, padded to `length`."""
 
-    buckets, apart = None, True
+    buckets, independent_rows = None, True
 
     def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer):
         self.texts, self.labels, self.length = texts, labels, length
@@ -133,10 +133,10 @@ class Examples:
         return fields | {"labels": self.labels[numbers], "weights": (numbers >= 0).astype(np.float32)}
 
 
-def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]:
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples]:
     """Labelled texts, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings."""
     columns = sources.Columns.of(run.data, labelled=True)
-    train, held = sources.load(run.data, columns, lambda: builtin(columns), held_only)
+    train, valid = sources.load(run.data, columns, lambda: builtin(columns), valid_only)
     tokenizer = (
         saved.processor
         if saved
@@ -149,46 +149,46 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Examples]
         texts = [encode(tokenizer, [row[name] for row in these], log, what, dropout, draw) for name in columns.texts]
         return Examples(texts, labels.encode(these, columns.labels), run.batch.length, tokenizer)
 
-    texts = ([str(row[name]) for row in part for name in (*columns.texts, *columns.labels)] for part in (train, held))
-    training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
-    seen = drawn(run, (text for layout in training for text in layout.texts))
+    texts = ([str(row[name]) for row in part for name in (*columns.texts, *columns.labels)] for part in (train, valid))
+    training = [rows(train, "training text", *draw) for draw in segmentations(run)] if train else []
+    seen = segmentation_hash(run, (text for layout in training for text in layout.texts))
     sizes = {"vocab": tokenizer.get_vocab_size(), "classes": labels.outputs}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*texts),
-        "drawn": seen,
+        "segmentation_hash": seen,
         "classes": labels.names,
         "cut": training[0].cut if training else 0.0,
     }
-    return Corpus(run, tokenizer, training, rows(held, "validation text"), sizes, facts)
+    return Corpus(run, tokenizer, training, rows(valid, "validation text"), sizes, facts)
 
 
 def builtin(columns: sources.Columns) -> tuple[list[sources.Row], list[sources.Row]]:
     """The built-in opinions, in the columns that the run asks for."""
     texts, labels = columns.texts[0], columns.labels[0]
-    train, held = (
+    train, valid = (
         [{texts: row["text"], labels: row["label"]} for row in rows] for rows in opinions.generate(train=20_000)
     )
-    return train, held
+    return train, valid
 
 
 def baselines(corpus: Corpus[Examples]) -> dict[str, float]:
     """`majority`: accuracy of always guessing the most frequent label of the validation texts, or for numbers `mean_loss`, the loss of
     always guessing their mean; `n`: their number."""
-    labels = corpus.held.labels
+    labels = corpus.valid.labels
     if labels.ndim == 1 and labels.dtype == np.float32:
         return {"mean_loss": float(labels.var()), "n": len(labels)}
     counts = np.unique(labels, axis=0, return_counts=True)[1]
     return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
 
 
-def show(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str, np.ndarray], folder: Path):
     """Prints some validation texts with what they were taken for, and draws plots/confusion.png."""
     logits, labels = _counted(outcomes)
     names = corpus.facts()["classes"]
     for number in range(0, len(labels), max(1, len(labels) // 10))[:10]:
         found, truth = guess(run.task.kind, names, logits[number]), _truth(names, labels[number])
-        text = " | ".join(corpus.processor.decode(text[number].tolist()) for text in corpus.held.texts)
+        text = " | ".join(corpus.processor.decode(text[number].tolist()) for text in corpus.valid.texts)
         log.info(f"{found.label} {found.probability}{'' if found.label == truth else f', but it is {truth}'}: {text}")
     if run.task.kind == "single":
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)

@@ -27,19 +27,19 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import drawn, draws, encode
+from train.data.tokens import encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
-GOALS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
+METRICS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
 
 # What a run folder keeps beside the weights: how texts become tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
-NEXT = (
+NEXT_COMMANDS = (
     'generate --run={folder} --prompt="..."',
     "evaluate --run={folder} --data=YOUR.txt",
     "main --task=lm --init={folder} --data=YOUR.txt",
@@ -99,12 +99,12 @@ def batch_spec(run: Run) -> dict[str, Field]:
 Text = Packed | Windows
 
 
-def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
     """Text, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings (`train.run.Saved`).
 
-    `held_only` leaves out the training text where there is a validation text of its own.
+    `valid_only` leaves out the training text where there is a validation text of its own.
     """
-    train, held = documents.load(run.data, run.task.name, held_only)
+    train, valid = documents.load(run.data, run.task.name, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials, length, task = tokenize.specials(tokenizer), run.batch.length, run.task
 
@@ -116,26 +116,26 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
             return Windows(text, length, stride, specials.pad, each, across=task.windows, jitter=not judging)
         return Packed(text, length, run.data.pack, specials.pad, each)
 
-    training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
+    training = [rows(train, "training text", *draw) for draw in segmentations(run)] if train else []
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(train, held),
-        "drawn": drawn(run, (layout.text for layout in training)),
+        "hash": cache.digest(train, valid),
+        "segmentation_hash": segmentation_hash(run, (layout.text for layout in training)),
     }
-    return Corpus(run, tokenizer, training, rows(held, "validation text", judging=True), sizes, facts)
+    return Corpus(run, tokenizer, training, rows(valid, "validation text", judging=True), sizes, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     """`n`: the number of targets in the validation text."""
-    return {"n": int(corpus.held.tokens)}
+    return {"n": int(corpus.valid.tokens)}
 
 
-def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
     """Prints how the model goes on from the beginning of the validation text."""
-    text = np.asarray(corpus.held.text.ids[: 1 + min(16, run.batch.length // 2)])
+    text = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
     how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
-    found = tfm.generate(params, run.model, [text], _SAMPLE, how, slide=True)
+    found = tfm.generate(params, run.model, [text], _SAMPLE, how, sliding_context=True)
     spell = lambda tokens: corpus.processor.decode([int(token) for token in tokens])
     log.info(
         f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"

@@ -33,20 +33,20 @@ from train.data.fields import Field
 from train.data.masking import Masker
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import Tokens, drawn, draws, encode
+from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
-GOALS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
+METRICS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
 
 
 # What a run folder keeps beside the weights: how texts become tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
-NEXT = (
+NEXT_COMMANDS = (
     "evaluate --run={folder} --data=YOUR.txt",
     "main --task=classify --init={folder} --data=YOUR.tsv",
     "main --task=mlm --init={folder} --data=YOUR.txt",
@@ -131,7 +131,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
 class Packed:
     """Rows of packed text, masked afresh each time."""
 
-    buckets, apart = None, True
+    buckets, independent_rows = None, True
 
     def __init__(self, text: Tokens, length: int, pack: bool, masker: Masker):
         self.text, self.masker, self.plan = text, masker, packing.plan(text, length, pack)
@@ -145,20 +145,20 @@ class Packed:
         return self.masker(rng, packing.fill(self.text, self.plan, numbers, self.masker.specials))
 
 
-Text = Packed | pairs.Pairs
+Text = Packed | pairs.SentencePairs
 
 
-def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Text]:
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
     """Text, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings (`train.run.Saved`).
 
-    `held_only` leaves out the training text where there is a validation text of its own.
+    `valid_only` leaves out the training text where there is a validation text of its own.
     """
-    train, held = documents.load(run.data, run.task.name, held_only)
+    train, valid = documents.load(run.data, run.task.name, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
-    return corpus(run, tokenizer, train, held, log)
+    return corpus(run, tokenizer, train, valid, log)
 
 
-def corpus(run: Run, tokenizer, train: Sequence[str], held: Sequence[str], log) -> Corpus[Text]:
+def corpus(run: Run, tokenizer, train: Sequence[str], valid: Sequence[str], log) -> Corpus[Text]:
     """Documents as rows: packed, or sentence pairs."""
     masker, length = Masker.of(run.task, tokenizer), run.batch.length
 
@@ -166,29 +166,29 @@ def corpus(run: Run, tokenizer, train: Sequence[str], held: Sequence[str], log) 
         if not run.task.nsp:
             return Packed(encode(tokenizer, documents, log, what, dropout, draw), length, run.data.pack, masker)
         texts, document = pairs.sentences(documents)
-        return pairs.Pairs(encode(tokenizer, texts, log, what, dropout, draw), document, length, masker)
+        return pairs.SentencePairs(encode(tokenizer, texts, log, what, dropout, draw), document, length, masker)
 
-    training = [rows(train, "training text", *draw) for draw in draws(run)] if train else []
+    training = [rows(train, "training text", *draw) for draw in segmentations(run)] if train else []
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(train, held),
-        "drawn": drawn(run, (layout.text for layout in training)),
+        "hash": cache.digest(train, valid),
+        "segmentation_hash": segmentation_hash(run, (layout.text for layout in training)),
     }
-    return Corpus(run, tokenizer, training, rows(held, "validation text"), sizes, facts)
+    return Corpus(run, tokenizer, training, rows(valid, "validation text"), sizes, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     """`majority`: accuracy of always guessing the most frequent target of the validation text; `n`: its number of targets."""
     counts = np.zeros(corpus.processor.get_vocab_size())
-    for batch in corpus.held_batches():
+    for batch in corpus.valid_batches():
         np.add.at(counts, batch["targets"].ravel(), batch["weights"].ravel())
     return {"majority": float(counts.max() / max(counts.sum(), 1)), "n": int(counts.sum())}
 
 
-def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
     """Prints validation sentences with hidden words, and what the model makes of them; it reads the text around them too."""
-    text, masker, continues = corpus.held.text.ids, corpus.held.masker, tokenize.continues(corpus.processor)
+    text, masker, continues = corpus.valid.text.ids, corpus.valid.masker, tokenize.continues(corpus.processor)
     name = lambda token: corpus.processor.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
     length, rng = run.batch.length - 2, np.random.default_rng(run.seed)
     for start, end in _sentences(corpus, continues, 5):
@@ -212,12 +212,12 @@ def show(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder:
 
 def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list[tuple[int, int]]:
     """Start and end of validation sentences of 8 to 24 tokens with at least 6 whole words, spread over the text."""
-    text = np.asarray(corpus.held.text.ids)
+    text = np.asarray(corpus.valid.text.ids)
     stops = np.flatnonzero(text == corpus.processor.token_to_id("."))
     most = min(24, corpus.run.batch.length - 2)
     spans = ((int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops) if 8 <= end - start <= most)
     found = [
-        (start, end) for start, end in spans if _whole_words(corpus.held.masker, continues, text[start:end]).sum() >= 6
+        (start, end) for start, end in spans if _whole_words(corpus.valid.masker, continues, text[start:end]).sum() >= 6
     ]
     return found[:: max(1, len(found) // number)][:number]
 

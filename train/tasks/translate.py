@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.decoding.generate import position_limit
 from tfm.ops import split
 from train import UserError
 from train.data.batching import length_sorted_batches
@@ -28,9 +29,9 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import files, parallel
-from train.data.sources.parallel import Pair, Pairs
+from train.data.sources.parallel import Pair, TranslationPairs
 from train.data.synthetic import grammar
-from train.data.tokens import drawn, draws, encode
+from train.data.tokens import encode, segmentation_hash, segmentations
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
@@ -40,13 +41,13 @@ from train.text import tokenizer as tokenize
 Result = TypeVar("Result")
 
 # Metrics by which a best checkpoint may be chosen, and whether less of them is better.
-GOALS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
+METRICS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
 
 # What a run folder keeps beside the weights: how texts become tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
-NEXT = (
+NEXT_COMMANDS = (
     'generate --run={folder} --prompt="..."',
     "generate --run={folder} --file=YOUR.txt --to=OUT.txt",
     "evaluate --run={folder} --data=YOUR.en,YOUR.de",
@@ -99,27 +100,29 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[TranslationPairs]:
     """Sentence pairs, their joint tokenizer and buckets as the run describes them; `saved` is what a run that was there before brings.
 
-    `held_only` leaves out the training pairs where there are validation pairs of their own.
+    `valid_only` leaves out the training pairs where there are validation pairs of their own.
     """
     splits: Any = grammar.pairs() if "builtin" in (run.data.source, run.data.eval) else None
     columns = parallel.columns_of(run.data, run.task)
     as_rows = lambda pairs: [
         files.checked({"en": english, "de": german}, columns, "builtin") for english, german in pairs
     ]
-    train, held, empty = parallel.load(
-        run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), held_only
+    train, valid, empty = parallel.load(
+        run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), valid_only
     )
     tokenizer = (
         saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
     )
 
-    def rows(pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False) -> Pairs:
+    def rows(
+        pairs: Sequence[Pair], what: str, dropout: float = 0.0, draw: int = 0, training: bool = False
+    ) -> TranslationPairs:
         sides = [encode(tokenizer, side, log, what, dropout, draw) for side in zip(*pairs, strict=True)]
         shapes, smoothing = (run.batch.shapes, run.task.smoothing) if training else (max(1, run.batch.shapes // 2), 0.0)
-        found = Pairs(pairs, sides, run.batch, tokenize.marks(tokenizer, run.task.start), smoothing, shapes)
+        found = TranslationPairs(pairs, sides, run.batch, tokenize.marks(tokenizer, run.task.start), smoothing, shapes)
         if found.long and run.task.long == "error":
             pair = " | ".join(found.long[0])
             raise UserError(
@@ -127,30 +130,32 @@ def load(run: Run, log, saved=None, held_only: bool = False) -> Corpus[Pairs]:
             )
         return found
 
-    training = [rows(train, "training pairs", *draw, training=True) for draw in draws(run)] if train else []
+    training = [rows(train, "training pairs", *draw, training=True) for draw in segmentations(run)] if train else []
     others = {}
     if splits and "builtin" in (run.data.eval or run.data.source):
         pairs = [(row[columns.texts[0]], row[columns.texts[1]]) for row in as_rows(splits.compositional)]
         others = {"compositional": rows(pairs, "compositional pairs")}
-    judged = rows(held, "validation pairs")
+    judged = rows(valid, "validation pairs")
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
-        "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, held))),
-        "drawn": drawn(run, (text for layout in training for text in (layout.source, layout.target))),
+        "hash": cache.digest(*([side for pair in part for side in pair] for part in (train, valid))),
+        "segmentation_hash": segmentation_hash(
+            run, (text for layout in training for text in (layout.source, layout.target))
+        ),
         "empty": empty,
         "long": sum(len(layout.long) for layout in (*training[:1], judged)),
     }
     return Corpus(run, tokenizer, training, judged, sizes, facts, others)
 
 
-def baselines(corpus: Corpus[Pairs]) -> dict[str, float]:
+def baselines(corpus: Corpus[TranslationPairs]) -> dict[str, float]:
     """`n`: the number of validation pairs that are not too long; `n_long`: of those that are, which have no loss but are translated."""
-    return {"n": len(corpus.held), "n_long": len(corpus.held.long)}
+    return {"n": len(corpus.valid), "n_long": len(corpus.valid.long)}
 
 
-def judge(
-    params: tfm.Seq2Seq, run: Run, corpus: Corpus[Pairs], log, most: int = 0, against: str | None = None
+def generation_metrics(
+    params: tfm.Seq2Seq, run: Run, corpus: Corpus[TranslationPairs], log, most: int = 0, against: str | None = None
 ) -> dict[str, Any]:
     """BLEU and chrF of the translations of validation sentences, `most` of them or all; and of others that the data have.
 
@@ -158,7 +163,7 @@ def judge(
     not a line for each sentence.
     """
     found: dict[str, Any] = {}
-    for name, rows in {"": corpus.held, **({} if most else corpus.others)}.items():
+    for name, rows in {"": corpus.valid, **({} if most else corpus.others)}.items():
         pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
         written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
@@ -179,9 +184,9 @@ def _others(path: str, count: int) -> list[str]:
     return lines
 
 
-def show(params, run: Run, corpus: Corpus[Pairs], log, outcomes: Mapping, folder: Path):
+def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Mapping, folder: Path):
     """Prints ten translations beside their references, and draws at what the words of some of them look."""
-    pairs = corpus.held.pairs[:: max(1, len(corpus.held.pairs) // 10)][:10]
+    pairs = corpus.valid.pairs[:: max(1, len(corpus.valid.pairs) // 10)][:10]
     written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
     for (source, target), text in zip(pairs, written, strict=True):
         log.info(f"{source}\n  {text}\n  reference: {target}\n")
@@ -271,7 +276,8 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndar
 
 def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: int) -> int:
     """The most tokens to add behind the start of a translation: learned positions may allow fewer."""
-    return min(max_new_tokens, config.length - len(start)) if config.position == "learned" else max_new_tokens
+    limit = position_limit(config)
+    return max_new_tokens if limit is None else min(max_new_tokens, limit - len(start))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -13,7 +13,7 @@ import jax
 import tfm
 from train import UserError, evaluate
 from train.costs import advice, counting
-from train.costs import job as costs
+from train.costs.memory import step_memory
 from train.data import feed
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
@@ -24,6 +24,7 @@ from train.runs import folder as folders
 from train.settings import schema
 from train.training import optimizer, recompilation, step
 from train.training.early_stopping import Best
+from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError, Window
 
 # What result.json holds beside metrics.
@@ -43,22 +44,22 @@ class Training:
 
     def __init__(self, run: schema.Run, task, corpus, mesh, log: Log):
         self.run, self.task, self.corpus, self.mesh, self.log = run, task, corpus, mesh, log
-        job = costs.Job(run, task, mesh)
+        job = Job(run, task, mesh)
         self.specs, self.rate = job.specs, optimizer.schedule(run.optim, run.steps)
-        with advice.shortage(self._advice):
+        with advice.explain_oom(self._advice):
             self.state = step.new_state(self.specs, job.optimizer, run.seed, mesh, run.optim.ema)
-        self.spec = job.spec
+        self.spec = job.batch_spec
         laid = lambda name, field: feed.layout(self.spec[name], field.shape, mesh, run.batch.accumulate).shape
         announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
         self.train_step = recompilation.Guard(job.train_step, announced)
-        self.eval_step = step.make_eval_step(task.loss, dataclasses.replace(run.model, kernel=run.attention.kernel))
+        self.eval_step = step.make_eval_step(task.loss, job.model)
         self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
-        self.window, self.step, self.best = Window(), 0, Best(task.GOALS, run.eval)
+        self.window, self.step, self.best = Window(), 0, Best(task.METRICS, run.eval)
         self.shapes: set[Any] = set()  # of batches for which the step has been compiled
         self.kernels, self.memory, self.flops = self._costs(job)
         self.peak = peak_flops(jax.devices()[0].device_kind) if run.model.dtype == "bfloat16" else None
 
-    def _costs(self, job: costs.Job) -> tuple[list[str], dict[str, float], int]:
+    def _costs(self, job: Job) -> tuple[list[str], dict[str, float], int]:
         """What computes attention; bytes that a device needs, by what for; and floating-point operations of a step, twice as many backward
         as forward: those of the model, whatever the kernel. Raises UserError where the kernel that is asked for cannot do it."""
         run = self.run
@@ -70,11 +71,11 @@ class Training:
                 kernels = counting.kernels(job.loss, self.state.params, part, key)
             except tfm.KernelError as error:
                 raise UserError(f"--attention.{error}") from error
-            return kernels, job.memory(self.state, part), job.model_flops(part)
+            return kernels, step_memory(job, self.state, part), counting.model_flops(job, part)
 
     def _advice(self) -> str:
         """What to change so that the step fits into the memory of a device."""
-        needs = lambda run: costs.Job(run, self.task, devices.mesh_for(run, self.task.specs(run))).memory()
+        needs = lambda run: step_memory(Job(run, self.task, devices.mesh_for(run, self.task.specs(run))))
         return advice.advise(self.run, self.mesh.size, needs, memory_bytes(jax.local_devices()[0]))
 
     def start_from(self, folder: Path):
@@ -90,7 +91,7 @@ class Training:
                 self.log.info(f"going on from step {self.step} of {folder}")
             store.close()
         elif run.init:
-            params, fresh = pretrained.parts_of(run.init, self.state.params, self.mesh, self.log.info)
+            params, fresh = pretrained.load_parts(run.init, self.state.params, self.mesh, self.log.info)
             if fresh:
                 self.log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
             average = (
@@ -139,7 +140,7 @@ class Training:
 
     def _memory(self) -> str:
         """How much memory a device needs, about, and what for."""
-        return f"about {advice.amount(self.memory['all'])} a device ({advice.parts(self.memory)})"
+        return f"about {advice.human_bytes(self.memory['all'])} a device ({advice.breakdown(self.memory)})"
 
     def _store(self, folder: Path) -> checkpoint.Checkpoints:
         return checkpoint.Checkpoints(folder / folders.CHECKPOINTS, self.run.checkpoint.keep, goal=self.best.goal)
@@ -154,7 +155,7 @@ class Training:
             checkpoint.disk_errors(store.folder),
             contextlib.closing(store),
             contextlib.closing(recorder),
-            advice.shortage(self._advice),
+            advice.explain_oom(self._advice),
             jax.set_mesh(self.mesh),
             cpu.awake(self.mesh.local_devices),
             _interruptions() as interrupted,
@@ -231,10 +232,10 @@ class Training:
     def _judged(self, final: bool) -> dict[str, Any]:
         """What a task that writes finds out by writing: BLEU, of some of the validation text, or at the end of all."""
         most = getattr(self.run.task, "bleu", 0)
-        if not hasattr(self.task, "judge") or not (most or final):
+        if not hasattr(self.task, "generation_metrics") or not (most or final):
             return {}
         with self._alone() as params:
-            found = self.task.judge(params, self.run, self.corpus, self.log, 0 if final else most)
+            found = self.task.generation_metrics(params, self.run, self.corpus, self.log, 0 if final else most)
         return found if final else {name: value for name, value in found.items() if isinstance(value, float)}
 
     @contextlib.contextmanager
@@ -260,7 +261,7 @@ class Training:
                 metrics = self.task.metrics(outcomes) | self.task.baselines(self.corpus)
                 found = {f"eval_{name}": value for name, value in metrics.items()} | self._judged(final=True)
                 with self._alone() as params:
-                    self.task.show(params, self.run, self.corpus, self.log, outcomes, distributed.output_dir(folder))
+                    self.task.report(params, self.run, self.corpus, self.log, outcomes, distributed.output_dir(folder))
         facts = (self.run.task.name, self.step, round(seconds, 1), tfm.count_params(self.specs))
         result = dict(zip(FACTS, facts, strict=True)) | found
         folders.write_json(distributed.output_dir(folder) / folders.RESULT, result)

@@ -16,14 +16,14 @@ Pair = tuple[str, str]
 
 
 def load(
-    data: Data, task: Translate, builtin: sources.Builtin, held_only: bool = False
+    data: Data, task: Translate, builtin: sources.Builtin, valid_only: bool = False
 ) -> tuple[list[Pair], list[Pair], int]:
     """Pairs to train on, pairs to validate on, and how many were left out because one side of them is empty."""
     columns = columns_of(data, task)
-    parts = sources.load(data, columns, builtin, held_only)
+    parts = sources.load(data, columns, builtin, valid_only)
     pairs = [[(row[columns.texts[0]].strip(), row[columns.texts[1]].strip()) for row in part] for part in parts]
-    train, held = ([pair for pair in part if all(pair)] for part in pairs)
-    return train, held, sum(map(len, pairs)) - len(train) - len(held)
+    train, valid = ([pair for pair in part if all(pair)] for part in pairs)
+    return train, valid, sum(map(len, pairs)) - len(train) - len(valid)
 
 
 def columns_of(data: Data, task: Translate) -> files.Columns:
@@ -36,13 +36,13 @@ def columns_of(data: Data, task: Translate) -> files.Columns:
     return files.Columns(names)
 
 
-class Pairs:
+class TranslationPairs:
     """Rows of a source between its marks, and a target between its own, in at most `shapes` buckets.
 
     Of the pairs `given`, those longer than the batch allows are left out: `long`.
     """
 
-    apart = True
+    independent_rows = True
 
     def __init__(
         self, pairs: Sequence[Pair], sides: Sequence[Tokens], batch: Batch, marks: Marks, smoothing: float, shapes: int

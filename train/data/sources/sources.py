@@ -16,18 +16,18 @@ from train.settings.schema import Data
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
 
 
-def load(data: Data, columns: Columns, builtin: Builtin, held_only: bool = False) -> tuple[list[Row], list[Row]]:
+def load(data: Data, columns: Columns, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
     """Rows to train on and rows to validate on; `builtin` makes both where no file is named.
 
-    `held_only` leaves out those to train on where there is a source of those to validate on.
+    `valid_only` leaves out those to train on where there is a source of those to validate on.
     """
-    if held_only and data.eval:
+    if valid_only and data.eval:
         return [], read(data.eval, data, columns, builtin)
     if data.source == "builtin":
-        train, held = builtin()
-        return train, read(data.eval, data, columns, builtin) if data.eval else held
+        train, valid = builtin()
+        return train, read(data.eval, data, columns, builtin) if data.eval else valid
     rows = read(data.source, data, columns, builtin)
-    return (rows, read(data.eval, data, columns, builtin)) if data.eval else hold_out(rows, columns)
+    return (rows, read(data.eval, data, columns, builtin)) if data.eval else train_valid_split(rows, columns)
 
 
 def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Row]:
@@ -52,7 +52,7 @@ def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Ro
     return rows if columns.parallel else filled
 
 
-def hold_out(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
+def train_valid_split(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
     """The last tenth of a single document, or the tenth of many rows whose hash says so, at least one."""
     if len(rows) == 1 and not columns.labels:
         (name,), (row,) = columns.texts, rows
@@ -64,5 +64,5 @@ def hold_out(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
     if not chosen or chosen == set(hashes):
         chosen = {min(hashes)}
     train = [row for row, digest in zip(rows, hashes, strict=True) if digest not in chosen]
-    held = [row for row, digest in zip(rows, hashes, strict=True) if digest in chosen]
-    return train, held
+    valid = [row for row, digest in zip(rows, hashes, strict=True) if digest in chosen]
+    return train, valid

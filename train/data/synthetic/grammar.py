@@ -35,7 +35,7 @@ from train.data.synthetic.lexicon import KINDS, NOUNS, SPECIAL, STATES, VERBS, V
 
 Names = Collection[str]
 Maybe = Phrase | None
-TRAIN, HELD = 30_000, 500
+TRAIN, VALID = 30_000, 500
 _WORD = re.compile(r"[\w'-]+")
 WITHHELD = {
     "object": "read|newspaper, open|door, eat|pear, take|train, write|postcard, wash|shirt, lose|umbrella, visit|doctor, sell|car, "
@@ -67,7 +67,7 @@ class Corpus(NamedTuple):
     """Pairs of an English sentence and its German translation."""
 
     train: list[Words]
-    held: list[Words]
+    valid: list[Words]
     test: list[Words]
     compositional: list[Words]
 
@@ -370,10 +370,12 @@ def _sentences(rng: random.Random) -> Iterator[tuple[str, Words]]:
 
 def pairs(seed: int = 0) -> Corpus:
     """The pairs of a seed, the same everywhere. Every word of the other three is in `train`; of `compositional`, the kinds take turns."""
-    rows = list(itertools.islice(_sentences(random.Random(seed)), TRAIN + 6 * HELD))
+    rows = list(itertools.islice(_sentences(random.Random(seed)), TRAIN + 6 * VALID))
     plain = [pair for kind, pair in rows if not kind]
     known = {word for pair in plain[:TRAIN] for word in _WORD.findall(" ".join(pair))}
     fitting = [(kind, pair) for kind, pair in rows if known.issuperset(_WORD.findall(" ".join(pair)))]
     rest = [pair for kind, pair in fitting if not kind][TRAIN:]
     turns = zip(*([pair for each, pair in fitting if each == kind] for kind in WITHHELD), strict=False)
-    return Corpus(plain[:TRAIN], rest[:HELD], rest[HELD : 2 * HELD], [pair for turn in turns for pair in turn][:HELD])
+    return Corpus(
+        plain[:TRAIN], rest[:VALID], rest[VALID : 2 * VALID], [pair for turn in turns for pair in turn][:VALID]
+    )

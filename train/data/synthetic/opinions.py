@@ -150,7 +150,7 @@ _NEUTRAL = {
 }
 
 
-def generate(seed: int = 0, train: int = 6000, held: int = 1000) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def generate(seed: int = 0, train: int = 6000, valid: int = 1000) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Rows {"text", "label", "group"} to train on and to validate on, all of them different; the same for the same arguments everywhere.
 
     Labels take turns, so they are balanced. The group is "unseen" for every fourth validation row, which has a starred word, and else
@@ -158,7 +158,7 @@ def generate(seed: int = 0, train: int = 6000, held: int = 1000) -> tuple[list[d
     different sentences are not found.
     """
     rng, taken = random.Random(seed), set[str]()
-    valid = [_row(rng, LABELS[n % 3], n % 4 == 3, taken) for n in range(held)]
+    valid = [_row(rng, LABELS[n % 3], n % 4 == 3, taken) for n in range(valid)]
     return [_row(rng, LABELS[n % 3], False, taken) for n in range(train)], valid
 
 

@@ -1,0 +1,46 @@
+"""A run on a mesh before it runs: the fields of its batches."""
+
+import numpy as np
+import pytest
+from small import FLAGS, quick_compilation, write_text  # noqa: F401
+
+from train import tasks
+from train.reporting.console import Log
+from train.settings import resolve
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ("--task=mlm", "lines"),
+        ("--task=mlm --task.nsp=true --data.split=blank-line", "lines"),
+        ("--task=lm", "lines"),
+        ("--task=lm --task.windows=true", "lines"),
+        ("--task=classify --data=rows.tsv", "label"),
+        ("--task=classify --data=rows.tsv --task.kind=regression", "label"),
+        ("--task=classify --data=rows.tsv --task.kind=multi", "label"),
+        ("--task=translate --data=rows.tsv --data.field=text,label --batch.tokens=256", "pairs"),
+    ],
+)
+def test_declared_fields_are_those_of_a_batch(flags, text, tmp_path, monkeypatch):
+    """The declared fields, which the planner relies on, against a batch of real data; pairs fill rows up to the limit."""
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "text.txt")
+    lines = (tmp_path / "text.txt").read_text().splitlines()
+    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(lines[n : n + 6]) for n in range(0, len(lines), 6)))
+    label = (lambda n: lines[-n]) if text == "pairs" else (lambda n: str(n % 2))
+    (tmp_path / "rows.tsv").write_text(
+        "text\tlabel\n" + "\n".join(f"{line}\t{label(n)}" for n, line in enumerate(lines))
+    )
+    run, decided = resolve.resolve([*FLAGS, *flags.split()], None, None)
+    task = tasks.find(run.task.name)
+    corpus = task.load(run, Log())
+    run = resolve.settle(run, decided, corpus.sizes, "cpu")
+    spec, batch = task.batch_spec(run), corpus.batch(0)
+    assert {name: (np.dtype(field.dtype), len(field.axes)) for name, field in spec.items()} == {
+        name: (array.dtype, array.ndim) for name, array in batch.items()
+    }
+    if text != "pairs":
+        assert {name: field.shape(run.batch.size, run.batch.length) for name, field in spec.items()} == {
+            name: array.shape for name, array in batch.items()
+        }

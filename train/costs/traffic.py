@@ -1,0 +1,23 @@
+"""Bytes that a step moves between a device and its memory, estimated from shapes."""
+
+import math
+
+import jax
+
+from train.costs.memory import job_loss_memory, without_remat
+from train.training.job import Job
+
+
+def memory_traffic(job: Job) -> float:
+    """About how many bytes a step moves between a device and its memory.
+
+    State and gradients are read and written once. For each part of the batch, three products read the layers, and
+    activations are written once and read once. Remat adds one to both.
+    """
+    memory = job_loss_memory(without_remat(job), job.state, job.part)
+    recomputed = job.run.model.remat != "none"
+    parameters = sum(math.prod(spec.shape) for spec in jax.tree.leaves(job.specs))
+    per_device = parameters / job.mesh.shape.get("tensor", 1)
+    weights = per_device * jax.numpy.dtype(job.run.model.dtype).itemsize
+    state = 2 * (memory["parameters"] + memory["optimizer"] + memory["gradients"])
+    return state + job.run.batch.accumulate * ((3 + recomputed) * weights + (2 + recomputed) * memory["activations"])

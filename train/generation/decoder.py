@@ -1,0 +1,136 @@
+"""Completions of batches of prompts: tokens as the options choose them, as text up to the first stop."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TextIO, final
+
+import numpy as np
+
+import tfm
+from train.generation.options import Options
+
+# Seconds that a reader of a stream may wait for the next piece.
+_PACE = 0.1
+
+# Tokens between two looks for a stop.
+_STRIDE = 16
+
+
+class Completion(NamedTuple):
+    """A completion of a prompt.
+
+    text: up to the first stop
+    pieces: the text of every token
+    logprobs: log-probability of every token, in nats; empty for a beam
+    score: log-probability with the penalties of a beam
+    streamed: whether the text has been written already
+    """
+
+    text: str
+    pieces: list[str]
+    logprobs: list[float]
+    score: float | None = None
+    streamed: bool = False
+
+
+@final
+class Decoder:
+    """Decodes with one tokenizer and one strategy; the model comes with each batch."""
+
+    def __init__(
+        self,
+        folder,
+        options: Options,
+        strategy: str,
+        end: int,
+        spell: Callable[[list[int], list[int]], str],
+        stops: Sequence[str],
+        sliding_context: bool = False,
+    ):
+        """`end` is the token that ends a text; `spell(prompt, tokens)` is the text that tokens add to a prompt."""
+        self.config = folder.config.model
+        self.tokenizer = folder.processor
+        self.options = options
+        self.strategy = strategy
+        self.end = end
+        self.spell = spell
+        self.stops = stops
+        self.sliding_context = sliding_context
+
+    def decode(
+        self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
+    ) -> list[list[Completion]]:
+        """The completions of each prompt: one, or the best of a beam; `rows` are the prompts' numbers, for seeds."""
+        if self.strategy == "beam":
+            return self._search(model, prompts, max_new_tokens)
+        generation = self._generation(model, prompts, rows, max_new_tokens)
+        stopped = False
+        while not generation.done and not stopped:
+            generation.advance(_STRIDE if self.stops else max_new_tokens)
+            stopped = bool(self.stops) and all(map(self._has_stop, map(self.spell, prompts, generation.tokens)))
+        return [[completion] for completion in map(self._complete, prompts, generation.tokens, generation.logprobs)]
+
+    def stream(
+        self, model: tfm.CausalLM, prompt: list[int], max_new_tokens: int, out: TextIO, heading: str
+    ) -> Completion:
+        """The completion of one prompt, written to `out` behind the heading while it is decoded."""
+        generation = self._generation(model, [prompt], np.zeros(1, np.int32), max_new_tokens)
+        _write(out, heading)
+        shown = ""
+        num_tokens = 1
+        while not generation.done and not self._has_stop(shown):
+            start = time.perf_counter()
+            generation.advance(num_tokens)
+            stable = self._stable(self.spell(prompt, generation.tokens[0]), generation.done)
+            if stable.startswith(shown):
+                _write(out, stable[len(shown) :])
+                shown = stable
+            fast = time.perf_counter() - start < _PACE / 2
+            num_tokens = num_tokens * 2 if fast else max(1, num_tokens // 2)
+        completion = self._complete(prompt, generation.tokens[0], generation.logprobs[0])
+        _write(out, completion.text[len(shown) :] + "\n")
+        return completion._replace(streamed=True)
+
+    def _search(self, model: tfm.CausalLM, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[Completion]]:
+        """The best completions that a beam finds."""
+        options = self.options
+        groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, options.beam(), [self.end], options.n)
+        return [
+            [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
+            for prompt, group in zip(prompts, groups, strict=True)
+        ]
+
+    def _generation(
+        self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
+    ) -> tfm.Generation:
+        options = self.options
+        seeds = rows.astype(np.int32) + options.seed
+        strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
+        return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
+
+    def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
+        """Tokens as text, both up to the first stop."""
+        text = self.spell(prompt, tokens)
+        if self._has_stop(text):
+            counts = range(len(tokens) + 1)
+            tokens = tokens[: next(count for count in counts if self._has_stop(self.spell(prompt, tokens[:count])))]
+        pieces = [self.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
+        return Completion(self._before_stop(text), pieces, logprobs[: len(tokens)])
+
+    def _stable(self, text: str, done: bool) -> str:
+        """The part of a text that stays: its end may be half a character, or the beginning of a stop."""
+        text = self._before_stop(text)
+        if done:
+            return text
+        longest_stop = max((len(stop) for stop in self.stops), default=1)
+        return text[: max(0, len(text.rstrip("\ufffd")) - longest_stop + 1)]
+
+    def _has_stop(self, text: str) -> bool:
+        return any(stop in text for stop in self.stops)
+
+    def _before_stop(self, text: str) -> str:
+        return text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]
+
+
+def _write(out: TextIO, text: str):
+    print(text, end="", file=out, flush=True)

@@ -1,0 +1,175 @@
+"""The options of train.generate, and the decoding strategies of `tfm` that they describe."""
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tfm.config.model import suggest
+from train import UserError
+
+# The flags of each strategy, beside those of all.
+STRATEGY_FLAGS = {
+    "greedy": ("repetition_penalty", "logprobs"),
+    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "logprobs"),
+    "beam": ("beams", "beam_groups", "diversity", "length_penalty", "coverage", "early_stopping"),
+}
+
+# What the fields and classes of tfm.decoding are called on the command line, where that differs.
+_FLAG_NAMES = {"width": "beams", "groups": "beam_groups", "Greedy": "--strategy=greedy"}
+
+# The values that turn a flag off, which tfm.decoding says with None.
+_OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "coverage": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to write, and how.
+
+    run: the run folder of a language model or a translation model
+    prompt: the text to go on from, or to translate
+    prompt_file: a file with one prompt, such as solved examples and the beginning of another one
+    file: a file of prompts or sentences, one a line
+    interactive: prompts are typed, one a line
+    average: the newest checkpoints whose mean is used
+    to: the file to write to; by default stdout
+    max_new_tokens: tokens to add; 0 means 200, or twice the source of a translation, or as many as positions allow
+    n: completions of each prompt: samples, or the best of a beam
+    stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
+    slide: continue from the second half of a text that fills all positions; by default after training on --task.windows
+    logprobs: also show every token and its log-probability (sample, greedy)
+    batch: texts at a time
+    strategy: greedy | sample | beam; by default the one of the other flags, else sample, or beam to translate
+    temperature: below 1, probable tokens get more probable, above 1 less (sample)
+    top_k: draw from the k most probable tokens; 0 means all (sample)
+    top_p: draw from the smallest set of tokens with this total probability (sample)
+    min_p: draw from tokens with at least this share of the highest probability; 0 means all (sample)
+    repetition_penalty: above 1, tokens of the text so far get less probable (sample, greedy)
+    seed: seed of the draws; later texts use the next integers (sample)
+    beams: texts that are followed at a time (beam)
+    beam_groups: parts of the beam that avoid each other's tokens (beam)
+    diversity: cost, in nats, of a token that an earlier group chose (beam)
+    length_penalty: above 0, longer texts are preferred; 0 compares plain probabilities (beam)
+    coverage: above 0, translations are preferred that look at every word of the source (beam)
+    early_stopping: end with as many complete texts as beams, though better ones might follow (beam)
+    """
+
+    run: str = ""
+    prompt: str = ""
+    prompt_file: str = ""
+    file: str = ""
+    interactive: bool = False
+    average: int = 1
+    to: str = ""
+    max_new_tokens: int = 0
+    n: int = 1
+    stop: str = ""
+    slide: bool = False
+    logprobs: bool = False
+    batch: int = 16
+    strategy: str = ""
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    beams: int = 4
+    beam_groups: int = 1
+    diversity: float = 0.5
+    length_penalty: float = 0.6
+    coverage: float = 0.0
+    early_stopping: bool = False
+
+    def __post_init__(self):
+        if not self.run:
+            raise ValueError("run=DIR must name the run folder of a language model")
+        for name, minimum in {"max_new_tokens": 0, "n": 1, "batch": 1, "average": 1, "seed": 0}.items():
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name.replace('_', '-')}={getattr(self, name)} must be at least {minimum}")
+        with _flag_names():
+            self.sample().check()
+            self.beam().check()
+
+    def greedy(self):
+        """The `tfm.Greedy` of these options."""
+        import tfm
+
+        return tfm.Greedy(repetition_penalty=self._unless_off("repetition_penalty"))
+
+    def sample(self, seeds: Any = 0):
+        """The `tfm.Sample` of these options; seeds int [B], one for each row."""
+        import tfm
+
+        return tfm.Sample(
+            repetition_penalty=self._unless_off("repetition_penalty"),
+            temperature=self.temperature,
+            top_k=self._unless_off("top_k"),
+            top_p=self._unless_off("top_p"),
+            min_p=self._unless_off("min_p"),
+            seed=seeds,
+        )
+
+    def beam(self):
+        """The `tfm.Beam` of these options."""
+        import tfm
+
+        return tfm.Beam(
+            width=self.beams,
+            groups=self.beam_groups,
+            diversity=self.diversity,
+            length_penalty=self.length_penalty,
+            coverage=self._unless_off("coverage"),
+            early_stopping=self.early_stopping,
+        )
+
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end a completion."""
+        return [stop.replace("\\n", "\n") for stop in self.stop.split("|") if stop]
+
+    def _unless_off(self, name: str) -> float | None:
+        value = getattr(self, name)
+        return None if value == _OFF[name] else value
+
+
+@contextlib.contextmanager
+def _flag_names() -> Iterator[None]:
+    """Says errors of tfm.decoding in the names of the flags."""
+    try:
+        yield
+    except ValueError as error:
+        message = re.sub(r"\b([a-z_]+(?==)|Greedy\b)", lambda match: _flag_name(match[1]), str(error))
+        field = str(error).partition("=")[0]
+        remedy = f"; --{_flag_name(field)}={_OFF[field]:g} turns it off" if field in _OFF else ""
+        raise ValueError(message + remedy) from error
+
+
+def _flag_name(name: str) -> str:
+    return _FLAG_NAMES.get(name, name).replace("_", "-")
+
+
+def choose_strategy(flags: Mapping[str, Any]) -> str:
+    """The strategy that the flags name, or that all of them fit, or "" if none of them belongs to a strategy.
+
+    Raises UserError if they belong to several strategies.
+    """
+    named = flags.get("strategy", "")
+    if "strategy" in flags and named not in STRATEGY_FLAGS:
+        raise UserError(f"--strategy={named} is unknown{suggest(named, STRATEGY_FLAGS)}")
+    owners = {flag: strategies for flag in flags if (strategies := _strategies_with(flag))}
+    if not named and not owners:
+        return ""
+    fitting = [name for name in ("sample", "beam") if all(name in strategies for strategies in owners.values())]
+    strategy = named or next(iter(fitting), "beam")
+    for flag, strategies in owners.items():
+        if strategy not in strategies:
+            raise UserError(
+                f"--{_flag_name(flag)} belongs to --strategy={' or '.join(strategies)}, not to {strategy}; leave it out"
+            )
+    return strategy
+
+
+def _strategies_with(flag: str) -> Sequence[str]:
+    return [strategy for strategy, flags in STRATEGY_FLAGS.items() if flag in flags]

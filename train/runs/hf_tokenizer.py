@@ -1,0 +1,41 @@
+"""The tokenizer of a run as transformers loads it: tokenizer.json and tokenizer_config.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
+
+
+def save(tokenizer, task, run: Run, folder: Path):
+    """Writes both files; special tokens stand around texts as the module `task` had them in training."""
+    from tokenizers import Tokenizer
+
+    exported = Tokenizer.from_str(tokenizer.to_str())
+    special = tokenize.specials(tokenizer)._asdict()
+    roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.HF_TOKENS}
+    names = {role: exported.id_to_token(special[role]) for role in roles.values()}
+    if template := task.hf_template(run):
+        exported.post_processor = _post_processor(template, names, special)
+    exported.save(str(folder / "tokenizer.json"))
+    types = ["token_type_ids"] if run.model.token_types > 1 else []
+    options = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": run.model.length,
+        "clean_up_tokenization_spaces": False,
+        **{token: names[role] for token, role in roles.items()},
+        "model_input_names": ["input_ids", *types, "attention_mask"],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(options, indent=2) + "\n")
+
+
+def _post_processor(template: tuple[str, ...], names: dict[str, str], special: dict[str, int]) -> Any:
+    """The template of a text, and of a pair of texts if there is one, with the names of the special tokens."""
+    from tokenizers import processors
+
+    used = ("cls", "sep") if "{cls}" in template[0] else ("sep",)
+    single, *pair = (text.format(**names) for text in template)
+    tokens = [(names[role], special[role]) for role in used]
+    options = {"pair": pair[0]} if pair else {}
+    return processors.TemplateProcessing(single=single, special_tokens=tokens, **options)
