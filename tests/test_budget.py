@@ -1,73 +1,78 @@
-"""The size of the code base is a decision: these numbers are raised in a commit of their own, with the reason."""
+"""What may grow and what may not: these numbers are raised in a commit of their own, with the reason."""
 
 import ast
+import dataclasses
+import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+from variants import VARIANTS
+
+import tfm
+from tfm.config.choices import alternatives, type_hints
+from tfm.config.mixers import Softmax
+from tfm.config.model import Config
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES = 120
+FILES_OF_A_FOLDER = 17
 LINES_OF_A_FILE = 300
-LINES_OF_A_FUNCTION = 50
+LINES_OF_A_FUNCTION = 40  # without its docstring
 PARAMETERS = 7
-LINES_OF_TFM = 6650
-LINES_OF_TRAIN = 9850
-FIELDS = 117
+FIELDS = 35  # of tfm.Config itself
 DEPENDENCIES = 14
-FOREIGN = {"__call__", "encode", "decode", "generate"}  # signatures of others that tfm.compat repeats
-TOP_LEVEL = {
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    ".ci",
-    ".gitignore",
-    "docs",
-    "tfm",
-    "train",
-    "notebooks",
-    "tests",
+FOREIGN = {"__call__", "encode", "decode", "generate"}  # signatures of transformers that tfm.compat repeats
+TOP_LEVEL = set("pyproject.toml README.md LICENSE .ci .gitignore docs tfm train notebooks tests".split())
+
+# What a union of options is called in `tfm.Config`, and the folder of its variants.
+SLOTS = {
+    "mixers": alternatives(type_hints(Config)["mixer"]),
+    "positions": alternatives(type_hints(Config)["position"]),
+    "residuals": alternatives(type_hints(Config)["residual"]),
+    "inputs": alternatives(type_hints(Config)["input"]),
+    "patterns": alternatives(type_hints(Softmax)["pattern"]),
 }
 
 
-def functions(path: Path):
-    """Every function of a file."""
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+def tracked() -> list[str]:
+    """Every file of the project."""
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return listing.splitlines()
 
 
-def lines(paths) -> int:
-    """Lines of some files together."""
-    return sum(len(path.read_text().splitlines()) for path in paths)
-
-
-def test_number_of_files():
-    assert len(SOURCES) <= FILES
-
-
-@pytest.mark.parametrize("package", ["tfm", "train"])
-def test_lines_of_packages(package):
-    limit = {"tfm": LINES_OF_TFM, "train": LINES_OF_TRAIN}[package]
-    assert lines(path for path in SOURCES if path.relative_to(ROOT).parts[0] == package) <= limit
+def code_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    first = function.body[0]
+    has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = first.end_lineno - first.lineno + 1 if has_docstring else 0
+    return function.end_lineno - function.lineno + 1 - docstring
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_file(path):
-    assert lines([path]) <= LINES_OF_A_FILE
-    for function in functions(path):
-        foreign = path.parent.name == "compat" and function.name in FOREIGN
-        arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-        assert len([name for name in arguments if name != "self"]) <= PARAMETERS or foreign, (
-            f"{function.name} has too many parameters"
-        )
-        assert function.end_lineno - function.lineno + 1 <= LINES_OF_A_FUNCTION, f"{function.name} is too long"
+    assert len(path.read_text().splitlines()) <= LINES_OF_A_FILE
+    for function in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)):
+        is_foreign = path.parent.name == "compat" and function.name in FOREIGN
+        arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        names = [argument.arg for argument in arguments if argument.arg != "self"]
+        assert len(names) <= PARAMETERS or is_foreign, f"{function.name} has too many parameters"
+        assert code_lines(function) <= LINES_OF_A_FUNCTION, f"{function.name} is too long"
 
 
-def test_flags():
-    from train.settings.resolve import FLAGS
+def test_files_of_folders():
+    folders: dict[str, int] = {}
+    for name in tracked():
+        if name.startswith(("tfm/", "train/", "tests/")) and name.endswith(".py"):
+            folder = name.rpartition("/")[0]
+            folders[folder] = folders.get(folder, 0) + 1
+    assert {folder: count for folder, count in folders.items() if count > FILES_OF_A_FOLDER} == {}
 
-    assert max(map(len, FLAGS.values())) <= FIELDS
+
+def test_fields_of_the_configuration():
+    assert len(dataclasses.fields(Config)) <= FIELDS
 
 
 def test_dependencies():
@@ -76,7 +81,46 @@ def test_dependencies():
 
 
 def test_top_level():
-    import subprocess
+    assert {name.split("/")[0] for name in tracked()} <= TOP_LEVEL
 
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    assert {name.split("/")[0] for name in tracked} <= TOP_LEVEL
+
+@pytest.mark.parametrize("folder", SLOTS)
+def test_a_variant_is_a_file_named_like_its_tag(folder):
+    files = {path.stem for path in (ROOT / "tfm" / folder).glob("*.py")} - {"__init__"}
+    assert files == set(SLOTS[folder])
+
+
+@pytest.mark.parametrize("tag", ["linformer", "performer", "rezero"])
+def test_cost_of_a_variant(tag):
+    """Its name occurs in the catalogue, its own file, its row, the docs and its Hugging Face family, and nowhere else."""
+    own = rf"tfm/config/\w+\.py|tfm/\w+/{tag}\.py|tests/variants\.py|tests/\w+/test_{tag}\.py|tests/test_budget\.py"
+    allowed = re.compile(rf"{own}|docs/.*|README\.md|tfm/hf/families/{tag}\.py")
+    files = [name for name in tracked() if name.endswith((".py", ".md", ".toml", ".ipynb")) or name == ".ci/run"]
+    mentions = [name for name in files if tag in (ROOT / name).read_text().lower()]
+    assert [name for name in mentions if not allowed.fullmatch(name)] == []
+    assert any(tag in row.values.values() for row in VARIANTS.values())
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tfm").glob("layers/*.py")) + sorted((ROOT / "tfm").glob("models/*.py"))
+)
+def test_the_forward_path_names_no_variant(path):
+    """No class of options, no tag and no module of a variant stands in a file of layers/ or models/."""
+    tree = ast.parse(path.read_text())
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    }
+    for folder, variants in SLOTS.items():
+        if folder == "inputs":
+            continue
+        for tag, cls in variants.items():
+            assert cls.__name__ not in names
+            assert f"tfm.{folder}.{tag}" not in modules
+            assert tag not in texts - {"none"}
+    assert issubclass(tfm.Config, object)

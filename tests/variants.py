@@ -70,6 +70,8 @@ VARIANTS = {
         | _layer(1, _LOCAL_ROTARY)
     ),
     "t5_alternating": Variant(
-        {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2} | _UNBIASED | _layer(0, _LOCAL)
+        {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}
+        | _UNBIASED
+        | _layer(0, _LOCAL)
     ),
 }

@@ -1,7 +1,7 @@
 """Transformers as pure functions on JAX.
 
-Everything public stands here, by the file it lives in. A name is loaded when it is first used, so that a command's `--help` does not
-wait for jax.
+Everything public stands here, by the file it lives in. A name is loaded when it is first used, so that a command's
+`--help` does not wait for jax.
 """
 
 import importlib

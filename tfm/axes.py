@@ -1,6 +1,7 @@
 """Axes have one-letter names; one table says what a letter means and over which mesh axes it may be spread.
 
-The same letters stand in einsum strings, in docstrings and in the parameter specs, so that a shape is written one way everywhere.
+The same letters stand in einsum strings, in docstrings and in the parameter specs, so that a shape is written one way
+everywhere.
 """
 
 import math
@@ -24,7 +25,8 @@ class Axis(NamedTuple):
     may_replicate: bool = False
 
 
-# Neighbouring devices are neighbours along the last one: parts of a layer talk more than parts of a text, and those more than rows.
+# Neighbouring devices are neighbours along the last one: parts of a layer talk more than parts of a text, and those
+# more than rows.
 MESH_AXES = ("data", "fsdp", "context", "tensor")
 
 AXES = {
@@ -62,9 +64,9 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, 
         raise ValueError(
             f"{' '.join(wrong) or 'more than one -1'}: mesh sizes are 1 or more, and one of them may be -1"
         )
-    given = math.prod(size for size in sizes.values() if size != -1)
+    product = math.prod(size for size in sizes.values() if size != -1)
     if wild:
-        sizes[wild[0]] = devices.size // given
+        sizes[wild[0]] = devices.size // product
     if math.prod(sizes.values()) != devices.size:
         shown = " ".join(f"mesh.{name}={size}" for name, size in sizes.items() if name not in wild)
         raise ValueError(f"{shown} must {'divide' if wild else 'multiply to'} the {devices.size} devices here")
@@ -73,7 +75,8 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, context: int = 1, 
 
 
 def arranged(devices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Devices in the shape of a mesh: those of one process or slice side by side, whose wires are fast, and slices along the outer axes.
+    """Devices in the shape of a mesh: those of one process or slice side by side, whose wires are fast, and slices
+    along the outer axes.
 
     Raises ValueError where the slices do not divide the shape.
     """
@@ -96,7 +99,8 @@ def arranged(devices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def platform() -> str:
-    """What the program that is traced is for: the platform of the mesh around it, which may be absent here, else of the default device."""
+    """What the program that is traced is for: the platform of the mesh around it, which may be absent here, else of the
+    default device."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     name = device.platform if device else jax.default_backend()
     return "gpu" if name in ("cuda", "rocm") else name
@@ -105,22 +109,23 @@ def platform() -> str:
 def partition(axes: str, shape: tuple[int, ...], mesh: Mesh, name: str = "") -> PartitionSpec:
     """Where an array with these axes lives: each mesh axis shards the first letter that allows it.
 
-    Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead, with the `name` of the array.
+    Raises ValueError where a mesh axis does not divide an axis that may not be replicated instead, with the `name` of
+    the array.
     """
     free = {name for name, size in mesh.shape.items() if size > 1}
-    places: list[str | tuple[str, ...] | None] = []
+    spec: list[str | tuple[str, ...] | None] = []
     for letter, size in zip(axes, shape, strict=True):
-        axis = AXES[letter] if letter.isupper() else Axis("private")
+        axis = AXES[letter] if letter.isupper() else Axis("axis of one variant")
         names = tuple(name for name in axis.mesh if name in free)
-        ways = math.prod(mesh.shape[name] for name in names)
-        if size % ways and not axis.may_replicate:
+        shards = math.prod(mesh.shape[name] for name in names)
+        if size % shards and not axis.may_replicate:
             culprit = " * ".join(f"mesh.{name}" for name in names)
-            remedy = f"{nearest_divisor(ways, size)}, or a size of {max(1, round(size / ways)) * ways}"
+            remedy = f"{nearest_divisor(shards, size)}, or a size of {max(1, round(size / shards)) * shards}"
             where = f"the {axis.meaning} axis of size {size}" + (f" of {name}" if name else "")
-            raise ValueError(f"{culprit} = {ways} must divide {where}; try {remedy}")
-        if size % ways or not names:
-            places.append(None)
+            raise ValueError(f"{culprit} = {shards} must divide {where}; try {remedy}")
+        if size % shards or not names:
+            spec.append(None)
         else:
             free -= set(names)
-            places.append(names if len(names) > 1 else names[0])
-    return PartitionSpec(*places)
+            spec.append(names if len(names) > 1 else names[0])
+    return PartitionSpec(*spec)

@@ -1,4 +1,5 @@
-"""Any model of this library, or of the same form, as a `flax.nnx.Module`: for `nnx.Optimizer`, `nnx.jit` and the other tools of nnx."""
+"""Any model of this library, or of the same form, as a `flax.nnx.Module`: for `nnx.Optimizer`, `nnx.jit` and the other
+tools of nnx."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,11 +13,13 @@ ARRAYS = (jax.Array, np.ndarray, jax.ShapeDtypeStruct)
 
 
 class Module(nnx.Module):
-    """A pure function of (params, config, ...) and its params as a module of nnx; every array of params is an `nnx.Param`.
+    """A pure function of (params, config, ...) and its params as a module of nnx; every array of params is an
+    `nnx.Param`.
 
-    `Module(function, config, params)(*args)` is `function(params, config, *args)`. The arrays are shared, never copied: where a
-    jitted function of yours donates them, they are gone here too. `variables` is params with an `nnx.Param` for each array. Dropout
-    needs no state: pass `key=rngs.dropout()` with `rngs = nnx.Rngs(0)`. Raises TypeError where params are not a tree of arrays.
+    `Module(function, config, params)(*args)` is `function(params, config, *args)`. The arrays are shared, never copied:
+    where a jitted function of yours donates them, they are gone here too. `variables` is params with an `nnx.Param` for
+    each array. Dropout needs no state: pass `key=rngs.dropout()` with `rngs = nnx.Rngs(0)`. Raises TypeError where
+    params are not a tree of arrays.
     """
 
     def __init__(self, function: Callable[..., Any], config: Any, params: Any):
@@ -27,9 +30,9 @@ class Module(nnx.Module):
         self.config = config
         self.variables = nnx.data(jax.tree.map(nnx.Param, params))
 
-    def __call__(self, *args, **others) -> Any:
+    def __call__(self, *args, **kwargs) -> Any:
         """Whatever the function returns for these arguments, which follow params and config."""
-        return self.function(self.params, self.config, *args, **others)
+        return self.function(self.params, self.config, *args, **kwargs)
 
     @property
     def params(self) -> Any:
@@ -44,15 +47,17 @@ class Module(nnx.Module):
         new, old = named(params), named(self.params)
         structure: Any = jax.tree.structure(params)
         if structure != jax.tree.structure(self.params):
-            lacking, added = ([*one.keys() - two.keys()] for one, two in ((old, new), (new, old)))
+            lacking, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
             raise ValueError(
-                f"params is another tree ({type(params).__name__}) than the module's ({type(self.variables).__name__}): it lacks "
-                f"{len(lacking)} arrays {sorted(lacking)[:2]} and adds {len(added)} {sorted(added)[:2]}; make a new tfm.Module for it"
+                f"params is another tree ({type(params).__name__}) than the module's "
+                f"({type(self.variables).__name__}): it lacks {len(lacking)} arrays {lacking[:2]} and adds {len(added)} "
+                f"{added[:2]}; make a new tfm.Module for it"
             )
         for name in old:
             if old[name].shape != new[name].shape:
                 raise ValueError(
-                    f"params.{name} has shape {new[name].shape}, the module's {old[name].shape}; make a new tfm.Module for it"
+                    f"params.{name} has shape {new[name].shape}, the module's {old[name].shape}; "
+                    "make a new tfm.Module for it"
                 )
         jax.tree.map(lambda variable, array: variable.set_value(array), self.variables, params, is_leaf=is_variable)
 
@@ -72,15 +77,16 @@ class Module(nnx.Module):
 
 
 def named(params: Any) -> dict[str, Any]:
-    """The arrays of params by dotted name, in the order of the tree. Raises TypeError for any other leaf, and where there is none."""
+    """The arrays of params by dotted name, in the order of the tree. Raises TypeError for any other leaf, and where
+    there is none."""
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=is_variable)
     wrong = [(path, leaf) for path, leaf in leaves if not isinstance(leaf, ARRAYS)]
     if wrong or not leaves:
         path, leaf = wrong[0] if wrong else ((), params)
         where = dotted((jax.tree_util.GetAttrKey("params"), *path))
         raise TypeError(
-            f"{where} is a {type(leaf).__name__}, not an array; the order is tfm.Module(function, config, params), with params from "
-            "tfm.init(specs, key) or from the params of another tfm.Module"
+            f"{where} is a {type(leaf).__name__}, not an array; the order is tfm.Module(function, config, params), "
+            "with params from tfm.init(specs, key) or from another tfm.Module"
         )
     return {dotted(path): leaf for path, leaf in leaves}
 

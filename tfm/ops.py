@@ -64,26 +64,27 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     operands, output = equation.split("->")
     left, right = operands.split(",")
     kernel = unshard_fsdp(kernel).astype(x.dtype)
-    place = dict(zip(right, spec_of(kernel), strict=True)) | dict(zip(left, spec_of(x), strict=True))
+    mesh_axis = dict(zip(right, spec_of(kernel), strict=True)) | dict(zip(left, spec_of(x), strict=True))
     size = dict(zip(right, kernel.shape, strict=True)) | dict(zip(left, x.shape, strict=True))
-    lead = next(n for n, letter in enumerate(left) if letter not in output)
+    batch = next(n for n, letter in enumerate(left) if letter not in output)
 
     def shape(letters: str) -> list[int]:
         return [size[letter] for letter in letters]
 
-    def laid(letters: str) -> NamedSharding | None:
-        return named_sharding(kernel, x, *(place[letter] for letter in letters))
+    def sharding(letters: str) -> NamedSharding | None:
+        return named_sharding(kernel, x, *(mesh_axis[letter] for letter in letters))
 
-    found, sharding = shape(output), laid(output)
-    for group in (left[:lead], left[lead:], output[lead:]) if platform() == "cpu" else (left[:lead],):
-        together = all(group in letters or not set(group) & set(letters) for letters in (left, right, output))
-        if group and together and not any(place[letter] for letter in group[1:]):
+    result_shape, result_sharding = shape(output), sharding(output)
+    for group in (left[:batch], left[batch:], output[batch:]) if platform() == "cpu" else (left[:batch],):
+        is_adjacent = all(group in letters or not set(group) & set(letters) for letters in (left, right, output))
+        if group and is_adjacent and not any(mesh_axis[letter] for letter in group[1:]):
             size[group[0]] = math.prod(shape(group))
             left, right, output = (letters.replace(group, group[0]) for letters in (left, right, output))
-    x = jnp.reshape(x, shape(left), out_sharding=laid(left))
-    kernel = jnp.reshape(kernel, shape(right), out_sharding=laid(right))
-    y = jnp.einsum(f"{left},{right}->{output}", x, kernel, preferred_element_type=dtype, out_sharding=laid(output))
-    return jnp.reshape(y, found, out_sharding=sharding)
+    x = jnp.reshape(x, shape(left), out_sharding=sharding(left))
+    kernel = jnp.reshape(kernel, shape(right), out_sharding=sharding(right))
+    merged = f"{left},{right}->{output}"
+    y = jnp.einsum(merged, x, kernel, preferred_element_type=dtype, out_sharding=sharding(output))
+    return jnp.reshape(y, result_shape, out_sharding=result_sharding)
 
 
 def lookup(table: Array, ids: Array) -> Array:
@@ -99,8 +100,10 @@ def norm_specs(config: Config, axis: str = "D") -> Norm:
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
-    """x [...,D] -> [...,D] with mean 0 and variance 1, scaled and, unless there is no bias, shifted; computed in float32 (Ba et al. 2016,
-    eq. 4)."""
+    """x [...,D] -> [...,D] with mean 0 and variance 1, times a scale plus a bias, if any; computed in float32.
+
+    Source: Ba et al. 2016, eq. 4.
+    """
     y = standardized(x.astype(jnp.float32), eps)
     y = y * broadcast_param(layer.scale, y)
     return (y if layer.bias is None else y + broadcast_param(layer.bias, y)).astype(x.dtype)
@@ -124,8 +127,8 @@ def _standard(x: Array, eps: float) -> tuple[Array, Array]:
 
 
 @standardized.defjvp
-def _(eps: float, given: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
-    (y, scale), (slope,) = _standard(given[0], eps), slopes
+def _(eps: float, primals: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
+    (y, scale), (slope,) = _standard(primals[0], eps), slopes
     slope = slope - slope.mean(-1, keepdims=True)
     return y, scale * (slope - y * (slope * y).mean(-1, keepdims=True))
 
@@ -168,17 +171,17 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     """
     if key is None or rate == 0:
         return x
-    places = spec_of(x)
+    spec = spec_of(x)
     # Unsharded axes are merged before the draw, which draws the same. M5: 0.85 of the compile time.
-    rest = 1 + max((axis for axis, place in enumerate(places) if place), default=0)
+    rest = 1 + max((axis for axis, mesh_axis in enumerate(spec) if mesh_axis), default=0)
     shape = (*x.shape[:rest], math.prod(x.shape[rest:]))
-    keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *places[:rest]))
-    return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *places)), x / (1 - rate), 0)
+    keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *spec[:rest]))
+    return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *spec)), x / (1 - rate), 0)
 
 
-def split(key: Array | None, number: int):
-    """`jax.random.split`, where no key at all (no dropout) is passed on as None."""
-    return (None,) * number if key is None else jax.random.split(key, number)
+def split(key: Array | None, count: int):
+    """`jax.random.split`; None, which is no dropout, gives None `count` times."""
+    return (None,) * count if key is None else jax.random.split(key, count)
 
 
 def broadcast_param(parameter: Array | None, x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Parameters are declared once, as a tree of specs; values, shapes, shardings, counts and decay masks are read off it.
 
-The spec tree has the structure of the parameter tree: the same dataclasses with a `Spec` where the array will be (typed Any for
-that reason), and None where a variant has no such parameter.
+The spec tree has the structure of the parameter tree: the same dataclasses with a `Spec` where the array will be (typed
+Any for that reason), and None where a variant has no such parameter.
 """
 
 import dataclasses
@@ -105,8 +105,8 @@ def abstract(specs, mesh: Mesh | None = None):
 
 
 def shardings(specs, mesh: Mesh):
-    """`NamedSharding` of every parameter, by the rules table `AXES`. Raises ValueError where the mesh does not divide an axis, with the
-    name of the parameter."""
+    """`NamedSharding` of every parameter, by the rules table `AXES`. Raises ValueError where the mesh does not divide
+    an axis, with the name of the parameter."""
     return jax.tree_util.tree_map_with_path(
         lambda path, spec: _sharding(spec, mesh, jax.tree_util.keystr(path).lstrip(".")), specs
     )

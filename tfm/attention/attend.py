@@ -21,8 +21,8 @@ def attend(
 ) -> Array:
     """q [B,T,K,G,H] or [B,T,N,H], k and v [B,S,K,H] -> the shape of q; softmax in float32.
 
-    Scaled dot-product attention (Vaswani et al. 2017, eq. 1). N = K * G query heads share K key/value heads (Ainslie et al. 2023).
-    `rate` and `key` drop attention weights. A query that may see no key gets the mean of all values.
+    Scaled dot-product attention (Vaswani et al. 2017, eq. 1). N = K * G query heads share K key/value heads (Ainslie et
+    al. 2023). `rate` and `key` drop attention weights. A query that may see no key gets the mean of all values.
     """
     if q.ndim == k.ndim:
         batch, length, heads, size = q.shape
@@ -43,7 +43,8 @@ def attend(
 def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 [B,K,G,T,S]; each row sums to 1.
 
-    Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks and biases.
+    Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks
+    and biases.
     """
     i, j = positions_like(q), jnp.arange(k.shape[1])[None]
     scores = attention_scores(q, k)

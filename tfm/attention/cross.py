@@ -49,7 +49,8 @@ class CrossMemory(NamedTuple):
 def cross_attention(
     layer: Attention, config: Config, x: Array, memory: CrossMemory, context: AttentionContext, key: Array | None
 ) -> tuple[Array, Array | None]:
-    """x [B,T,D] -> [B,T,D], and the attention weights [B,K,G,T,S] where they are recorded (Vaswani et al. 2017, section 3.2.3)."""
+    """x [B,T,D] -> [B,T,D], and the attention weights [B,K,G,T,S] where they are recorded (Vaswani et al. 2017, section
+    3.2.3)."""
     q = queries(layer, config, x)
     if memory.record or context.record:
         weights = attention_weights(q, memory.keys, memory.mask)

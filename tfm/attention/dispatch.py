@@ -25,7 +25,8 @@ def attend_with(
     bias: ScoreBias | None = None,
     key: Array | None = None,
 ) -> Array:
-    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] by `config.kernel`; a key drops attention weights at `config.attn_rate`.
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] by `config.kernel`; a key drops attention weights at
+    `config.attn_rate`.
 
     The kernel and its reason are the name of a scope in the program, where profiles and the trainer read them.
     """

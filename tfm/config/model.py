@@ -78,7 +78,8 @@ class Config:
     init_std: standard deviation of the truncated normal that weights start from
     pad_vocab_to: the token table is padded to a multiple of this
     scan: one compiled period for all layers instead of one block each
-    remat: none | dots | block | offload: recompute nothing, all but products with weights, or blocks; offload: inputs on the host
+    remat: none | dots | block | offload: recompute nothing, all but products with weights, or blocks; offload: inputs
+        on the host
     dtype: float32 | bfloat16: what matrix products are computed in
     param_dtype: float32 | bfloat16: what parameters are stored in
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed; auto decides by device, sizes and mask

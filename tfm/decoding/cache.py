@@ -1,13 +1,14 @@
 """The decode cache: what layers remember of the tokens so far, so that a decoder reads each token once.
 
-Rows are padded on the left, so that their last tokens stand in one column and each step writes to one slot of every row:
+Rows are padded on the left, so that their last tokens stand in one column and each step writes to one slot of every
+row:
 
     row 0   -  -  a  b  c        starts 2     positions  0  0  0  1  2
     row 1   d  e  f  g  h        starts 0     positions  0  1  2  3  4
 
-What a layer remembers is its mixer's own affair (`tfm.mixers.Mixer`): keys and values of every token, or sums of constant size. A layer
-reads its state and returns what is new; that is written after the last layer, all at once. A scan then never copies the cache,
-and under `jit` with donation it stays in place.
+What a layer remembers is its mixer's own affair (`tfm.mixers.Mixer`): keys and values of every token, or sums of
+constant size. A layer reads its state and returns what is new; that is written after the last layer, all at once. A
+scan then never copies the cache, and under `jit` with donation it stays in place.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,8 @@ class Cache:
 def prefill(
     model: Encoder, config: Config, tokens: Array, starts: Array, slots: int, memory: Memory | None = None
 ) -> tuple[Array, Cache]:
-    """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that holds them.
+    """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that
+    holds them.
 
     A memory is kept beside them: its keys and values are computed once. Raises ValueError for a mixer that cannot
     generate.
@@ -62,7 +64,8 @@ def prefill(
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
-    """The next tokens [B,T] of every row -> their hidden states [B,T,D], and the cache with them; the same as reading all at once.
+    """The next tokens [B,T] of every row -> their hidden states [B,T,D], and the cache with them; the same as reading
+    all at once.
 
     The cache must have T slots left: writing past the end cannot be noticed under `jit`.
     """
@@ -97,7 +100,8 @@ def _states(outputs: Layers) -> Layers:
 
 
 def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> Layers:
-    """A function (mixer, options, trees of one kind of layer) for every layer of the prefix and tail, and kind of the period."""
+    """A function (mixer, options, trees of one kind of layer) for every layer of the prefix and tail, and kind of the
+    period."""
     plan = config.layer_plan
 
     def part(name: str) -> tuple[Any, ...]:

@@ -25,7 +25,8 @@ def feed_forward_specs(config: Config) -> FeedForward:
 
 
 def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:
-    """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020, eq. 6)."""
+    """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020,
+    eq. 6)."""
     act = activation(config)
     hidden = linear(layer.up, "BTD,DF->BTF", x)
     hidden = act(hidden) if layer.gate is None else act(linear(layer.gate, "BTD,DF->BTF", x)) * hidden

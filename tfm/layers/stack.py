@@ -5,8 +5,8 @@
                 prefix   period, twice   tail
 
 The leaves of the period are stacked along a first axis, one row a repetition, and scanned, or unrolled over the same
-leaves. Prefix and tail have leaves of their own: a slice of stacked leaves would be copied at every step. What a kind of layer
-sees is static, so that its kernel can use it. With one kind this is the plain scan over layers.
+leaves. Prefix and tail have leaves of their own: a slice of stacked leaves would be copied at every step. What a kind
+of layer sees is static, so that its kernel can use it. With one kind this is the plain scan over layers.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,8 @@ from tfm.sharding import gather_sequence, scatter_sequence
 
 @struct.dataclass
 class Layers:
-    """A tree for each layer of the prefix and the tail, and one for each kind of the period, its leaves stacked [times, ...].
+    """A tree for each layer of the prefix and the tail, and one for each kind of the period, its leaves stacked [times,
+    ...].
 
     Parameters, decode states, memories and outputs of layers all have this form. Only parameters of prefix and tail
     lack the first axis; everywhere else it has one row there.
@@ -123,7 +124,8 @@ def map_layers(function: Callable[[Any], Any], config: Config, layers: Layers) -
 
 
 def unstack(tree: Any, rows: int) -> list[Any]:
-    """A tree whose leaves have rows -> a tree a row. Its gradient is one concatenation; that of indexing adds padded copies."""
+    """A tree whose leaves have rows -> a tree a row. Its gradient is one concatenation; that of indexing adds padded
+    copies."""
     leaves, structure = jax.tree.flatten(tree)
     columns = [jnp.unstack(leaf) for leaf in leaves]
     return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]

@@ -60,7 +60,8 @@ def decoder(
 ) -> Array:
     """tokens [B,T] -> hidden states [B,T,D]; a token sees itself and the tokens before it, where `mask` allows it.
 
-    Radford et al. 2018, section 3.1; with a memory, Vaswani et al. 2017, section 3.1. Raises ValueError as `encoder` does.
+    Radford et al. 2018, section 3.1; with a memory, Vaswani et al. 2017, section 3.1. Raises ValueError as `encoder`
+    does.
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, key=embed_key)

@@ -41,7 +41,8 @@ class MlmHead:
 
 @struct.dataclass
 class MaskedLM:
-    """An encoder with a masked-LM head and, where it also learns which sentences follow each other, a pooler and two outputs."""
+    """An encoder with a masked-LM head and, where it also learns which sentences follow each other, a pooler and two
+    outputs."""
 
     encoder: Encoder
     head: MlmHead
@@ -56,8 +57,8 @@ class MaskedLM:
 
 @struct.dataclass
 class Classifier:
-    """An encoder, the pooler that makes one vector of a text, an output for each class, and the norm behind the pooler; None where a model
-    has none, or one that was read has none."""
+    """An encoder, the pooler that makes one vector of a text, an output for each class, and the norm behind the pooler;
+    None where a model has none, or one that was read has none."""
 
     encoder: Encoder
     pooler: Any
@@ -67,8 +68,8 @@ class Classifier:
 
 @struct.dataclass
 class Tagger:
-    """An encoder with outputs for each token; `dense` and `norm` are a map and a norm before them, which few models have. For spans, the
-    outputs are two: how probably an answer starts, and ends, at the token."""
+    """An encoder with outputs for each token; `dense` and `norm` are a map and a norm before them, which few models
+    have. For spans, the outputs are two: how probably an answer starts, and ends, at the token."""
 
     encoder: Encoder
     output: Linear
@@ -78,8 +79,8 @@ class Tagger:
 
 @struct.dataclass
 class CausalLM:
-    """A decoder, the output table [V,D], None where it is tied to the token table, the memory of a source that it translates, and the
-    output's bias [V]."""
+    """A decoder, the output table [V,D], None where it is tied to the token table, the memory of a source that it
+    translates, and the output's bias [V]."""
 
     decoder: Encoder
     table: Array | None
@@ -149,7 +150,8 @@ def causal_lm(
     positions: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens [B,T] -> float32 logits [B,T,V] of the token after each (Radford et al. 2018, eq. 2). A key turns dropout on.
+    """tokens [B,T] -> float32 logits [B,T,V] of the token after each (Radford et al. 2018, eq. 2). A key turns dropout
+    on.
 
     Every token sees itself and those before it, where the mask allows it too. Raises ValueError as `encoder` does.
     """
@@ -176,7 +178,8 @@ def masked_lm(
     positions: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens [B,T], predicted positions where [B,M] -> float32 logits [B,M,V] (Devlin et al. 2018, section 3.1, task 1).
+    """tokens [B,T], predicted positions where [B,M] -> float32 logits [B,M,V] (Devlin et al. 2018, section 3.1, task
+    1).
 
     Only the predicted positions meet the vocabulary, usually 15 % of them.
     """
@@ -202,7 +205,8 @@ def mlm_features(head: MlmHead, config: Config, x: Array) -> Array:
 
 
 def next_sentence(model: MaskedLM, config: Config, hidden: Array) -> Array:
-    """hidden [B,T,D] of sentence pairs -> float32 logits [B,2]: 0 where the second follows the first, 1 where it is a random one.
+    """hidden [B,T,D] of sentence pairs -> float32 logits [B,2]: 0 where the second follows the first, 1 where it is a
+    random one.
 
     Devlin et al. 2018, section 3.1, task 2.
     """
@@ -221,9 +225,11 @@ def classify(
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018, section 4.1); one class is a regression.
+    """tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018, section 4.1); one class is a
+    regression.
 
-    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns dropout on.
+    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns
+    dropout on.
     """
     encoder_key, drop_key = split(key, 2)
     mask = None if valid is None else padding(valid)
@@ -248,8 +254,8 @@ def classify_tokens(
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens [B,T] -> float32 logits [B,T,C] of the classes of each (Devlin et al. 2018, section 5.3); of starts and ends (section 4.2)
-    where C is 2. Arguments are those of `classify`."""
+    """tokens [B,T] -> float32 logits [B,T,C] of the classes of each (Devlin et al. 2018, section 5.3); of starts and
+    ends (section 4.2) where C is 2. Arguments are those of `classify`."""
     encoder_key, drop_key = split(key, 2)
     hidden = encoder(
         model.encoder, config, tokens, None if valid is None else padding(valid), types=types, key=encoder_key
@@ -284,7 +290,8 @@ POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["g
 
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
-    """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is one."""
+    """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is
+    one."""
     y = POOLERS[config.head.pool_activation](linear(pooler, "BD,DE->BE", x))
     return y if after is None else norm(config, after, y)
 

@@ -49,7 +49,8 @@ def encoder_config(config: Config) -> Config:
 def seq2seq(
     model: Seq2Seq, config: Config, source: Array, target: Array, valid: Array | None = None, key: Array | None = None
 ) -> Array:
-    """source [B,S], of which valid [B,S] are tokens, and target [B,T] -> float32 logits [B,T,V] of the target token after each.
+    """source [B,S], of which valid [B,S] are tokens, and target [B,T] -> float32 logits [B,T,V] of the target token
+    after each.
 
     Vaswani et al. 2017, section 3.1. A key turns dropout on.
     """
@@ -60,7 +61,8 @@ def seq2seq(
 def encode_source(
     model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
-    """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or `generate`."""
+    """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or
+    `generate`."""
     mask = None if valid is None else padding(valid)
     return with_states(model, config, encoder(model.encoder, encoder_config(config), source, mask, key=key), valid)
 

@@ -1,4 +1,5 @@
-"""Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`, with a function `mask`."""
+"""Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`, with a function
+`mask`."""
 
 from tfm import variants
 from tfm.config.patterns import Pattern

@@ -1,4 +1,5 @@
-"""Positions: how a model knows where a token stands. One file a scheme, named like its tag in `tfm.config.positions`."""
+"""Positions: how a model knows where a token stands. One file a scheme, named like its tag in
+`tfm.config.positions`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -101,7 +101,8 @@ def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[
 
 @struct.dataclass
 class DisentangledBias(ScoreBias):
-    """The scores of every query [B,K,G,T,r] and of every key [B,K,G,S,r] with every bucket; for these queries and keys alone."""
+    """The scores of every query [B,K,G,T,r] and of every key [B,K,G,S,r] with every bucket; for these queries and keys
+    alone."""
 
     c2p: Array | None
     p2c: Array | None

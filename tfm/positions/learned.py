@@ -18,7 +18,8 @@ from tfm.positions.sinusoidal import sinusoidal
 def embed_specs(options: Any, config: Config) -> Any:
     """The table [P,U].
 
-    It starts as sinusoids with the variance of other weights: relative positions can be read off it from the first step.
+    It starts as sinusoids with the variance of other weights: relative positions can be read off it from the first
+    step.
     """
 
     def init(key, shape, sharding):

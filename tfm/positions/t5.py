@@ -18,7 +18,8 @@ from tfm.positions import Position
 
 @struct.dataclass
 class T5Bias(ScoreBias):
-    """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for later keys."""
+    """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for
+    later keys."""
 
     table: Array
     bidirectional: bool = struct.field(pytree_node=False)
@@ -28,7 +29,8 @@ class T5Bias(ScoreBias):
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
 
     def bucket(self, distance: Array) -> Array:
-        """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic scale."""
+        """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic
+        scale."""
         buckets = len(self.table) // 2 if self.bidirectional else len(self.table)
         offset = jnp.where((distance > 0) & self.bidirectional, buckets, 0)
         distance = jnp.abs(distance) if self.bidirectional else jnp.maximum(-distance, 0)

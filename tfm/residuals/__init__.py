@@ -1,4 +1,5 @@
-"""Residual connections: how sublayers join the stream. One file a scheme, named like its tag in `tfm.config.residuals`."""
+"""Residual connections: how sublayers join the stream. One file a scheme, named like its tag in
+`tfm.config.residuals`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
