@@ -101,7 +101,8 @@ def bench(argv):
     if {"--help", "-h"} & set(argv):
         print(flags.explain(USAGE, own_flags, {}, {}))
         return
-    own, rest = argv, list[str]()
+    own: Sequence[str] = argv
+    rest: Sequence[str] = ()
     if any(argument.partition("=")[0] == "--preset" for argument in argv):
         own, rest = flags.divide(argv, _PRESET_FLAGS)
     options = flags.build(Options, flags.parse(own, own_flags, {}))
@@ -130,7 +131,8 @@ def _bench_model(options: Options) -> dict[str, Any]:
     run = _plain_run(options)
     task = random_task.RandomTask(options.model, options.predict)
     use_cores(run)
-    job, batches = _job(run, task), task.batches(run)
+    job = _job(run, task)
+    batches = task.batches(run)
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     seconds = statistics.median(sum(step_time) for step_time in timed.steps)
     facts = _facts(job)
@@ -153,7 +155,8 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     argv = resolve.with_task([*argv, f"--preset={options.preset}"], folders.run_values)
     run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     use_cores(run)
-    log, task = Log(), tasks.find(run.task.name)
+    log = Log()
+    task = tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
     job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)
     shapes = corpus.of_every_shape()
@@ -195,7 +198,7 @@ def _job(run: Run, task):
     from train.reporting.console import Log
     from train.training.job import Job
 
-    return Job(run, task, mesh_for(run, task.specs(run), say=Log().info))
+    return Job(run, task, mesh_for(run, task.specs(run), report=Log().info))
 
 
 def _facts(job) -> dict[str, Any]:
@@ -257,7 +260,8 @@ def _bench_generation(options: Options) -> dict[str, Any]:
     import tfm
     from train.costs import timing
 
-    model, prompt_length = _plain_run(options).model, options.length - options.generate
+    model = _plain_run(options).model
+    prompt_length = options.length - options.generate
     specs = tfm.causal_lm_specs(model)
     params = tfm.init(specs, jax.random.key(0))
     prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt_length), dtype=np.int32)

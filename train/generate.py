@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train import UserError, exit_code
-from train.files.lines import lines
+from train.files.lines import line_writer
 from train.generation.options import Options, choose_strategy
 from train.runs.folder import open_folder
 from train.settings import flags
@@ -103,7 +103,7 @@ def _write(options: Options, writer, prompts: list[str]):
     """Writes the completions of the prompts to --to."""
     encoded = [writer.encode(prompt) for prompt in prompts]
     texts = [prompt if writer.shows_prompt else "" for prompt in prompts]
-    with lines(options.to) as write:
+    with line_writer(options.to) as write:
         if len(prompts) == options.n == 1 and writer.strategy != "beam" and not options.to and prompts[0].strip():
             groups = iter([[writer.stream(encoded[0], texts[0], sys.stdout)]])
         else:

@@ -45,7 +45,7 @@ def train(argv):
     run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = devices.mesh_for(run, task.specs(run), say=log.info)
+    mesh = devices.mesh_for(run, task.specs(run), report=log.info)
     training = loop.Training(run, task, corpus, mesh, log)
     training.start_from(folder)
 

@@ -21,7 +21,8 @@ from train.runs import folder as folders
 from train.settings import flags, resolve
 from train.settings.schema import Run
 
-USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--preset=NAME] [--init=FOLDER] [--section.field=value ...]
+USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--preset=NAME] [--init=FOLDER]
+                            [--section.field=value ...]
 
 Compiles the training step of a run for devices of another machine, and says what it needs of them. Takes the flags of
 train.main (see its --help) and reads no data: the vocabulary is --model.vocab, or what --tokenizer.vocab asks for.
@@ -187,7 +188,8 @@ class Planner:
             for name, size in report["memory"].items()
             if name != "all" and size
         }
-        total, capacity = report["memory"]["all"], self.topology.spec.memory
+        total = report["memory"]["all"]
+        capacity = self.topology.spec.memory
         verdict = "fits" if report["fits"] else "does not fit"
         certainty = _CERTAINTY["all"][column]
         rows["all"] = f"{human_bytes(total):>9} of {human_bytes(capacity)}, {certainty}: it {verdict}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train import UserError, exit_code
-from train.files.lines import lines
+from train.files.lines import line_writer
 from train.runs.folder import open_folder
 from train.settings import flags, schema
 
@@ -73,7 +73,7 @@ def predict(argv):
     log = Log()
     params = folder.load(log=log.info)
     guesses = folder.task.predict(params, run, folder.processor, folder.facts["classes"], texts, log, options.batch)
-    with lines(options.to) as write:
+    with line_writer(options.to) as write:
         for text, guess in zip(texts, guesses, strict=True):
             if options.to.endswith(".jsonl"):
                 row = dict(zip(columns, text, strict=True))

@@ -37,7 +37,8 @@ def test_topologies(name, size):
 BAD = [
     (
         "",
-        "--topology= is unknown; known are t4, l4, a100, h100, h200, v4, v5e, v5p, v6e; write v5p:4x4x8 for TPUs, h100:8 for GPUs",
+        "--topology= is unknown; known are t4, l4, a100, h100, h200, v4, v5e, v5p, v6e; "
+        "write v5p:4x4x8 for TPUs, h100:8 for GPUs",
     ),
     ("--topology=v5:4x4", "--topology=v5:4x4 is unknown; did you mean v5p?; write v5p:4x4x8"),
     ("--topology=v5p:4x4x5", "--topology=v5p:4x4x5 is unknown; v5p has 2x2x1, 2x2x2"),
@@ -61,9 +62,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), BAD, ids=[given or "nothing" for given, _ in BAD])
-def test_bad_input(given, says):
-    code, out, err = call(plan.main, *TINY, *given.split())
+@pytest.mark.parametrize(("flags", "says"), BAD, ids=[flags or "nothing" for flags, _ in BAD])
+def test_bad_input(flags, says):
+    code, out, err = call(plan.main, *TINY, *flags.split())
     assert (code, out) == (2, "")
     assert says in err
     assert err.startswith("error: ")
@@ -112,20 +113,20 @@ def test_a_llama_of_seven_billion():
 
 def test_plan_of_eight_gpus():
     code, out, err = call(plan.main, *TINY, "--topology=h100:8", "--mesh.fsdp=4", "--tokens=1000000")
-    found = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert found["fits"]
-    assert not found["exact"]
-    assert found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 1, "context": 1}
-    assert found["tokens_a_step"] == 16 * 32
-    assert {"all-gather", "all-reduce"} <= set(found["collectives"])
-    assert found["seconds_a_step"] == max(found["seconds"].values())
-    assert found["tokens_per_s"] == pytest.approx(512 / found["seconds_a_step"])
+    assert report["fits"]
+    assert not report["exact"]
+    assert report["mesh"] == {"data": 2, "fsdp": 4, "tensor": 1, "context": 1}
+    assert report["tokens_a_step"] == 16 * 32
+    assert {"all-gather", "all-reduce"} <= set(report["collectives"])
+    assert report["seconds_a_step"] == max(report["seconds"].values())
+    assert report["tokens_per_s"] == pytest.approx(512 / report["seconds_a_step"])
     assert "simulated on CPU" in err
     assert "of 80.0 GB, estimated: it fits" in err
 
 
-OTHERS = [
+RUNS = [
     "--preset=bert-tiny --task.nsp=true",
     "--preset=transformer-tiny --batch.tokens=512 --batch.length=32",
     "--preset=llama-tiny --mesh.tensor=2 --batch.accumulate=2 --model.remat=block",
@@ -133,9 +134,9 @@ OTHERS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", OTHERS)
-def test_plans_of_every_task(given):
-    code, out, err = call(plan.main, *given.split(), "--topology=t4:8", "--model.scan=true", "--mesh.fsdp=2")
+@pytest.mark.parametrize("flags", RUNS)
+def test_plans_of_every_task(flags):
+    code, out, err = call(plan.main, *flags.split(), "--topology=t4:8", "--model.scan=true", "--mesh.fsdp=2")
     assert code == 0, err
     assert json.loads(out)["collectives"]["all-gather"]["number"] > 4
 
@@ -143,18 +144,18 @@ def test_plans_of_every_task(given):
 @pytest.mark.slow
 def test_a_plan_that_does_not_fit_says_what_does(monkeypatch):
     """On a device whose memory holds the run with recomputed blocks, and not without."""
-    given = [*TINY, "--model.layers=6", "--batch.length=64", "--mesh.data=8"]
-    sizes = [step_memory(job_of(*given, f"--model.remat={remat}"))["all"] for remat in ("none", "block")]
+    flags = [*TINY, "--model.layers=6", "--batch.length=64", "--mesh.data=8"]
+    sizes = [step_memory(job_of(*flags, f"--model.remat={remat}"))["all"] for remat in ("none", "block")]
     assert sizes[1] < 0.8 * sizes[0]
     monkeypatch.setitem(specs.DEVICE_SPECS, "h100", specs.DEVICE_SPECS["h100"]._replace(memory=sum(sizes) / 2))
-    code, out, err = call(plan.main, *given, "--topology=h100:8")
+    code, out, err = call(plan.main, *flags, "--topology=h100:8")
     assert code == 0
     assert not json.loads(out)["fits"]
     assert json.loads(out)["instead"].startswith("--model.remat=")
     assert "it does not fit" in err
     assert "the first setting that fits: --model.remat=" in err
     monkeypatch.setitem(specs.DEVICE_SPECS, "h100", specs.DEVICE_SPECS["h100"]._replace(memory=1000))
-    code, out, err = call(plan.main, *given, "--topology=h100:8")
+    code, out, err = call(plan.main, *flags, "--topology=h100:8")
     assert json.loads(out)["instead"] is None
     assert "try h100:16" in err
 
@@ -162,23 +163,27 @@ def test_a_plan_that_does_not_fit_says_what_does(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu")
 def test_plan_with_libtpu():
-    """The compiler's own numbers: parameters and optimizer to the byte, and an estimate that is near the rest where tiles pad little."""
-    given = "--preset=gpt-tiny --model.scan=true --model.width=512 --model.dropout=0 --batch.size=64 --batch.length=256 --model.length=256"
-    command = [sys.executable, "-m", "train.plan", *given.split(), "--topology=v5e:2x2", "--mesh.fsdp=4"]
+    """The compiler's own numbers: parameters and optimizer to the byte; the estimate is near the rest if tiles pad
+    little."""
+    flags = (
+        "--preset=gpt-tiny --model.scan=true --model.width=512 --model.dropout=0 "
+        "--batch.size=64 --batch.length=256 --model.length=256"
+    )
+    command = [sys.executable, "-m", "train.plan", *flags.split(), "--topology=v5e:2x2", "--mesh.fsdp=4"]
     done = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["exact"]
-    assert found["fits"]
-    assert found["collectives"]["all-gather"]["number"] > 4
+    report = json.loads(done.stdout)
+    assert report["exact"]
+    assert report["fits"]
+    assert report["collectives"]["all-gather"]["number"] > 4
     run, _ = resolve.resolve(
-        [*given.split(), "--task=lm", "--mesh.fsdp=4", "--model.dtype=bfloat16", "--model.vocab=4096"], None, None
+        [*flags.split(), "--task=lm", "--mesh.fsdp=4", "--model.dtype=bfloat16", "--model.vocab=4096"], None, None
     )
     job = Job(run, tasks.find("lm"), mesh.mesh_for(run, tasks.find("lm").specs(run), jax.devices()[:4]))
     estimated = step_memory(job)
-    assert {name: found["memory"][name] for name in ("parameters", "optimizer")} == {
+    assert {name: report["memory"][name] for name in ("parameters", "optimizer")} == {
         name: estimated[name] for name in ("parameters", "optimizer")
     }
-    assert found["memory"]["all"] == pytest.approx(estimated["all"], rel=0.25)
+    assert report["memory"]["all"] == pytest.approx(estimated["all"], rel=0.25)

@@ -67,7 +67,7 @@ def fails_with(text):
         raise jax.errors.JaxRuntimeError(text)
 
     fails._cache_size = lambda: 0
-    return lambda *arguments, **others: fails
+    return lambda *arguments, **options: fails
 
 
 def test_out_of_memory_ends_in_plain_words(tmp_path, monkeypatch):

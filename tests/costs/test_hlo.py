@@ -58,11 +58,12 @@ ENTRY %main (p0: f32[64], p1: f32[64]) -> f32[] {
   %piece = f32[8]{0} reduce-scatter(%done), channel_id=11, replica_groups=[1,8]<=[8], dimensions={0}, to_apply=%add
   ROOT %moved = (f32[8]{0}, f32[8]{0}, u32[]) collective-permute(%piece), channel_id=12, source_target_pairs={{0,1},{1,0}}
 }
-"""
+"""  # noqa: E501
 
 
 def test_collectives_of_a_program():
-    """Loops by what the compiler notes (3) and by their condition (5); one channel counts once; bytes on a ring of the group's size."""
+    """Loops by what the compiler notes (3) and by their condition (5); one channel counts once; bytes on a ring of the
+    group's size."""
     traffic = hlo.collectives(PROGRAM)
     assert {kind: collectives.count for kind, collectives in traffic.items()} == {
         "all-gather": 3 + 1,
@@ -77,7 +78,8 @@ def test_collectives_of_a_program():
 
 @pytest.mark.slow
 def test_collectives_of_a_compiled_step():
-    """Over data alone, gradients are summed once, but that of the token table twice: as what is read and as what is written."""
+    """Over data alone, gradients are summed once, but that of the token table twice: as what is read and as what is
+    written."""
     job = job_of("--mesh.data=8", "--model.dropout=0")
     traffic = hlo.collectives(job.compile().as_text())
     assert set(traffic) == {"all-reduce"}

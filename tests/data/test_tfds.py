@@ -15,7 +15,7 @@ import pytest
 from train import UserError
 from train.data.sources import sources
 from train.data.sources.tfds import read
-from train.files.suppress_output import quietly
+from train.files.suppress_output import suppress_output
 from train.main import main
 from train.settings.schema import Data
 
@@ -433,10 +433,10 @@ def test_the_command_refuses_in_one_sentence(stored, data, sentence, tmp_path, m
     assert contents(tmp_path) == {}
 
 
-def test_quietly_holds_everything_back_and_puts_everything_back(capfd):
+def test_suppressed_output_comes_back_afterwards(capfd):
     logger, streams = logging.getLogger("absl"), (sys.stdout, sys.stderr)
     level = logger.level
-    with contextlib.suppress(KeyError), quietly("absl"):
+    with contextlib.suppress(KeyError), suppress_output("absl"):
         print("printed")
         warnings.warn("warned", stacklevel=1)
         logger.error("logged")

@@ -66,7 +66,7 @@ def test_threads_wait_while_cores_are_to_be_awake(humble):
 
 
 def test_nothing_waits_where_time_is_limited_or_priority_is_refused(humble, monkeypatch):
-    def refused(*given):
+    def refused(*arguments):
         raise PermissionError
 
     before = threading.active_count()

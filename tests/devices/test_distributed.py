@@ -33,8 +33,9 @@ for flags in json.loads(sys.argv[1]):
 """
 
 SMALL = (
-    "--model.layers=1 --model.width=16 --model.heads=8 --model.ffn=16 --tokenizer.vocab=400 --batch.size=8 --batch.length=16 --steps=20 "
-    "--model.scan=true --log.every=1 --eval.every=20 --checkpoint.every=20 --eval.final=false"
+    "--model.layers=1 --model.width=16 --model.heads=8 --model.ffn=16 --tokenizer.vocab=400 "
+    "--batch.size=8 --batch.length=16 --steps=20 --model.scan=true "
+    "--log.every=1 --eval.every=20 --checkpoint.every=20 --eval.final=false"
 ).split()
 
 # A mesh for each task, whose axes cross the border between processes in other ways.
@@ -53,32 +54,36 @@ TASKS = {
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return server.getsockname()[1]
 
 
 def start(folder, runs, count=1, devices=8, **environ):
     """The processes that make these runs together."""
-    flags, port = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}", free_port()
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    port = free_port()
     environ = (
         os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | environ
     )
-    meet = lambda n: [
-        f"--distributed.coordinator=localhost:{port}",
-        f"--distributed.processes={count}",
-        f"--distributed.process={n}",
-    ]
-    several = lambda n: [[*runs[0], *(meet(n) if count > 1 else [])], *runs[1:]]
-    start_one = lambda n: subprocess.Popen(
-        [sys.executable, "-c", CHILD, json.dumps(several(n))],
-        cwd=folder,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return [start_one(n) for n in range(count)]
+
+    def start_process(process):
+        cluster = [
+            f"--distributed.coordinator=localhost:{port}",
+            f"--distributed.processes={count}",
+            f"--distributed.process={process}",
+        ]
+        argvs = [[*runs[0], *(cluster if count > 1 else [])], *runs[1:]]
+        return subprocess.Popen(
+            [sys.executable, "-c", CHILD, json.dumps(argvs)],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return [start_process(process) for process in range(count)]
 
 
 def end(started, code=0):
@@ -97,10 +102,12 @@ def losses(folder, run):
     return [(line["step"], line["split"], line["loss"]) for line in (read_lines(path) if path.exists() else ())]
 
 
-def assert_equal_runs(folder, run, other):
-    one, two = losses(folder, run), losses(folder, other)
-    assert [line[:2] for line in one] == [line[:2] for line in two]
-    np.testing.assert_allclose([line[2] for line in one], [line[2] for line in two], atol=1e-5, rtol=0)
+def assert_equal_runs(folder, expected, actual):
+    expected_lines = losses(folder, expected)
+    actual_lines = losses(folder, actual)
+    assert [line[:2] for line in actual_lines] == [line[:2] for line in expected_lines]
+    actual_losses, expected_losses = ([line[2] for line in lines] for lines in (actual_lines, expected_lines))
+    np.testing.assert_allclose(actual_losses, expected_losses, atol=1e-5, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +137,8 @@ def test_two_processes_of_four_devices_equal_one_of_eight(home):
     assert "rematerialization" not in talking
     for task in TASKS:
         assert_equal_runs(home, f"{task}-1", f"{task}-2")
-    found = json.loads((home / "lm-2" / "run.json").read_text())
-    assert (found["processes"], found["mesh"]) == (2, {"data": 2, "fsdp": 1, "tensor": 1, "context": 4})
+    record = json.loads((home / "lm-2" / "run.json").read_text())
+    assert (record["processes"], record["mesh"]) == (2, {"data": 2, "fsdp": 1, "tensor": 1, "context": 4})
     assert {path.name for path in (home / "lm-2").iterdir()} == {path.name for path in (home / "lm-1").iterdir()}
 
 
@@ -157,13 +164,13 @@ def test_four_processes_stop_for_a_signal_to_one_and_one_goes_on(home):
 def test_nobody_comes(process, tmp_path):
     """Neither the coordinator, nor the others to the coordinator."""
     write_text(tmp_path / "text.txt")
-    there = [
+    cluster = [
         f"--distributed.coordinator=localhost:{free_port()}",
         "--distributed.processes=2",
         f"--distributed.process={process}",
     ]
     (said,) = end(
-        start(tmp_path, [[*SMALL, "--task=mlm", "--data=text.txt", "--out=run", *there, "--distributed.timeout=2"]]),
+        start(tmp_path, [[*SMALL, "--task=mlm", "--data=text.txt", "--out=run", *cluster, "--distributed.timeout=2"]]),
         code=2,
     )
     assert said.startswith("error: not all of 2 processes met at the coordinator at localhost:")

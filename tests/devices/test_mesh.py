@@ -53,28 +53,34 @@ SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, 
     ],
 )
 def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason):
-    found = mesh.fsdp_size(params, memory, 8, widths)
-    assert found[0] == fsdp
-    assert found[1].startswith(reason)
+    size, said = mesh.fsdp_size(params, memory, 8, widths)
+    assert size == fsdp
+    assert said.startswith(reason)
 
 
 def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
-    run, said = Run(), []
-    assert mesh.mesh_for(run, SPECS, say=said.append).shape["data"] == 8
+    run = Run()
+    reports: list[str] = []
+    assert mesh.mesh_for(run, SPECS, report=reports.append).shape["data"] == 8
     monkeypatch.setattr(
         mesh,
         "memory_bytes",
         lambda device: mesh.BYTES_PER_PARAMETER * tfm.count_params(SPECS) / mesh.MAX_STATE_FRACTION / 4,
     )
-    assert dict(mesh.mesh_for(run, SPECS, say=said.append).shape) == {"data": 2, "fsdp": 4, "context": 1, "tensor": 1}
-    assert len(said) == 1
-    assert said[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
+    assert dict(mesh.mesh_for(run, SPECS, report=reports.append).shape) == {
+        "data": 2,
+        "fsdp": 4,
+        "context": 1,
+        "tensor": 1,
+    }
+    assert len(reports) == 1
+    assert reports[0].startswith("mesh.fsdp=4: parameters, gradients and moments take")
     asked = dataclasses.replace(run, mesh=Mesh(tensor=2))
-    assert mesh.mesh_for(asked, SPECS, say=said.append).shape["fsdp"] == 1, "a wish is a wish"
+    assert mesh.mesh_for(asked, SPECS, report=reports.append).shape["fsdp"] == 1, "a wish is a wish"
 
 
 @pytest.mark.parametrize(
-    ("cores", "rows", "sizes", "number"),
+    ("cores", "rows", "sizes", "count"),
     [
         (2, 32, (-1, 1, 1), 2),
         (1, 32, (-1, 1, 1), 1),
@@ -85,8 +91,8 @@ def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
         (2, 32, (2, 2, 2), 2),  # too many: the mesh will say so
     ],
 )
-def test_devices_on_a_cpu(cores, rows, sizes, number):
-    assert mesh.cpu_device_count(cores, rows, *sizes) == number
+def test_devices_on_a_cpu(cores, rows, sizes, count):
+    assert mesh.cpu_device_count(cores, rows, *sizes) == count
 
 
 @pytest.mark.parametrize(
@@ -108,14 +114,20 @@ def test_layers_are_cut_where_there_are_few_tokens_for_their_width(cores, width,
 
 
 def test_a_run_with_few_tokens_for_its_width_shares_layers():
-    run, said = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64)), []
-    assert dict(mesh.mesh_for(run, SPECS, say=said.append).shape) == {"data": 1, "fsdp": 1, "context": 1, "tensor": 8}
-    assert said == [
+    run = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64))
+    reports: list[str] = []
+    assert dict(mesh.mesh_for(run, SPECS, report=reports.append).shape) == {
+        "data": 1,
+        "fsdp": 1,
+        "context": 1,
+        "tensor": 8,
+    }
+    assert reports == [
         "mesh.tensor=8: tensor parallelism over 8 CPU devices; the batch is small compared with the model width"
     ]
 
 
-def test_what_is_spread():
+def test_table_of_shardings():
     assert mesh.sharding_table(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
         "vocabulary over tensor, width over fsdp": "embed.tokens",
         "width over fsdp": "embed.positions, embed.types, head.dense",

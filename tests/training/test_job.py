@@ -23,7 +23,7 @@ from train.settings import resolve
     ],
 )
 def test_declared_fields_are_those_of_a_batch(flags, text, tmp_path, monkeypatch):
-    """The declared fields, which the planner relies on, against a batch of real data; pairs fill rows up to the limit."""
+    """The fields that the planner relies on, against a batch of real data; pairs fill rows up to the limit."""
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt")
     lines = (tmp_path / "text.txt").read_text().splitlines()

@@ -83,9 +83,9 @@ def segment_ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[A
     if mask.segments is None and not mask.keys:
         return None
     of_queries, of_keys = jnp.zeros((batch, queries), jnp.int32), jnp.zeros((batch, keys), jnp.int32)
-    if mask.segments is not None:
-        query_ids, key_ids = mask.segments.segment_ids or (0, 0)
-        of_queries, of_keys = of_queries + query_ids, of_keys + key_ids
+    ids = None if mask.segments is None else mask.segments.segment_ids
+    if ids is not None:
+        of_queries, of_keys = of_queries + ids[0], of_keys + ids[1]
     i, j = jnp.zeros((1, 1), jnp.int32), jnp.arange(keys)[None]
     for part in mask.keys:
         of_keys = jnp.where(part(i, j)[:, 0], of_keys, NO_SEGMENT)

@@ -104,22 +104,22 @@ def beam_search(
         raise ValueError(
             f"num_return_sequences={num_return_sequences} must be at least 1 and at most width={strategy.width}"
         )
+    padded = left_padded(prompts)
+    capacity = bucket(max_new_tokens)
     with mesh_of(model):
-        limits = pad_stop(stop), np.int32(max_new_tokens)
-        finished = search(config, bucket(max_new_tokens), model, left_padded(prompts), strategy, *limits)
-    arrays = [np.asarray(array) for array in finished]
-    rows = [Finished(*(array[row] for array in arrays)) for row in range(len(prompts))]
-    return [_hypotheses(finished, num_return_sequences) for finished in rows]
+        finished = search(config, capacity, model, padded, strategy, pad_stop(stop), np.int32(max_new_tokens))
+    finished = jax.device_get(finished)
+    return [_hypotheses(finished, row, num_return_sequences) for row in range(len(prompts))]
 
 
-def _hypotheses(finished: Finished, count: int) -> list[Hypothesis]:
-    """The best distinct continuations of one prompt; its arrays are [G*W,...]."""
+def _hypotheses(finished: Finished, row: int, count: int) -> list[Hypothesis]:
+    """The best distinct continuations of one prompt; fields of `finished` are [B,G*W,...]."""
     best: dict[tuple[int, ...], Hypothesis] = {}
-    for rank in np.argsort(-finished.scores, kind="stable"):
-        if np.isfinite(finished.scores[rank]):
-            tokens = finished.tokens[rank, : finished.lengths[rank]].tolist()
-            hypothesis = Hypothesis(tokens, float(finished.logprobs[rank]), float(finished.scores[rank]))
-            best.setdefault(tuple(tokens), hypothesis)
+    for index in np.argsort(-finished.scores[row], kind="stable"):
+        score = float(finished.scores[row, index])
+        if np.isfinite(score):
+            tokens = finished.tokens[row, index, : finished.lengths[row, index]].tolist()
+            best.setdefault(tuple(tokens), Hypothesis(tokens, float(finished.logprobs[row, index]), score))
     return list(best.values())[:count]
 
 

@@ -15,7 +15,7 @@ from train.settings.schema import Run
 # What the backward pass recomputes: from left to right less memory and more time.
 REMAT = tuple(name for name in ("none", "dots", "block", "offload") if name in CHOICES["remat"])
 
-# Bytes that a run needs on a device, by purpose and "all". Raises UserError if the run does not divide over its devices.
+# Bytes that a run needs on a device, by purpose and "all". Raises UserError if the run does not divide over them.
 Needs = Callable[[Run], Mapping[str, float]]
 
 

@@ -55,7 +55,7 @@ def _flops(jaxpr) -> int:
     return total
 
 
-# How often a primitive runs its inner programs; a kernel once for each block of its grid, also for blocks that it skips.
+# How often a primitive runs its inner programs; a kernel once for each block of its grid, skipped blocks included.
 _RUNS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "scan": lambda params: params["length"],
     "shard_map": lambda params: params["mesh"].size,

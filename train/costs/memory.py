@@ -89,13 +89,14 @@ def _gathered_parameters(job: Job) -> float:
     lookup and from logits, in float32.
     """
     width = jax.numpy.dtype(job.run.model.dtype).itemsize
-    layer, table = 0.0, 0.0
+    layer = 0.0
+    table = 0.0
     shardings = jax.tree.leaves(tfm.shardings(job.specs, job.mesh))
     for spec, sharding in zip(jax.tree.leaves(job.specs), shardings, strict=True):
         remaining = [name for name in mesh_axes(sharding.spec) if name != "fsdp"]
-        gathered = math.prod(spec.shape) / math.prod(job.mesh.shape[name] for name in remaining)
+        size = math.prod(spec.shape) / math.prod(job.mesh.shape[name] for name in remaining)
         if spec.axes.startswith("L"):
-            layer += gathered / spec.shape[0]
+            layer += size / spec.shape[0]
         else:
-            table = max(table, gathered)
+            table = max(table, size)
     return 2 * width * layer + 3 * 4 * table

@@ -53,7 +53,8 @@ class RandomTask:
 
     def batches(self, run: Run):
         """A function from a step to its batch: random tokens, new ones for each call."""
-        rng, rows = np.random.default_rng(run.seed), run.batch.size
+        rng = np.random.default_rng(run.seed)
+        rows = run.batch.size
         shapes = {name: field.shape(rows, run.batch.length) for name, field in self.batch_spec(run).items()}
 
         def batch(step: int) -> dict[str, np.ndarray]:

@@ -48,7 +48,7 @@ class Timing(NamedTuple):
 
 
 def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, step.State]:
-    """Times steps from a fresh state, waiting for each; returns also the last state. The first `warmup` steps compile."""
+    """Times steps from a fresh state, each waited for, and returns the last state. The first `warmup` steps compile."""
     times: list[StepTime] = []
     loss = 0.0
     state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
@@ -103,7 +103,8 @@ def time_generation(params, model, prompts: np.ndarray, max_new_tokens: int):
     prefill = time.perf_counter() - start
     decode: list[float] = []
     while not generation.done:
-        start, tokens_before = time.perf_counter(), generation.num_generated
+        tokens_before = generation.num_generated
+        start = time.perf_counter()
         generation.advance(max(1, max_new_tokens // 10))
         count = generation.num_generated - tokens_before
         decode += [(time.perf_counter() - start) / count] * count

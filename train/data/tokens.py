@@ -53,12 +53,12 @@ def encode(
     drawn = [str(dropout), str(draw)] if dropout else []
     marked = [] if mark is None else [f"mark {mark}"]
     key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *marked], texts)
-    ids_path, starts_path = (cache.folder() / "tokens" / f"{key}.{kind}" for kind in ("ids", "starts"))
+    ids_path, starts_path = (cache.cache_dir() / "tokens" / f"{key}.{kind}" for kind in ("ids", "starts"))
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     if not starts_path.exists():
         with tokenize.dropping(tokenizer, dropout), log.progress(f"tokenizing {what}", sum(map(len, texts))) as advance:
             starts = _write(tokenizer, texts, advance, ids_path, np.array([] if mark is None else [mark], dtype))
-        cache.write(starts_path, starts.tobytes())
+        cache.atomic_write(starts_path, starts.tobytes())
     starts = np.frombuffer(starts_path.read_bytes(), np.int64)
     ids = np.memmap(ids_path, dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
     return Tokens(ids, starts)
@@ -87,7 +87,7 @@ def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
 def _write(tokenizer, texts: Iterable[str], advance, path, mark: np.ndarray) -> np.ndarray:
     """Encodes to `path`, whole or not at all, and returns where each text starts; the mark is one id or none."""
     starts, total = [0], len(mark)
-    with cache.writing(path) as file:
+    with cache.atomic_open(path) as file:
         file.write(mark.tobytes())
         for batch in _batches(texts):
             encodings = tokenizer.encode_batch([piece for piece, _ in batch], add_special_tokens=False)

@@ -61,7 +61,8 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
     Devices that share rows add up all gradients, and each updates all parameters; devices that share layers exchange
     activations. With few tokens for wide layers the second is less (M19: 0.88 of a step at width 512).
     """
-    sizes, batch = run.model.sizes, run.batch
+    sizes = run.model.sizes
+    batch = run.batch
     tokens = max(batch.tokens, batch.unit * batch.length) // batch.accumulate
     if run.mesh != schema.Mesh() or sizes["D"] < 256 or tokens > 3 * sizes["D"]:
         return 1
@@ -70,31 +71,33 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
 
 
 def mesh_for(
-    run: schema.Run, specs, devices: Sequence[Any] | None = None, say: Callable[[str], None] = lambda reason: None
+    run: schema.Run, specs, devices: Sequence[Any] | None = None, report: Callable[[str], None] | None = None
 ) -> Mesh:
     """The mesh of `devices` (default: all) that the run asks for; if it asks for none, one on which the state fits.
 
-    `say` receives the reason for a mesh that the run did not ask for. Raises UserError if the devices, the batch, its
-    length or a parameter do not divide.
+    `report` receives the reason for a mesh that the run did not ask for. Raises UserError if the devices, the batch,
+    its length or a parameter do not divide.
     """
+    report = report or _ignore
     sizes = run.mesh
     if devices is None:
         devices = jax.devices()
         if devices[0].platform == "cpu":
-            sizes = _cpu_sizes(run, len(devices), say)
+            sizes = _cpu_sizes(run, len(devices), report)
     if sizes == schema.Mesh():
         widths = (run.model.sizes["D"], run.model.sizes["U"])
         fsdp, reason = fsdp_size(tfm.count_params(specs), memory_bytes(devices[0]), len(devices), widths)
         sizes = dataclasses.replace(sizes, fsdp=fsdp)
         if fsdp > 1:
-            say(reason)
+            report(reason)
     try:
         mesh = tfm.make_mesh(**dataclasses.asdict(sizes), devices=devices)
         tfm.shardings(specs, mesh)
         tfm.partition("B", (run.batch.unit // run.batch.accumulate,), mesh)
     except ValueError as error:
         raise UserError(f"--{error}") from error
-    length, context = run.batch.length, mesh.shape["context"]
+    length = run.batch.length
+    context = mesh.shape["context"]
     if length % context:
         nearest = max(8, context, round(length / context) * context)
         raise UserError(
@@ -103,18 +106,22 @@ def mesh_for(
     return mesh
 
 
-def _cpu_sizes(run: schema.Run, devices: int, say: Callable[[str], None]) -> schema.Mesh:
+def _ignore(message: str):
+    """Reports nothing."""
+
+
+def _cpu_sizes(run: schema.Run, devices: int, report: Callable[[str], None]) -> schema.Mesh:
     """The run's mesh sizes on all virtual devices of a CPU: tensor parallelism if it is faster."""
     cores = cpu.core_count()
     if 1 < devices == tensor_parallelism(devices, run) and jax.process_count() == 1:
-        say(
+        report(
             f"mesh.tensor={devices}: tensor parallelism over {devices} CPU devices; "
             "the batch is small compared with the model width"
         )
         return schema.Mesh(data=1, tensor=devices)
     if devices < cores and run.mesh == schema.Mesh():
         rows = run.batch.unit // run.batch.accumulate
-        say(
+        report(
             f"{rows} rows are split over {devices} of {cores} cores: "
             f"more parts would be unequal, or have fewer than {MIN_ROWS} rows"
         )

@@ -1,4 +1,4 @@
-"""The cache: what is expensive to make and depends on content alone, under a name that is a hash of that content."""
+"""The cache: results that are expensive to make and depend on content alone, under a hash of that content."""
 
 import contextlib
 import hashlib
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import IO
 
 
-def folder() -> Path:
+def cache_dir() -> Path:
     """$TFM_CACHE, or ~/.cache/tfm."""
     return Path(os.environ.get("TFM_CACHE") or Path.home() / ".cache" / "tfm")
 
 
 def digest(*groups: Iterable[str]) -> str:
-    """A hash of texts; each one's length is hashed before it, so that no two lists run together."""
+    """A hash of groups of texts; it includes their lengths, so that different groups never join to the same bytes."""
     state = hashlib.sha256()
     for group in groups:
         for text in group:
@@ -25,15 +25,15 @@ def digest(*groups: Iterable[str]) -> str:
     return state.hexdigest()[:16]
 
 
-def write(path: Path, data: bytes):
-    """Writes a file whole or not at all."""
-    with writing(path) as file:
+def atomic_write(path: Path, data: bytes):
+    """Writes a whole file or none."""
+    with atomic_open(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete, also when two processes write it at once."""
+def atomic_open(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when it is complete, even if two processes write it at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent)
     try:

@@ -1,4 +1,4 @@
-"""Where the lines that a command finds go: to stdout, or to a file that appears when it is complete."""
+"""The output lines of a command: to stdout, or to a file that takes its name when it is complete."""
 
 import contextlib
 import os
@@ -9,8 +9,11 @@ from train import UserError
 
 
 @contextlib.contextmanager
-def lines(to: str) -> Iterator[Callable[[str], None]]:
-    """A function that writes a line to the file `to`, or to stdout where it is empty. Raises UserError where it cannot be written."""
+def line_writer(to: str) -> Iterator[Callable[[str], None]]:
+    """A function that writes a line to the file `to`, or to stdout if `to` is empty.
+
+    Raises UserError if the file cannot be written.
+    """
     if not to:
         yield print
         return

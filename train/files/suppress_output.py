@@ -1,4 +1,4 @@
-"""Silence for libraries that talk too much."""
+"""Silence for libraries that print and log."""
 
 import contextlib
 import io
@@ -10,20 +10,21 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def quietly(logger: str) -> Iterator[None]:
-    """Holds back prints, warnings, a logger by name, and what C++ writes past Python to the standard error stream of the process."""
-    talker, sink = logging.getLogger(logger), io.StringIO()
-    level = talker.level
+def suppress_output(logger: str) -> Iterator[None]:
+    """Suppresses prints, warnings, the logger of that name, and what C++ code writes to stderr directly."""
+    library = logging.getLogger(logger)
+    level = library.level
+    sink = io.StringIO()
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        talker.setLevel(logging.CRITICAL + 1)
+        library.setLevel(logging.CRITICAL + 1)
         with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
             warnings.simplefilter("ignore")
             yield
     finally:
-        talker.setLevel(level)
+        library.setLevel(level)
         os.dup2(stderr, 2)
         os.close(stderr)

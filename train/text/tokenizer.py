@@ -62,10 +62,10 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
     if options.path:
         return _with_roles(read(Path(options.path), options.lower), options.path)
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
-    path = cache.folder() / "tokenizers" / f"{key}.json"
+    path = cache.cache_dir() / "tokenizers" / f"{key}.json"
     if not path.exists():
         with log.waiting(_forecast(options, texts)):
-            cache.write(path, train(options, texts).to_str().encode())
+            cache.atomic_write(path, train(options, texts).to_str().encode())
     return Tokenizer.from_file(str(path))
 
 

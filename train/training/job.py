@@ -85,7 +85,7 @@ class Job:
 
     @property
     def largest(self) -> int:
-        """About the bytes of the largest array of a step on a device: the widest activation in float32, or a gradient."""
+        """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
         width = max(self.run.model.sizes[axis] for axis in "DF")
         tokens = max(bytes_per_device([self.part[name]]) for name in self.token_fields)  # int32 is as wide as float32
         return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(self.state.params)))

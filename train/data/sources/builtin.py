@@ -22,9 +22,9 @@ def documents() -> list[str]:
     Repeated docstrings are dropped, and runs of a punctuation mark, mostly rulers, become one. The text depends on the version of
     Python, hence the hash in run.json.
     """
-    path = cache.folder() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
+    path = cache.cache_dir() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
     if not path.exists():
-        cache.write(path, json.dumps(_extract()).encode())
+        cache.atomic_write(path, json.dumps(_extract()).encode())
     return json.loads(path.read_text())
 
 

@@ -66,7 +66,7 @@ class TranslationPairs:
         shape, marks = self.buckets.shape(numbers), self.marks
         (tokens, valid), (targets, judged) = (
             self._marked(side, numbers, places)
-            for side, places in zip((self.source, self.target), shape.places, strict=True)
+            for side, places in zip((self.source, self.target), shape.lengths, strict=True)
         )
         target = np.where(judged, np.roll(targets, 1, axis=1), marks.pad)
         target[judged[:, 0], 0] = marks.start

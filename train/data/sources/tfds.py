@@ -22,7 +22,7 @@ from typing import Any
 
 from train import UserError
 from train.data.sources.features import converter, without_media
-from train.files.suppress_output import quietly
+from train.files.suppress_output import suppress_output
 
 
 def read(source: str) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def _records(builder: Any, name: str, split: str) -> Sequence[bytes]:
 def _reported(name: str) -> Iterator[None]:
     """Silence, in which what TFDS raises becomes UserError, whatever its type: its builders are the code of many strangers."""
     try:
-        with quietly("absl"):
+        with suppress_output("absl"):
             yield
     except UserError:
         raise
