@@ -50,7 +50,16 @@ def model_of(name):
     """The configuration of a row, its function (`tfm.encoder` or `tfm.decoder`), its specs and parameters."""
     row = VARIANTS[name]
     specs = tfm.encoder_specs(row.config)
-    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, tfm.init(specs, jax.random.key(0))
+    return row.config, tfm.encoder if row.encoder else tfm.decoder, specs, parameters(specs)
+
+
+def parameters(specs):
+    """As initialized, plus noise: a parameter that starts at 0 or 1 would hide mistakes."""
+    params, key = tfm.init(specs, jax.random.key(0)), jax.random.key(1)
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(key, len(leaves))
+    noisy = [leaf + 0.1 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, noisy)
 
 
 def assert_near(actual, expected, tolerance=1e-4):
@@ -58,6 +67,20 @@ def assert_near(actual, expected, tolerance=1e-4):
     for leaf, reference in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         scale = np.abs(np.asarray(reference, np.float32)).max(initial=0.0)
         np.testing.assert_allclose(leaf, reference, rtol=tolerance, atol=tolerance * scale + 1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, row in VARIANTS.items() if row.oracle])
+def test_mixers_are_their_oracles(name):
+    """A mixer alone, on random states, against numpy."""
+    row = VARIANTS[name]
+    options, config = row.config.mixer, row.config
+    mixer = tfm.mixer_of(options)
+    params = parameters(mixer.specs(options, config))
+    x = np.random.default_rng(0).normal(size=(2, 8, config.width)).astype(np.float32)
+    context = tfm.AttentionContext(tfm.default_positions(TOKENS))
+    call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
+    y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
+    np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -89,7 +112,7 @@ def test_nothing_later_has_influence_on_a_decoder(name):
 def test_cached_is_full(name):
     """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing."""
     config = VARIANTS[name].config
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = parameters(tfm.causal_lm_specs(config))
 
     @jax.jit
     def cached(tokens, starts):
@@ -113,7 +136,7 @@ def test_cached_is_full(name):
 def test_beams_have_the_probability_of_a_full_pass(name):
     """Beam search reorders states that it does not know: the log-probability of each text is that of a pass over it."""
     config = VARIANTS[name].config
-    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    params = parameters(tfm.causal_lm_specs(config))
     prompts = [[5, 6, 7], [8, 9]]
     for prompt, hypotheses in zip(
         prompts, tfm.beam_search(params, config, prompts, 5, tfm.Beam(width=4), (), 4), strict=True

@@ -3,7 +3,10 @@
 Values are dotted names as in flags, on top of `BASE`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import tfm
 
@@ -20,6 +23,7 @@ class Variant(NamedTuple):
     decoder: the variant reads texts from left to right
     generates: a decoder of it has a decode state
     packs: several documents may share a row
+    oracle: (parameters of a mixer, x [B,T,D]) -> what it returns without a mask, by numpy
     """
 
     values: dict[str, Any]
@@ -27,6 +31,7 @@ class Variant(NamedTuple):
     decoder: bool = True
     generates: bool = True
     packs: bool = True
+    oracle: Callable[[Any, np.ndarray], np.ndarray] | None = None
 
     @property
     def config(self) -> tfm.Config:
@@ -39,12 +44,39 @@ def _layer(index: int, values: dict[str, Any], part: str = "period") -> dict[str
     return {f"{part}.{index}.{name}": value for name, value in values.items()}
 
 
+def _heads(params: Any, x: np.ndarray) -> list[np.ndarray]:
+    """Queries, keys and values [B,T,K,G,H] of projections, keys and values repeated for each query head."""
+    query, key, value = (
+        np.einsum("btd,d...->bt...", x, np.asarray(linear.kernel)) + np.asarray(linear.bias)
+        for linear in (params.query, params.key, params.value)
+    )
+    return [query, *(np.broadcast_to(rows[:, :, :, None], query.shape) for rows in (key, value))]
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    """Along the last axis."""
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _output(params: Any, heads: np.ndarray) -> np.ndarray:
+    """heads [B,T,K,G,H] -> [B,T,D]."""
+    return np.einsum("btkgh,kghd->btd", heads, np.asarray(params.output.kernel)) + np.asarray(params.output.bias)
+
+
+def attention(params: Any, x: np.ndarray) -> np.ndarray:
+    """Softmax attention."""
+    q, k, v = _heads(params, x)
+    weights = _softmax(np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5)
+    return _output(params, np.einsum("bkgts,bskgh->btkgh", weights, v))
+
+
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
 
 VARIANTS = {
-    "learned": Variant({}),
+    "learned": Variant({}, oracle=attention),
     "sinusoidal": Variant({"position": "sinusoidal"}),
     "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
     "rotary": Variant({"position": "rotary"}),

@@ -69,7 +69,9 @@ def test_rows_of_pairs_are_what_transformers_makes_of_them():
     given = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
     marked = tokenizer(BART)
     sides = [in_memory(marked, side) for side in zip(*given, strict=True)]
-    rows = parallel.TranslationPairs(given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.marks(marked, "</s>"), 0.0, 1)
+    rows = parallel.TranslationPairs(
+        given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.marks(marked, "</s>"), 0.0, 1
+    )
     batch = rows.batch(np.array([0, 1, -1]))
     empty = dict.fromkeys(("tokens", "target", "targets"), marked.token_to_id("<pad>"))
     assert all((field[2] == empty.get(name, 0)).all() for name, field in batch.items())
