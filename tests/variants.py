@@ -71,6 +71,15 @@ def attention(params: Any, x: np.ndarray) -> np.ndarray:
     return _output(params, np.einsum("bkgts,bskgh->btkgh", weights, v))
 
 
+def linformer(params: Any, x: np.ndarray) -> np.ndarray:
+    """Wang et al. 2020, eq. 7: softmax attention to rows that are sums over the length."""
+    q, k, v = _heads(params.attention, x)
+    k = np.einsum("bskgh,sr->brkgh", k, np.asarray(params.keys)[: x.shape[1]])
+    v = np.einsum("bskgh,sr->brkgh", v, np.asarray(params.values)[: x.shape[1]])
+    weights = _softmax(np.einsum("btkgh,brkgh->bkgtr", q, k) * q.shape[-1] ** -0.5)
+    return _output(params.attention, np.einsum("bkgtr,brkgh->btkgh", weights, v))
+
+
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
@@ -88,6 +97,7 @@ VARIANTS = {
         decoder=False,
     ),
     "none": Variant({"position": "none"}),
+    "linformer": Variant({"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=linformer),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),

@@ -1,9 +1,9 @@
 """The catalogue of mixers: how the tokens of a text learn of each other."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from tfm.config.choices import Options, tag
+from tfm.config.choices import Options, check_minimum, tag
 from tfm.config.patterns import Full, Pattern
 
 
@@ -20,4 +20,23 @@ class Softmax(Options):
     qk_norm: bool = False
 
 
-Mixer = Softmax
+@dataclass(frozen=True)
+class Linformer(Options):
+    """Keys and values are projected along the length, so that scores are [T, rank] (Wang et al. 2020); for encoders.
+
+    rank: rows that are left of the length
+    share: one projection for keys and values
+    """
+
+    name: Literal["linformer"] = tag("linformer")
+    rank: int = 64
+    share: bool = False
+
+    def __post_init__(self):
+        check_minimum(self, rank=1)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length
+
+
+Mixer = Softmax | Linformer
