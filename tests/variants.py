@@ -80,6 +80,19 @@ def linformer(params: Any, x: np.ndarray) -> np.ndarray:
     return _output(params.attention, np.einsum("bkgtr,brkgh->btkgh", weights, v))
 
 
+def performer(params: Any, x: np.ndarray) -> np.ndarray:
+    """Choromanski et al. 2021, eq. 4 and lemma 1: every product of features, written out."""
+    q, k, v = (rows * scale for rows, scale in zip(_heads(params.attention, x), (4**-0.25, 4**-0.25, 1), strict=True))
+
+    def phi(rows: np.ndarray) -> np.ndarray:
+        projected = np.einsum("btkgh,mh->btkgm", rows, np.asarray(params.features, np.float64))
+        return np.exp(projected - np.square(rows).sum(-1, keepdims=True) / 2)
+
+    weights = np.einsum("btkgm,bskgm->bkgts", phi(q), phi(k))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return _output(params.attention, np.einsum("bkgts,bskgh->btkgh", weights, v))
+
+
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
@@ -98,6 +111,7 @@ VARIANTS = {
     ),
     "none": Variant({"position": "none"}),
     "linformer": Variant({"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=linformer),
+    "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=performer),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),

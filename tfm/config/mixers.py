@@ -39,4 +39,20 @@ class Linformer(Options):
         return config.length
 
 
-Mixer = Softmax | Linformer
+@dataclass(frozen=True)
+class Performer(Options):
+    """Softmax attention by positive random features, in time linear in the length (Choromanski et al. 2021).
+
+    features: random features of a head
+    chunk: tokens whose products are computed at once, where tokens do not see all others
+    """
+
+    name: Literal["performer"] = tag("performer")
+    features: int = 64
+    chunk: int = 64
+
+    def __post_init__(self):
+        check_minimum(self, features=1, chunk=1)
+
+
+Mixer = Softmax | Linformer | Performer
