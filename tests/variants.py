@@ -114,6 +114,7 @@ VARIANTS = {
     "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=performer),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
+    "rezero": Variant({"residual": "rezero"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "qk_norm": Variant({"mixer.qk_norm": True, "head_size": 6} | _UNBIASED),
     "shared": Variant({"share_layers": True, "input.width": 6, "tie_embeddings": False}),

@@ -31,4 +31,12 @@ class Parallel(Options):
     name: Literal["parallel"] = tag("parallel")
 
 
-Residual = PostNorm | PreNorm | Parallel
+@dataclass(frozen=True)
+class ReZero(Options):
+    """Every block adds a trained multiple of its sublayers, at first 0, and normalizes nothing (Bachlechner et al.
+    2021)."""
+
+    name: Literal["rezero"] = tag("rezero")
+
+
+Residual = PostNorm | PreNorm | Parallel | ReZero

@@ -1,0 +1,40 @@
+"""ReZero: x + alpha f(x), alpha a trained number for each block that starts at 0, and no norm (Bachlechner et al. 2021,
+eq. 4)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flax import struct
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import ReZero
+from tfm.ops import broadcast_param
+from tfm.params import bias_spec
+from tfm.residuals import Residual, Sublayer, branch
+
+
+@struct.dataclass
+class Gate:
+    """The number [] that all sublayers of a block share."""
+
+    alpha: Array
+
+
+def specs(options: ReZero, config: Config, names: tuple[str, ...]) -> Gate:
+    """One number a block, 0 at first: the whole stack is then the identity."""
+    return Gate(bias_spec(config, ""))
+
+
+def chain(
+    gate: Gate, options: ReZero, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, x, x)
+        x = x + broadcast_param(gate.alpha, y) * y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=False)
