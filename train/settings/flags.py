@@ -87,10 +87,15 @@ def _dashed(name: str) -> str:
 
 def options(cls: type[T], usage: str, argv: Sequence[str]) -> T | None:
     """The options of a command that has no presets; None after printing its `--help`."""
-    if {"--help", "-h"} & set(argv):
+    return None if print_help(cls, usage, argv) else build(cls, parse(argv))
+
+
+def print_help(cls: type, usage: str, argv: Sequence[str]) -> bool:
+    """Prints the `--help` of a command that has no presets, and returns True, if it is asked for."""
+    is_asked = not {"--help", "-h"}.isdisjoint(argv)
+    if is_asked:
         print(format_help(usage, flags_of(choices.unchecked(cls, {}))))
-        return None
-    return build(cls, parse(argv))
+    return is_asked
 
 
 def explicit_options(config: Any, argv: Sequence[str]) -> dict[str, Any]:

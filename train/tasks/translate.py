@@ -164,7 +164,7 @@ def generation_metrics(
     """
     found: dict[str, Any] = {}
     for name, rows in {"": corpus.valid, **({} if most else corpus.others)}.items():
-        pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
+        pairs = (rows.given if run.model.max_length is None else rows.pairs)[: most or None]
         written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
         measured = scores.translations(written, references)
