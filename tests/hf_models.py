@@ -202,7 +202,7 @@ def _results(config, params, given) -> dict:
 
     import tfm
 
-    tokens, valid, types = given["tokens"], given["valid"] > 0, given["types"] if config.token_types > 1 else None
+    tokens, valid, types = given["tokens"], given["valid"] > 0, given["types"] if (config.input.token_types or 0) > 1 else None
     if isinstance(params, tfm.Seq2Seq):
         reader = tfm.encode_source(params, config, tokens, valid)
         hidden = tfm.decoder(reader.decoder, config, given["target"], memory=reader.memory)
