@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.hf.names import Leaf, entries
-from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors
+from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors, Weights
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
 Keys = tuple[str, ...]
@@ -115,28 +115,28 @@ def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
             yield (*keys, str(key)), value
 
 
-def weights(folder: str | Path) -> Tensors:
+def read_weights(folder: str | Path) -> Weights:
     """The weights of a folder: safetensors, or where there are none, those of Flax."""
     names = {path.name for path in Path(folder).glob("*")}
     has_safetensors = any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names)
     return Msgpack(folder) if names & {SINGLE, INDEX} and not has_safetensors else Tensors(folder)
 
 
-class Msgpack(Tensors):
-    """The weights of a folder of Flax by torch's names; all of them are in memory. ValueError if faulty."""
+class Msgpack(Weights):
+    """The weights of a folder of Flax by torch's names, all in memory. Raises ValueError if a file is faulty."""
 
     def __init__(self, folder: str | Path):
-        last = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+        last_words = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
         self.files = _files(Path(folder))
         for path in self.files:
             for keys, value in flat(_restored(path)):
-                *parents, name = ".".join(keys).replace("/", ".").split(".")
+                *parents, last = ".".join(keys).replace("/", ".").split(".")
                 if not isinstance(value, np.ndarray):
                     raise ValueError(f"{path} has {'.'.join(keys)}, which is no array; {AGAIN}")
-                self[".".join((*parents, last.get(name, name)))] = value.T if name == "kernel" else value
+                self[".".join((*parents, last_words.get(last, last)))] = value.T if last == "kernel" else value
 
-    def release(self, name: str) -> None:  # noqa: D102
-        """Nothing: one file holds them all."""
+    def release(self, name: str) -> None:
+        """Nothing: a file is read at once."""
 
 
 def _files(folder: Path) -> list[Path]:

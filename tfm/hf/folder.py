@@ -17,10 +17,10 @@ from tfm.config.choices import flatten
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
 from tfm.hf.config import Family, Head, resolve
-from tfm.hf.flax_layout import weights
+from tfm.hf.flax_layout import read_weights
 from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
-from tfm.hf.tensors import Tensors, write_folder
+from tfm.hf.tensors import Weights, write_folder
 
 # What a tokenizer may consist of.
 TOKENIZER_FILES = (
@@ -54,7 +54,7 @@ class Opened(NamedTuple):
     config: Config
     specs: Any
     leaves: list[Leaf]
-    tensors: Tensors
+    tensors: Weights
     reinitialized: frozenset[str] = frozenset()
 
 
@@ -83,7 +83,7 @@ def open_folder(
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
     specs = head.specs(config)
-    tensors = weights(folder)
+    tensors = read_weights(folder)
     model_leaves = [_rename(leaf, hf_family.prefix, tensors) for leaf in leaves(specs, hf_family.table(config, head))]
     reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder)
     _check(model_leaves, reinitialized, tensors, hf_family, folder)
@@ -107,7 +107,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return fields
 
 
-def _rename(leaf: Leaf, prefix: str, tensors: Tensors) -> Leaf:
+def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
     """The leaf with the names that this folder uses.
 
     Some folders lack the family's prefix, and older ones say gamma and beta for the parts of a norm.
@@ -123,7 +123,7 @@ def _rename(leaf: Leaf, prefix: str, tensors: Tensors) -> Leaf:
 
 
 def _reinitialized(
-    model_leaves: list[Leaf], tensors: Tensors, reinitialize: Iterable[str], folder: str | Path
+    model_leaves: list[Leaf], tensors: Weights, reinitialize: Iterable[str], folder: str | Path
 ) -> frozenset[str]:
     """The parameters of a head that start from new values, which a warning names."""
     head = [leaf for leaf in model_leaves if not leaf.path.startswith(("encoder.", "decoder."))]
@@ -139,7 +139,7 @@ def _reinitialized(
 
 
 def _check(
-    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Tensors, hf_family: Family, folder: str | Path
+    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family, folder: str | Path
 ):
     """Raises ValueError where a tensor is missing or has another shape; warns where one is left over."""
     shapes = {name: leaf.shape for leaf in model_leaves if leaf.path not in reinitialized for name in leaf.names}

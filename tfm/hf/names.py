@@ -4,11 +4,11 @@ The table of a family leads from paths in our parameter tree to names of tensors
 
     "encoder.embed.tokens": "bert.embeddings.word_embeddings.weight", an array
     "encoder.embed.norm": "bert.embeddings.LayerNorm",                its scale is .weight there, its bias .bias
-    "encoder.layers.mixer.query": "bert.encoder.layer.{}.attention.self.query",    its kernel is .weight there
+    "encoder.layers.mixer.query": "bert.encoder.layer.{}.attention.self.query",   its kernel is .weight there
     "decoder.layers.mixer.key": HfTensor("transformer.h.{}.attn.c_attn", part=1, parts=3, transposed=False)
 
-`encoder.layers.mixer.query` stands for all layers, in prefix, period or tail (`tfm.Layers`): row r of kind k of a period
-of p is layer len(prefix) + r * p + k.
+`encoder.layers.mixer.query` stands for all layers, in prefix, period or tail (`tfm.Layers`): row r of kind k of a
+period of p is layer len(prefix) + r * p + k.
 
 torch keeps a kernel as [out, in] and all heads as one axis; ours is [in, out] with an axis for each letter. `Leaf.view`
 shows a tensor as one layer of our parameter without a copy: reading copies out of that view, writing copies into it.

@@ -8,10 +8,10 @@ import numpy as np
 from jax.sharding import Sharding
 
 from tfm.hf.names import Leaf
-from tfm.hf.tensors import Tensors
+from tfm.hf.tensors import Weights
 
 
-def read_parameter(leaf: Leaf, tensors: Tensors, sharding: Sharding | None) -> jax.Array:
+def read_parameter(leaf: Leaf, tensors: Weights, sharding: Sharding | None) -> jax.Array:
     """One parameter, on one device or on those of a sharding."""
     part = partial(_part, leaf, tensors)
     if sharding is None:
@@ -21,7 +21,7 @@ def read_parameter(leaf: Leaf, tensors: Tensors, sharding: Sharding | None) -> j
     return array.block_until_ready()
 
 
-def _part(leaf: Leaf, tensors: Tensors, index: tuple[slice, ...]) -> np.ndarray:
+def _part(leaf: Leaf, tensors: Weights, index: tuple[slice, ...]) -> np.ndarray:
     """The part of a parameter that one device holds, float32; rows that pad the vocabulary are zeros."""
     bounds = [axis.indices(size)[:2] for axis, size in zip(index, leaf.spec.shape, strict=True)]
     part = _empty(tuple(stop - start for start, stop in bounds), zeros=bool(leaf.spec.padding))
