@@ -1,8 +1,8 @@
-"""A small model of every family of Hugging Face folders: its configuration, odd in all sizes, its architectures, and its weights.
+"""Small models of every family of Hugging Face folders: configurations with odd sizes, architectures, weights.
 
-    python tests/hf_models.py tests/hf_reference          (needs torch and transformers)
+    python tests/hf_models.py tests/hf_reference [NAME ...]          (needs torch and transformers)
 
-writes what transformers computes with these models, for the tests that have neither.
+writes what transformers computes with these models, or with the named ones, for the tests that have neither.
 """
 
 import json
@@ -15,32 +15,34 @@ import numpy as np
 
 REFERENCE = Path(__file__).parent / "hf_reference"
 BERT = dict(
-    vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40, max_position_embeddings=29,
-    type_vocab_size=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+    vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
+    max_position_embeddings=29, type_vocab_size=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
 )  # fmt: skip
 LLAMA = dict(
-    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-    max_position_embeddings=40, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1,
+    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6,
+    num_key_value_heads=2, max_position_embeddings=40, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1,
 )  # fmt: skip
 BART = dict(
-    vocab_size=103, d_model=24, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3, decoder_attention_heads=3,
-    encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=31, dropout=0.1, attention_dropout=0.1, pad_token_id=1,
-    bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=None,
+    vocab_size=103, d_model=24, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3,
+    decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=31, dropout=0.1,
+    attention_dropout=0.1, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
+    forced_eos_token_id=None,
 )  # fmt: skip
 MODERNBERT = dict(
-    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=5, num_attention_heads=3, max_position_embeddings=64,
-    global_attn_every_n_layers=3, local_attention=6, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    vocab_size=103, hidden_size=24, intermediate_size=40, num_hidden_layers=5, num_attention_heads=3,
+    max_position_embeddings=64, global_attn_every_n_layers=3, local_attention=6, pad_token_id=0, bos_token_id=1,
+    eos_token_id=2, cls_token_id=1, sep_token_id=2,
 )  # fmt: skip
 DEBERTA = BERT | dict(
-    type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, share_att_key=True,
-    position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
+    type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
+    share_att_key=True, position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
 )  # fmt: skip
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
 
 
-def heads(name: str, *more: str) -> list[str]:
+def heads(name: str, *extra_heads: str) -> list[str]:
     """The architectures of an encoder."""
-    return [f"{name}Model", *(f"{name}For{head}" for head in (*ENCODERS, *more))]
+    return [f"{name}Model", *(f"{name}For{head}" for head in (*ENCODERS, *extra_heads))]
 
 
 # By name: the model_type, the fields of its configuration, and its architectures.
@@ -61,8 +63,8 @@ MODELS = {
         "modernbert",
         MODERNBERT
         | dict(
-            norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, classifier_pooling="mean", tie_word_embeddings=False,
-            local_attention=5, global_attn_every_n_layers=2, norm_eps=1e-3,
+            norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, classifier_pooling="mean",
+            tie_word_embeddings=False, local_attention=5, global_attn_every_n_layers=2, norm_eps=1e-3,
             rope_parameters={
                 "full_attention": {"rope_type": "default", "rope_theta": 700.0},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
@@ -70,14 +72,23 @@ MODELS = {
         ),
         heads("ModernBert"),
     ),
+    "modernbert_order": (
+        "modernbert",
+        MODERNBERT
+        | dict(
+            num_hidden_layers=6, global_attn_every_n_layers=None,
+            layer_types=["sliding_attention", *["full_attention"] * 2, "sliding_attention", *["full_attention"] * 2],
+        ),
+        ["ModernBertForMaskedLM"],
+    ),
     "modernbert_one": ("modernbert", MODERNBERT | dict(num_hidden_layers=1), ["ModernBertForMaskedLM"]),
     "deberta": ("deberta-v2", DEBERTA, heads("DebertaV2")),
     "deberta_own": (
         "deberta-v2",
         DEBERTA
         | dict(
-            share_att_key=False, position_buckets=-1, max_relative_positions=5, norm_rel_ebd="none", position_biased_input=True,
-            type_vocab_size=2, pooler_hidden_act="tanh", embedding_size=14,
+            share_att_key=False, position_buckets=-1, max_relative_positions=5, norm_rel_ebd="none",
+            position_biased_input=True, type_vocab_size=2, pooler_hidden_act="tanh", embedding_size=14,
         ),
         heads("DebertaV2"),
     ),
@@ -97,7 +108,8 @@ MODELS = {
         "gpt_neox",
         dict(
             vocab_size=103, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
-            max_position_embeddings=40, rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+            max_position_embeddings=40,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
         ),
         ["GPTNeoXForCausalLM"],
     ),
@@ -110,14 +122,18 @@ MODELS = {
         ["GPTNeoXForCausalLM"],
     ),
     "llama": ("llama", LLAMA, ["LlamaForCausalLM"]),
-    "llama_tied": ("llama", LLAMA | dict(tie_word_embeddings=True, head_dim=6, num_key_value_heads=6), ["LlamaForCausalLM"]),
+    "llama_tied": (
+        "llama",
+        LLAMA | dict(tie_word_embeddings=True, head_dim=6, num_key_value_heads=6),
+        ["LlamaForCausalLM"],
+    ),
     "llama_stretched": (
         "llama",
         LLAMA
         | dict(
             rope_parameters={
-                "rope_type": "llama3", "rope_theta": 90.0, "factor": 5.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 20,
+                "rope_type": "llama3", "rope_theta": 90.0, "factor": 5.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 20,
             },
         ),
         ["LlamaForCausalLM"],
@@ -146,8 +162,16 @@ MODELS = {
         ["T5ForConditionalGeneration"],
     ),
     "bart": ("bart", BART, ["BartForConditionalGeneration"]),
-    "marian": ("marian", BART | dict(activation_function="swish", scale_embedding=True, decoder_vocab_size=103), ["MarianMTModel"]),
-    "pegasus": ("pegasus", BART | dict(activation_function="relu", scale_embedding=True), ["PegasusForConditionalGeneration"]),
+    "marian": (
+        "marian",
+        BART | dict(activation_function="swish", scale_embedding=True, decoder_vocab_size=103),
+        ["MarianMTModel"],
+    ),
+    "pegasus": (
+        "pegasus",
+        BART | dict(activation_function="relu", scale_embedding=True),
+        ["PegasusForConditionalGeneration"],
+    ),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
@@ -176,116 +200,115 @@ def torch_model(name: str, architecture: str):
     import torch
     import transformers
 
-    kind, fields, _ = MODELS[name]
+    model_type, fields, _ = MODELS[name]
     labels = {"num_labels": 5} if architecture.endswith(("SequenceClassification", "TokenClassification")) else {}
-    config = transformers.AutoConfig.for_model(kind, **fields, **labels)
+    config = transformers.AutoConfig.for_model(model_type, **fields, **labels)
     config._attn_implementation = "eager"
     model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
-        for each, values in [*model.named_parameters(), *model.named_buffers()]:
-            if "final_logits_bias" in each or values.requires_grad:
-                values.copy_(torch.from_numpy(weights(each, tuple(values.shape))))
+        for tensor, values in [*model.named_parameters(), *model.named_buffers()]:
+            if "final_logits_bias" in tensor or values.requires_grad:
+                values.copy_(torch.from_numpy(weights(tensor, tuple(values.shape))))
     return model
 
 
-def ours(config, params, padded: bool = True) -> dict:
-    """The same results as `predictions`, by the names that transformers has for them, computed here."""
+def results(config, params, padded: bool = True) -> dict:
+    """What our model computes, by the names that transformers has for its results."""
     import jax
 
-    return jax.jit(partial(_results, config))(
-        params, {name: values.astype("int32") for name, values in inputs(padded).items()}
-    )
+    arrays = {name: values.astype("int32") for name, values in inputs(padded).items()}
+    return jax.jit(partial(_results, config))(params, arrays)
 
 
-def _results(config, params, given) -> dict:
+def _results(config, params, arrays) -> dict:
     import jax.numpy as jnp
 
     import tfm
 
-    tokens, valid, types = given["tokens"], given["valid"] > 0, given["types"] if config.token_types > 1 else None
+    tokens, valid = arrays["tokens"], arrays["valid"] > 0
+    types = arrays["types"] if (config.input.token_types or 0) > 1 else None
     if isinstance(params, tfm.Seq2Seq):
-        reader = tfm.encode_source(params, config, tokens, valid)
-        hidden = tfm.decoder(reader.decoder, config, given["target"], memory=reader.memory)
-        return {"logits": tfm.next_logits(reader, config, hidden), "hidden": hidden}
+        writer = tfm.encode_source(params, config, tokens, valid)
+        hidden = tfm.decoder(writer.decoder, config, arrays["target"], memory=writer.memory)
+        return {"logits": tfm.next_logits(writer, config, hidden), "hidden": hidden}
     if isinstance(params, tfm.CausalLM):
         hidden = tfm.decoder(params.decoder, config, tokens, tfm.padding(valid))
         return {"logits": tfm.next_logits(params, config, hidden), "hidden": hidden}
     hidden = tfm.encoder(params.encoder, config, tokens, tfm.padding(valid), types=types)
-    found = {"hidden": hidden}
+    outputs = {"hidden": hidden, "last_hidden_state": hidden}
     if isinstance(params, tfm.MaskedLM):
         logits = tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
-        found |= {"logits": logits, "prediction_logits": logits}
+        outputs |= {"logits": logits, "prediction_logits": logits}
         if params.next is not None:
             logits = tfm.next_sentence(params, config, hidden)
-            found |= {"seq_relationship_logits": logits, "sop_logits": logits}
+            outputs |= {"seq_relationship_logits": logits, "sop_logits": logits}
     elif isinstance(params, tfm.Tagger):
         logits = tfm.classify_tokens(params, config, tokens, valid, types)
-        found |= {"logits": logits[..., 0] if config.classes == 1 else logits}
+        outputs["logits"] = logits[..., 0] if config.classes == 1 else logits
         if config.classes == 2:
-            found |= {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+            outputs |= {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
     elif params.output is not None:
-        found["logits"] = tfm.classify(params, config, tokens, valid, types)
+        outputs["logits"] = tfm.classify(params, config, tokens, valid, types)
     elif params.pooler is not None:
-        found["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
-    return found | {"last_hidden_state": hidden}
+        outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+    return outputs
 
 
-def predictions(model, padded: bool = True) -> dict[str, np.ndarray]:
+def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
     """What transformers computes: every floating-point result, and the last hidden states."""
     import torch
 
-    given = {name: torch.from_numpy(values) for name, values in inputs(padded).items()}
-    arguments = {"attention_mask": given["valid"].long()}
+    arrays = {name: torch.from_numpy(values) for name, values in inputs(padded).items()}
+    arguments = {"attention_mask": arrays["valid"].long()}
     if model.config.is_encoder_decoder:
-        arguments |= {"decoder_input_ids": given["target"]}
+        arguments |= {"decoder_input_ids": arrays["target"]}
     elif getattr(model.config, "type_vocab_size", 0) > 1:
-        arguments |= {"token_type_ids": given["types"]}
+        arguments |= {"token_type_ids": arrays["types"]}
     with torch.no_grad():
-        found = model(given["tokens"], **arguments, output_hidden_states=True)
-    results = {
-        name: values.numpy() for name, values in found.items() if isinstance(values, torch.Tensor) and values.ndim > 1
-    }
-    states = found.decoder_hidden_states if model.config.is_encoder_decoder else found.hidden_states
-    return results | {"hidden": states[-1].numpy()}
+        outputs = model(arrays["tokens"], **arguments, output_hidden_states=True)
+    tensors = {name: values for name, values in outputs.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
+    states = outputs.decoder_hidden_states if model.config.is_encoder_decoder else outputs.hidden_states
+    return {name: values.numpy() for name, values in tensors.items()} | {"hidden": states[-1].numpy()}
 
 
 def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]:
-    """Writes a model of `tests/hf_reference` into a folder, as save_pretrained would; and what transformers computes with it."""
+    """Writes a model of `tests/hf_reference` as save_pretrained would; returns what transformers computes with it."""
     from tfm.hf.tensors import write
 
-    kept = json.loads((REFERENCE / f"{name}.json").read_text())[architecture]
+    reference = json.loads((REFERENCE / f"{name}.json").read_text())[architecture]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(kept["config"] | {"architectures": [architecture]}))
+    (folder / "config.json").write_text(json.dumps(reference["config"] | {"architectures": [architecture]}))
     entries = [
-        (each, np.dtype("float32"), tuple(shape), partial(weights, each, shape))
-        for each, shape in kept["shapes"].items()
+        (tensor, np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
+        for tensor, shape in reference["shapes"].items()
     ]
     write(folder / "model.safetensors", entries)
-    return kept["results"]
+    return reference["results"]
 
 
-def main(folder: Path):
-    """Writes a file for each model: its config.json, the shapes of its tensors, and a few of the numbers that come out."""
+def main(folder: Path, names: list[str]):
+    """Writes a file for each model: its config.json, the shapes of its tensors, and a few numbers of its results."""
     folder.mkdir(exist_ok=True)
-    for name, (_, _, architectures) in MODELS.items():
-        kept = {}
-        for architecture in architectures:
+    for name in names or MODELS:
+        references = {}
+        for architecture in MODELS[name][2]:
             model = torch_model(name, architecture)
             config = json.loads(model.config.to_json_string(use_diff=True))
-            shapes = {each: list(values.shape) for each, values in model.state_dict().items()}
-            kept[architecture] = {
-                "config": {each: value for each, value in config.items() if each != "transformers_version"},
-                "shapes": shapes,
-                "results": {each: thinned(values) for each, values in predictions(model).items() if "past" not in each},
+            references[architecture] = {
+                "config": {field: value for field, value in config.items() if field != "transformers_version"},
+                "shapes": {tensor: list(values.shape) for tensor, values in model.state_dict().items()},
+                "results": {
+                    output: thinned(values) for output, values in torch_results(model).items() if "past" not in output
+                },
             }
-        (folder / f"{name}.json").write_text(json.dumps(kept) + "\n")
+        (folder / f"{name}.json").write_text(json.dumps(references) + "\n")
 
 
 def thinned(values: np.ndarray) -> list[float]:
-    """Twelve of the numbers, in places of the first row, which is not padded."""
+    """Twelve of the numbers of the first row, which is not padded."""
     row = values[0].ravel()
     return [round(float(value), 6) for value in row[np.linspace(0, row.size - 1, 12).astype(int)]]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -58,8 +58,8 @@ def quick_compilation():
 
 def run_of(*argv):
     """The run that the flags describe, in bfloat16 as on an accelerator."""
-    run, decided = resolve.resolve(resolve.with_task([*TINY, *argv], None), None, None)
-    return resolve.settle(run, decided, {}, "gpu")
+    run, explicit = resolve.resolve(resolve.infer_task([*TINY, *argv], None), None, None)
+    return resolve.fill_from_data(run, explicit, {}, "gpu")
 
 
 def job_of(*argv):

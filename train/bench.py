@@ -97,15 +97,13 @@ def main(argv=None) -> int:
 
 def bench(argv):
     """Builds what is to be timed, times it, prints the result."""
-    own_flags = flags.flags_of(Options, {})
-    if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, own_flags, {}, {}))
+    if flags.print_help(Options, USAGE, argv):
         return
     own: Sequence[str] = argv
     rest: Sequence[str] = ()
     if any(argument.partition("=")[0] == "--preset" for argument in argv):
-        own, rest = flags.divide(argv, _PRESET_FLAGS)
-    options = flags.build(Options, flags.parse(own, own_flags, {}))
+        own, rest = flags.split_argv(argv, _PRESET_FLAGS)
+    options = flags.build(Options, flags.parse(own))
 
     import jax
 
@@ -152,13 +150,13 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     from train.devices.mesh import use_cores
     from train.reporting.console import Log
 
-    argv = resolve.with_task([*argv, f"--preset={options.preset}"], folders.run_values)
-    run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
+    argv = resolve.infer_task([*argv, f"--preset={options.preset}"], folders.run_values)
+    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     use_cores(run)
     log = Log()
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
-    job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)
+    job = _job(resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), task)
     shapes = corpus.of_every_shape()
 
     def batches(step: int):

@@ -35,7 +35,7 @@ class Options:
     run: str = ""
     data: str = ""
     average: int = 1
-    stride: int = 0
+    stride: int | None = None
     beams: int = 5
     length_penalty: float = 0.6
     against: str = ""
@@ -59,7 +59,7 @@ def evaluate(argv):
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
     folder = open_folder(options.run)
-    run = _configure(folder.values, options, flags.parse(argv, flags.flags_of(Options, {}), {}))
+    run = _configure(folder.values, options, flags.explicit_options(options, argv))
 
     import jax
 
@@ -88,14 +88,15 @@ def evaluate(argv):
 
 def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[str, Any]) -> schema.Run:
     """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
-    changes = {"data.eval": options.data} if options.data else {}
+    changes: dict[str, Any] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
+    changes |= {"data.eval": options.data} if options.data else {}
     for name in explicit:
         owners = [task for task, section in TASKS.items() if name in _field_names(section)]
         if owners and f"task.{name}" not in values:
             flag = name.replace("_", "-")
             raise UserError(
                 f"--{flag} belongs to --task={' or '.join(owners)}, and --run={options.run} was trained for "
-                f"{values['task.name']}"
+                f"{values['task']}"
             )
         if owners:
             changes[f"task.{name}"] = explicit[name]

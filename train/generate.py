@@ -38,7 +38,7 @@ def generate(argv):
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    explicit = flags.parse(argv, flags.flags_of(Options, {}), {})
+    explicit = flags.explicit_options(options, argv)
     strategy = choose_strategy(explicit)
     prompts = [] if options.interactive else _prompts(explicit)
     folder = open_folder(options.run)

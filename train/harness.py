@@ -8,7 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tfm.config.model import nearest
+from tfm.config.choices import nearest
 from train import UserError, exit_code
 from train.runs.folder import open_folder
 from train.settings import flags

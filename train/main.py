@@ -18,12 +18,12 @@ def main(argv=None) -> int:
 def train(argv):
     """One run: configuration, data, mesh, state, loop, end."""
     began = time.perf_counter()
-    if {"--help", "-h"} & set(argv):
-        print(resolve.usage(argv))
+    if text := resolve.help_text(argv):
+        print(text)
         return
 
     # ---------------------------------------------------------------- configuration
-    run, decided = resolve.resolve(argv, folders.resumed_values, folders.run_values)
+    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     count = distributed.initialize(run.distributed)
 
     # ---------------------------------------------------------------- data
@@ -42,7 +42,7 @@ def train(argv):
     if run.resume:
         folders.RunFolder(folder).check_data(corpus.facts())
     loop.check_alike(corpus)
-    run = resolve.settle(run, decided, corpus.sizes, jax.default_backend())
+    run = resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend())
 
     # ---------------------------------------------------------------- mesh and state
     mesh = devices.mesh_for(run, task.specs(run), report=log.info)

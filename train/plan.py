@@ -73,17 +73,15 @@ def main(argv=None) -> int:
 
 def plan(argv):
     """Compiles the step and prints what it needs; if it does not fit, also the first setting that does."""
-    own_flags = flags.flags_of(Options, {})
-    if {"--help", "-h"} & set(argv):
-        print(flags.explain(USAGE, own_flags, {}, {}))
+    if flags.print_help(Options, USAGE, argv):
         return
-    own, rest = flags.divide(argv, own_flags)
-    options = flags.build(Options, flags.parse(own, own_flags, {}))
+    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(Options)])
+    options = flags.build(Options, flags.parse(own))
     topology = topologies.parse(options.topology)
-    run_argv = resolve.with_task(rest, folders.run_values)
-    run, decided = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
-    sizes = {} if "model.vocab" in decided else {"vocab": run.tokenizer.vocab}
-    run = resolve.settle(run, decided, sizes, topology.platform)
+    run_argv = resolve.infer_task(rest, folders.run_values)
+    run, explicit = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
+    sizes = {} if "model.vocab" in explicit else {"vocab": run.tokenizer.vocab}
+    run = resolve.fill_from_data(run, explicit, sizes, topology.platform)
     devices, exact = topologies.devices(topology, options.simulate)
 
     from train.reporting.console import Log

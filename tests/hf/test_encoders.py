@@ -1,13 +1,20 @@
 """What config.json of ModernBERT and DeBERTa means here, and what is refused; without torch."""
 
+import dataclasses
 import re
 
 import pytest
 
+from tfm.config.mixers import Softmax
+from tfm.config.model import Layer
+from tfm.config.patterns import Full, Sliding
+from tfm.config.positions import Disentangled, Learned, NoPosition, Rotary
+from tfm.config.residuals import PreNorm
 from tfm.hf import FAMILIES
+from tfm.hf.config import layer_kinds
 
 MODERNBERT, DEBERTA = FAMILIES["modernbert"], FAMILIES["deberta-v2"]
-FAR, NEAR = "full_attention", "sliding_attention"
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
 def config(family, **fields):
@@ -16,47 +23,111 @@ def config(family, **fields):
     return family.config(small | fields, next(iter(family.heads.values())))
 
 
+def local_layer(window, base):
+    """A layer that attends within a window."""
+    return Layer(mixer=Softmax(pattern=Sliding(window=window)), position=Rotary(base=base))
+
+
 def test_modernbert_by_older_and_newer_fields():
     older = config(
         MODERNBERT, global_attn_every_n_layers=2, global_rope_theta=700, local_rope_theta=None, local_attention=6
     )
     rope = {"rope_type": "default", "rope_theta": 700.0}
     newer = config(
-        MODERNBERT, layer_types=[FAR, NEAR, FAR, NEAR, FAR], rope_parameters={FAR: rope, NEAR: rope}, local_attention=6
+        MODERNBERT,
+        layer_types=[GLOBAL, LOCAL, GLOBAL, LOCAL, GLOBAL],
+        rope_parameters={GLOBAL: rope, LOCAL: rope},
+        local_attention=6,
     )
     assert older == newer
-    assert (older.global_every, older.window, older.rotary_base, older.rotary_base_near) == (2, 6, 700.0, 700.0)
-    assert config(MODERNBERT) == config(MODERNBERT, layer_types=[FAR, NEAR, NEAR, FAR, NEAR])
-    assert (config(MODERNBERT).rotary_base, config(MODERNBERT).rotary_base_near) == (160_000.0, 10_000.0)
-
-
-@pytest.mark.parametrize("kinds", [[FAR] * 5, [NEAR] * 5, [FAR, NEAR, NEAR, NEAR, FAR], [FAR, NEAR, NEAR, NEAR, NEAR]])
-def test_modernbert_layers_are_written_as_they_were_read(kinds):
-    found = config(MODERNBERT, layer_types=kinds)
-    written = MODERNBERT.config_json(found, "ModernBertForMaskedLM")
-    assert written["layer_types"] == kinds
-    assert config(MODERNBERT, **written) == found
+    assert older.prefix == (Layer(residual=PreNorm(mixer_norm=False)),)
+    assert older.period == (local_layer(6, 700.0), Layer())
+    assert (older.mixer, older.position, older.residual) == (Softmax(), Rotary(base=700.0), PreNorm())
+    assert config(MODERNBERT) == config(MODERNBERT, layer_types=[GLOBAL, LOCAL, LOCAL, GLOBAL, LOCAL])
+    assert config(MODERNBERT).position.base == 160_000.0
+    assert config(MODERNBERT).period == (local_layer(128, 10_000.0),) * 2 + (Layer(),)
 
 
 @pytest.mark.parametrize(
-    ("fields", "ours"),
+    "layer_types",
     [
-        ({}, ("none", False, False, 32, 128, 0)),
-        (dict(pos_att_type="p2c|c2p", share_att_key=True), ("c2p_p2c", True, False, 1024, 0, 0)),
-        (
-            dict(pos_att_type=["c2p"], position_buckets=256, norm_rel_ebd="layer_norm"),
-            ("c2p", False, True, 512, 512, 0),
-        ),
-        (dict(pos_att_type=["p2c"], position_buckets=6, max_relative_positions=20), ("p2c", False, False, 12, 20, 0)),
-        (dict(pos_att_type=["p2c"], max_relative_positions=20, embedding_size=14), ("p2c", False, False, 40, 0, 14)),
-        (dict(pos_att_type=[], norm_rel_ebd="layer_norm", share_att_key=True), ("none", False, False, 32, 128, 0)),
+        [GLOBAL] * 5,
+        [LOCAL] * 5,
+        [GLOBAL, LOCAL, LOCAL, LOCAL, GLOBAL],
+        [GLOBAL, LOCAL, LOCAL, LOCAL, LOCAL],
+        [LOCAL, GLOBAL, LOCAL, LOCAL, GLOBAL],
+        [LOCAL, LOCAL, LOCAL, GLOBAL, LOCAL],
     ],
 )
-def test_deberta_and_back(fields, ours):
-    found = config(DEBERTA, relative_attention="pos_att_type" in fields, **fields)
-    names = ("relative", "relative_shared", "relative_norm", "buckets", "bucket_distance", "embed_width")
-    assert tuple(getattr(found, name) for name in names) == ours
-    assert config(DEBERTA, **DEBERTA.config_json(found, "DebertaV2ForMaskedLM")) == found
+def test_modernbert_layers_are_written_as_they_were_read(layer_types):
+    model = config(MODERNBERT, layer_types=layer_types)
+    patterns = {GLOBAL: Full(), LOCAL: Sliding(window=128)}
+    assert [kind.mixer.pattern for kind in layer_kinds(model)] == [patterns[name] for name in layer_types]
+    assert [kind.residual.mixer_norm for kind in layer_kinds(model)] == [False, True, True, True, True]
+    written = MODERNBERT.config_json(model, "ModernBertForMaskedLM")
+    assert written["layer_types"] == layer_types
+    assert config(MODERNBERT, **written) == model
+
+
+@pytest.mark.parametrize(
+    ("layer_types", "size"),
+    [("g", 1), ("glllll", 1), ("glllg", 4), ("gllglg", 5), ("llglgl", 2), ("gllgllgllg", 3), ("glgllglll", 7)],
+)
+def test_modernbert_has_the_shortest_period(layer_types, size):
+    names = [{"g": GLOBAL, "l": LOCAL}[letter] for letter in layer_types]
+    model = config(MODERNBERT, layer_types=names, num_hidden_layers=len(names))
+    assert len(model.period) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "conflicts"),
+    [
+        ({}, []),
+        ({"period": (Layer(), Layer())}, []),  # the same layers in other words
+        ({"prefix": ()}, ["layers.0.residual.mixer_norm=True"]),
+        ({"period": (local_layer(6, 9.0), local_layer(8, 9.0))}, ["layers.2.mixer.pattern.window=8"]),
+        ({"period": (local_layer(6, 9.0), local_layer(6, 8.0))}, ["layers.2.position.base=8.0"]),
+        ({"position": NoPosition()}, ["position=none"]),
+        ({"activation": "silu", "norm": "rms"}, ["norm=rms"]),
+    ],
+)
+def test_what_modernbert_cannot_hold(changes, conflicts):
+    model = dataclasses.replace(config(MODERNBERT, layer_types=[GLOBAL] * 5), **changes)
+    assert MODERNBERT.conflicts(model, "ModernBertForMaskedLM") == conflicts
+
+
+@pytest.mark.parametrize(
+    ("fields", "position", "width"),
+    [
+        ({}, Learned(), None),
+        ({"position_biased_input": False}, NoPosition(), None),
+        (
+            dict(pos_att_type="p2c|c2p", share_att_key=True),
+            Disentangled("c2p_p2c", 1024, None, share_projections=True, absolute=True),
+            None,
+        ),
+        (
+            dict(pos_att_type=["c2p"], position_buckets=256, norm_rel_ebd="layer_norm", position_biased_input=False),
+            Disentangled("c2p", 512, 512, norm=True),
+            None,
+        ),
+        (
+            dict(pos_att_type=["p2c"], position_buckets=6, max_relative_positions=20),
+            Disentangled("p2c", 12, 20, absolute=True),
+            None,
+        ),
+        (
+            dict(pos_att_type=["p2c"], max_relative_positions=20, embedding_size=14),
+            Disentangled("p2c", 40, None, absolute=True),
+            14,
+        ),
+        (dict(pos_att_type=[], norm_rel_ebd="layer_norm", share_att_key=True), Learned(), None),
+    ],
+)
+def test_deberta_and_back(fields, position, width):
+    model = config(DEBERTA, relative_attention="pos_att_type" in fields, **fields)
+    assert (model.position, model.input.width, model.input.projection) == (position, width, "first")
+    assert config(DEBERTA, **DEBERTA.config_json(model, "DebertaV2ForMaskedLM")) == model
 
 
 @pytest.mark.parametrize(
@@ -64,8 +135,13 @@ def test_deberta_and_back(fields, ours):
     [
         (
             MODERNBERT,
-            {"layer_types": [NEAR, FAR, NEAR, FAR, NEAR]},
-            "layer_types in which full_attention does not come at equal distances",
+            {"layer_types": [GLOBAL, LOCAL, GLOBAL, LOCAL, "chunked_attention"]},
+            "of modernbert, only 5 times full_attention or sliding_attention are supported",
+        ),
+        (
+            MODERNBERT,
+            {"layer_types": [GLOBAL, LOCAL]},
+            "of modernbert, only 5 times full_attention or sliding_attention are supported",
         ),
         (
             MODERNBERT,
@@ -74,7 +150,7 @@ def test_deberta_and_back(fields, ours):
         ),
         (
             MODERNBERT,
-            {"rope_parameters": {NEAR: {"rope_type": "linear"}}},
+            {"rope_parameters": {LOCAL: {"rope_type": "linear"}}},
             "rotary positions of type linear; only default",
         ),
         (
@@ -122,7 +198,7 @@ def test_deberta_and_back(fields, ours):
         ),
         (DEBERTA, {"hidden_act": "mish"}, "hidden_act='mish'; of deberta-v2, supported are gelu"),
         (DEBERTA, {"tie_word_embeddings": False}, "tie_word_embeddings=False; of deberta-v2, only True is supported"),
-        (MODERNBERT, {"local_attention": 0}, "global_every=3 needs a window"),
+        (MODERNBERT, {"local_attention": 0}, "window=0 must be at least 1"),
     ],
 )
 def test_what_is_refused(family, fields, message):

@@ -1,5 +1,6 @@
-"""Hugging Face folders without torch: every family against stored results of transformers, folders written, and bad folders."""
+"""Hugging Face folders without torch: every family against stored results of transformers, and bad folders."""
 
+import dataclasses
 import json
 import re
 import warnings
@@ -8,10 +9,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hf_models import CASES, MODELS, ours, stored, thinned
+from hf_models import CASES, MODELS, results, stored, thinned
 
 import tfm
 from tfm import from_hf, to_hf
+from tfm.config.inputs import Tokens
+from tfm.config.positions import Rotary
+from tfm.config.residuals import PreNorm
 from tfm.hf import tensors
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -40,8 +44,8 @@ def edit(bert):
 
     def edit(**fields):
         path = bert / "config.json"
-        given = json.loads(path.read_text()) | fields
-        path.write_text(json.dumps({name: value for name, value in given.items() if value is not None}))
+        edited = json.loads(path.read_text()) | fields
+        path.write_text(json.dumps({name: value for name, value in edited.items() if value is not None}))
         return bert
 
     return edit
@@ -51,107 +55,129 @@ def edit(bert):
 def test_results_are_those_of_transformers(name, architecture, tmp_path):
     expected = stored(tmp_path, name, architecture)
     config, params = from_hf(tmp_path)
-    found = {each: np.asarray(values) for each, values in ours(config, params).items()}
-    if "logits" in found and found["logits"].shape[-1] == config.padded_vocab:
-        found = {
-            each: values[..., : config.vocab] if values.shape[-1] == config.padded_vocab else values
-            for each, values in found.items()
+    outputs = {output: np.asarray(values) for output, values in results(config, params).items()}
+    if "logits" in outputs and outputs["logits"].shape[-1] == config.padded_vocab:
+        outputs = {
+            output: values[..., : config.vocab] if values.shape[-1] == config.padded_vocab else values
+            for output, values in outputs.items()
         }
-    compared = set(expected) & set(found)
+    compared = set(expected) & set(outputs)
     assert len(compared) > 1
-    for each in compared:
-        np.testing.assert_allclose(thinned(found[each]), expected[each], atol=1e-4, rtol=1e-4, err_msg=each)
+    for output in compared:
+        np.testing.assert_allclose(thinned(outputs[output]), expected[output], atol=1e-4, rtol=1e-4, err_msg=output)
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_what_is_written_is_what_was_read(name, tmp_path):
     """The same tensors, bit for bit, but for copies that no model needs; the same fields."""
-    stored(tmp_path / "theirs", name, FIRST[name])
-    config, params = from_hf(tmp_path / "theirs")
-    to_hf(config, params, tmp_path / "ours", like=tmp_path / "theirs")
-    theirs, mine = tensors.Tensors(tmp_path / "theirs"), tensors.Tensors(tmp_path / "ours")
-    assert {each.replace("embed_out", "lm_head") for each in mine} <= set(theirs)
-    for each in mine:
-        one, two = mine.view(each), theirs.view(each.replace("embed_out", "lm_head"))
-        used = (
-            slice(2, None)
-            if "embed_positions" in each or (name == "roberta" and "position_emb" in each)
-            else slice(None)
-        )
-        np.testing.assert_allclose(one[used], two[used], rtol=2e-7 if name.startswith("t5") else 0)
-    assert from_hf(tmp_path / "ours")[0] == config
-    given, written = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("theirs", "ours"))
-    lost = {each for each in given if given[each] is not None and written.get(each, given[each]) != given[each]}
+    stored(tmp_path / "read", name, FIRST[name])
+    config, params = from_hf(tmp_path / "read")
+    to_hf(config, params, tmp_path / "written", like=tmp_path / "read")
+    read, written = tensors.Tensors(tmp_path / "read"), tensors.Tensors(tmp_path / "written")
+    assert {tensor.replace("embed_out", "lm_head") for tensor in written} <= set(read)
+    for tensor in written:
+        skips_rows = "embed_positions" in tensor or (name == "roberta" and "position_emb" in tensor)
+        used = slice(2, None) if skips_rows else slice(None)
+        values, expected = written.view(tensor), read.view(tensor.replace("embed_out", "lm_head"))
+        np.testing.assert_allclose(values[used], expected[used], rtol=2e-7 if name.startswith("t5") else 0)
+    assert from_hf(tmp_path / "written")[0] == config
+    fields, again = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("read", "written"))
+    lost = {field for field, value in fields.items() if value is not None and again.get(field, value) != value}
     assert not lost - {"dtype"}
 
 
 def test_a_mesh_gets_the_same_parameters(bert):
-    whole, mesh = from_hf(bert)[1], tfm.make_mesh(2, 4, 1)
-    spread = from_hf(bert, mesh)[1]
-    expected = tfm.shardings(tfm.classifier_specs(from_hf(bert)[0]), mesh)
-    assert jax.tree.map(lambda array: array.sharding, spread) == expected
-    jax.tree.map(np.testing.assert_array_equal, spread, whole)
+    expected, mesh = from_hf(bert)[1], tfm.make_mesh(2, 4, 1)
+    sharded = from_hf(bert, mesh)[1]
+    shardings = tfm.shardings(tfm.classifier_specs(from_hf(bert)[0]), mesh)
+    assert jax.tree.map(lambda array: array.sharding, sharded) == shardings
+    jax.tree.map(np.testing.assert_array_equal, sharded, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_other_dtypes_become_float32(bert, dtype):
-    whole, theirs = from_hf(bert)[1], tensors.Tensors(bert)
-    kind = np.dtype(jax.numpy.dtype(dtype))
+    params, stored_tensors = from_hf(bert)[1], tensors.Tensors(bert)
+    dtype = np.dtype(jax.numpy.dtype(dtype))
     entries = [
-        (name, kind, theirs.shape(name), lambda name=name: np.array(theirs.view(name)).astype(kind)) for name in theirs
+        (name, dtype, stored_tensors.shape(name), lambda name=name: np.array(stored_tensors.view(name)).astype(dtype))
+        for name in stored_tensors
     ]
     tensors.write_folder(bert, entries, shard_bytes=4000)
     assert len(list(bert.glob("*.safetensors"))) > 3
-    found = from_hf(bert)[1]
     jax.tree.map(
-        lambda one, two: np.testing.assert_array_equal(one, np.asarray(two, kind).astype(np.float32)), found, whole
+        lambda array, expected: np.testing.assert_array_equal(array, np.asarray(expected, dtype).astype(np.float32)),
+        from_hf(bert)[1],
+        params,
     )
 
 
 def test_names_of_older_folders(bert):
     """Without the prefix of the bare model, and with gamma and beta for the parts of norms."""
-    whole, theirs = from_hf(bert)[1], tensors.Tensors(bert)
-    old = lambda name: re.sub(
-        "LayerNorm.weight", "LayerNorm.gamma", re.sub("LayerNorm.bias", "LayerNorm.beta", name.removeprefix("bert."))
-    )
-    tensors.write_folder(
-        bert,
-        [(old(name), theirs.dtype(name), theirs.shape(name), lambda name=name: theirs.view(name)) for name in theirs],
-    )
-    jax.tree.map(np.testing.assert_array_equal, from_hf(bert)[1], whole)
+    params, stored_tensors = from_hf(bert)[1], tensors.Tensors(bert)
+
+    def older(name):
+        name = re.sub("LayerNorm.bias", "LayerNorm.beta", name.removeprefix("bert."))
+        return re.sub("LayerNorm.weight", "LayerNorm.gamma", name)
+
+    entries = [
+        (older(name), array.dtype, array.shape, lambda array=array: array) for name, array in stored_tensors.items()
+    ]
+    tensors.write_folder(bert, entries)
+    jax.tree.map(np.testing.assert_array_equal, from_hf(bert)[1], params)
+
+
+GPT = tfm.Config(
+    layers=1, heads=2, width=8, vocab=11, length=6, residual=PreNorm(), input=Tokens(norm=False, token_types=None)
+)
+LLAMA = tfm.Config(
+    layers=1, heads=2, width=8, vocab=11, residual=PreNorm(), input=Tokens(norm=False, token_types=None),
+    position=Rotary(), norm="rms", activation="swiglu", bias=False, tie_embeddings=False,
+)  # fmt: skip
 
 
 def test_a_model_of_ours_finds_its_family(tmp_path):
-    shape = tfm.Config(layers=1, heads=2, width=8, vocab=11, length=6, vocab_multiple=8)
+    bert = tfm.Config(layers=1, heads=2, width=8, vocab=11, length=6, pad_vocab_to=8)
     cases = {
-        "BertForMaskedLM": tfm.masked_lm_specs(shape),
-        "BertForSequenceClassification": tfm.classifier_specs(shape),
-        "BertForTokenClassification": tfm.tagger_specs(shape),
+        "BertForMaskedLM": (bert, tfm.masked_lm_specs(bert)),
+        "BertForSequenceClassification": (bert, tfm.classifier_specs(bert)),
+        "BertForTokenClassification": (bert, tfm.tagger_specs(bert)),
+        "GPT2LMHeadModel": (GPT, tfm.causal_lm_specs(GPT)),
+        "LlamaForCausalLM": (LLAMA, tfm.causal_lm_specs(LLAMA)),
     }
-    gpt = tfm.Config(layers=1, heads=2, width=8, vocab=11, length=6, order="pre", embed_norm=False, token_types=0)
-    llama = tfm.Config(
-        layers=1, heads=2, width=8, vocab=11, order="pre", embed_norm=False, token_types=0, position="rotary", norm="rms",
-        activation="swiglu", bias=False, tied=False,
-    )  # fmt: skip
-    cases |= {"GPT2LMHeadModel": tfm.causal_lm_specs(gpt), "LlamaForCausalLM": tfm.causal_lm_specs(llama)}
-    for architecture, specs in cases.items():
-        config = {"GPT2LMHeadModel": gpt, "LlamaForCausalLM": llama}.get(architecture, shape)
+    for architecture, (config, specs) in cases.items():
         params = tfm.init(specs, jax.random.key(0))
         to_hf(config, params, tmp_path / architecture)
         assert json.loads((tmp_path / architecture / "config.json").read_text())["architectures"] == [architecture]
-        found, read = from_hf(tmp_path / architecture)
-        assert found.vocab == config.vocab
-        real = jax.tree.map(
+        config_again, params_again = from_hf(tmp_path / architecture)
+        assert config_again.vocab == config.vocab
+        unpadded = jax.tree.map(
             lambda spec, array: array[:11] if spec.padding else array, specs, params
         )  # the padding comes back as zeros
-        jax.tree.map(lambda one, two: np.testing.assert_array_equal(one[: len(two)], two), read, real)
+        jax.tree.map(
+            lambda array, expected: np.testing.assert_array_equal(array[: len(expected)], expected),
+            params_again,
+            unpadded,
+        )
+
+
+def test_layers_of_several_kinds_are_written_in_their_order(tmp_path):
+    """However a model divides its layers into prefix, period and tail, a folder numbers them."""
+    config = dataclasses.replace(GPT, layers=5, prefix=(tfm.Layer(),), period=(tfm.Layer(), tfm.Layer(), tfm.Layer()))
+    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    to_hf(config, params, tmp_path, like={"model_type": "gpt2"})
+    plain, plain_params = from_hf(tmp_path)
+    assert plain.layer_plan.times == 5
+    tokens = np.array([[1, 2, 3]])
+    np.testing.assert_array_equal(
+        tfm.causal_lm(params, config, tokens)[..., :11], tfm.causal_lm(plain_params, plain, tokens)[..., :11]
+    )
 
 
 def test_a_model_that_no_folder_can_hold(tmp_path):
-    config = tfm.Config(layers=1, heads=2, width=8, vocab=11, order="pre")
+    config = tfm.Config(layers=1, heads=2, width=8, vocab=11, residual=PreNorm())
     params = tfm.init(tfm.masked_lm_specs(config), jax.random.key(0))
     with pytest.raises(
-        ValueError, match="no such folder can hold this model; what does not fit the nearest, bert: order=pre"
+        ValueError, match="no such folder can hold this model; what does not fit the nearest, bert: residual=pre"
     ):
         to_hf(config, params, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -231,32 +257,24 @@ def test_what_changes_nothing_is_said(edit, bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_hf(edit(sparkle=None))
-    theirs = tensors.Tensors(bert)
-    more = [("extra.weight", np.dtype("float32"), (2,), lambda: np.zeros(2, np.float32))]
-    entries = [(name, theirs.dtype(name), theirs.shape(name), lambda name=name: theirs.view(name)) for name in theirs]
-    tensors.write_folder(bert, entries + more)
+    stored_tensors = tensors.Tensors(bert) | {"extra.weight": np.zeros(2, np.float32)}
+    entries = [(name, array.dtype, array.shape, lambda array=array: array) for name, array in stored_tensors.items()]
+    tensors.write_folder(bert, entries)
     with pytest.warns(UserWarning, match="also has extra.weight, which this model does not use"):
         from_hf(bert)
 
 
 def test_the_stored_results_are_of_all_models():
     folder = Path(__file__).parents[1] / "hf_reference"
-    found = [
+    cases = [
         (path.stem, architecture) for path in folder.glob("*.json") for architecture in json.loads(path.read_text())
     ]
-    assert sorted(found) == sorted(CASES)
+    assert sorted(cases) == sorted(CASES)
 
 
 def test_a_field_that_a_family_computes_is_not_lost(tmp_path):
-    """Llama turns whole heads: half of each would come back as all of it."""
-    config = tfm.Config(
-        layers=1, heads=2, width=8, vocab=11, order="pre", embed_norm=False, token_types=0, position="rotary", norm="rms",
-        activation="swiglu", bias=False, tied=False, rotary_share=0.5,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="llama: rotary_share=0.5"):
-        to_hf(
-            config,
-            tfm.init(tfm.causal_lm_specs(config), jax.random.key(0)),
-            tmp_path / "out",
-            like={"model_type": "llama"},
-        )
+    """Llama rotates whole heads: half of each would come back as all of it."""
+    config = dataclasses.replace(LLAMA, position=Rotary(fraction=0.5))
+    params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    with pytest.raises(ValueError, match="llama: position.fraction=0.5"):
+        to_hf(config, params, tmp_path / "out", like={"model_type": "llama"})

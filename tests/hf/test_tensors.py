@@ -1,4 +1,4 @@
-"""Weight files built by hand, byte by byte, are the independent answer; under `parity` it is the safetensors package."""
+"""Reading and writing weight files, against files built by hand, and under `parity` against safetensors."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from hf_tensors import assert_same, entries, fill, pack, tensor
 
 from tfm.hf.tensors import INDEX, SINGLE, Tensors, write, write_folder
 
@@ -28,56 +29,34 @@ VALUES = {
 }
 
 
-def pack(header, data=b"", length=None) -> bytes:
-    """The bytes of a safetensors file; a header may be any JSON or bytes."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
-
-
-def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
-
-
-def fill(folder: Path, **files: bytes) -> Path:
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-def entries(arrays):
-    return [(name, array.dtype, array.shape, lambda array=array: array) for name, array in arrays.items()]
-
-
-def same(tensors, arrays):
-    assert set(tensors) == set(arrays)
-    for name, array in arrays.items():
-        assert (tensors.dtype(name), tensors.shape(name)) == (array.dtype, array.shape)
-        np.testing.assert_array_equal(tensors.view(name), array)
-
-
 @pytest.fixture
 def arrays():
     """Every dtype and odd sizes, a scalar, an empty array, and two memory orders."""
     rng = np.random.default_rng(0)
-    made = {code: rng.integers(0, 100, (3, 5)).astype(dtype) for code, (dtype, *_) in VALUES.items()}
-    turned = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    return {**made, "scalar": np.array(7, np.int16), "empty": np.zeros((2, 0, 3), np.float32), "turned": turned}
+    by_code = {code: rng.integers(0, 100, (3, 5)).astype(dtype) for code, (dtype, *_) in VALUES.items()}
+    transposed = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    return {
+        **by_code,
+        "scalar": np.array(7, np.int16),
+        "empty": np.zeros((2, 0, 3), np.float32),
+        "transposed": transposed,
+    }
 
 
 @pytest.mark.parametrize("code", VALUES)
 def test_every_dtype(tmp_path, code):
     """Two values after one odd byte, so that they are not aligned either."""
-    dtype, one, value = VALUES[code]
+    dtype, encoded, value = VALUES[code]
     header = {
         "__metadata__": {"a": "b"},
-        "b": tensor(code, (2, 1), (1, 1 + 2 * len(one))),
+        "b": tensor(code, (2, 1), (1, 1 + 2 * len(encoded))),
         "odd": tensor("U8", (1,), (0, 1)),
     }
-    tensors = Tensors(fill(tmp_path, **{SINGLE: pack(header, b"\x05" + one + one)}))
+    tensors = Tensors(fill(tmp_path, **{SINGLE: pack(header, b"\x05" + encoded + encoded)}))
     assert list(tensors) == ["odd", "b"]
     assert "b" in tensors
     assert "__metadata__" not in tensors
-    assert (len(tensors), tensors.bytes, tensors.files) == (2, 1 + 2 * len(one), [tmp_path / SINGLE])
+    assert (len(tensors), tensors.bytes, tensors.files) == (2, 1 + 2 * len(encoded), [tmp_path / SINGLE])
     assert (tensors.dtype("b"), tensors.shape("b")) == (np.dtype(dtype), (2, 1))
     assert tensors.view("b").tolist() == [[value], [value]]
 
@@ -136,19 +115,19 @@ def test_release_gives_the_memory_back(tmp_path):
         assert resident(tmp_path / SINGLE) >= 4 << 20
         tensors.release(name)
         assert resident(tmp_path / SINGLE) < 1 << 20
-    same(tensors, arrays)  # read again
+    assert_same(tensors, arrays)  # read again
 
 
 def test_write_is_the_format(tmp_path):
     """The bytes, taken apart by hand: length, header with padding, tensors in C order with the wide dtypes first."""
-    arrays = {"odd": np.array([1, 2, 3], np.int8), "turned": np.arange(6, dtype=np.float32).reshape(2, 3).T}
+    arrays = {"odd": np.array([1, 2, 3], np.int8), "transposed": np.arange(6, dtype=np.float32).reshape(2, 3).T}
     write(tmp_path / "x.safetensors", entries(arrays))
     content = (tmp_path / "x.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     assert length % 8 == 0
     assert json.loads(content[8 : 8 + length]) == {
         "__metadata__": {"format": "pt"},
-        "turned": tensor("F32", (3, 2), (0, 24)),
+        "transposed": tensor("F32", (3, 2), (0, 24)),
         "odd": tensor("I8", (3,), (24, 27)),
     }
     assert content[8 + length :] == struct.pack("<6f", 0, 3, 1, 4, 2, 5) + b"\x01\x02\x03"
@@ -160,22 +139,22 @@ def test_write_is_the_format(tmp_path):
 def test_what_is_written_is_read(tmp_path, arrays):
     write(tmp_path / SINGLE, entries(arrays))
     tensors = Tensors(tmp_path)
-    same(tensors, arrays)
+    assert_same(tensors, arrays)
     assert all(tensors.view(name).flags.aligned for name in tensors)
 
 
 def test_one_array_at_a_time_is_in_memory(tmp_path):
     """Each array knows whether the one before it is still alive."""
-    made = []
+    references = []
 
     def make():
-        assert all(reference() is None for reference in made)
+        assert all(reference() is None for reference in references)
         array = np.zeros(3, np.float32)
-        made.append(weakref.ref(array))
+        references.append(weakref.ref(array))
         return array
 
     write(tmp_path / SINGLE, [(name, np.float32, (3,), make) for name in "abc"])
-    assert len(made) == 3
+    assert len(references) == 3
 
 
 @pytest.mark.parametrize(
@@ -220,29 +199,32 @@ def test_shards_and_index(tmp_path):
     """Shards of 10 bytes: 4+4, then 12 by itself, then 8+2."""
     sizes = {"a": 4, "b": 4, "c": 12, "d": 8, "e": 2}
     arrays = {name: np.arange(size, dtype=np.uint8) for name, size in sizes.items()}
-    write_folder(tmp_path / "new" / "folder", entries(arrays), 10)
-    folder = tmp_path / "new" / "folder"
-    one, two, three = (f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3))
-    assert sorted(path.name for path in folder.iterdir()) == [one, two, three, INDEX]
-    index = {"metadata": {"total_size": 30}, "weight_map": {"a": one, "b": one, "c": two, "d": three, "e": three}}
+    write_folder(tmp_path / "parent" / "folder", entries(arrays), 10)
+    folder = tmp_path / "parent" / "folder"
+    first, second, third = (f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3))
+    assert sorted(path.name for path in folder.iterdir()) == [first, second, third, INDEX]
+    index = {
+        "metadata": {"total_size": 30},
+        "weight_map": {"a": first, "b": first, "c": second, "d": third, "e": third},
+    }
     assert json.loads((folder / INDEX).read_text()) == index
     tensors = Tensors(folder)
-    assert (tensors.files, tensors.bytes) == ([folder / one, folder / two, folder / three], 30)
-    same(tensors, arrays)
+    assert (tensors.files, tensors.bytes) == ([folder / first, folder / second, folder / third], 30)
+    assert_same(tensors, arrays)
 
 
 def test_a_save_replaces_an_earlier_one(tmp_path):
-    """From whole to shards, to other shards and back, each time from views of the files that go; what else is there stays."""
+    """From one file to shards, to other shards and back, from views of the files that go; other files stay."""
     arrays = {name: np.full(8, value, np.int8) for value, name in enumerate("abcd")}
-    others = fill(tmp_path, **{"config.json": b"{}", "model.fp16.safetensors": b"", "adapter_model.safetensors": b""})
-    kept = {path.name for path in others.iterdir()}
+    fill(tmp_path, **{"config.json": b"{}", "model.fp16.safetensors": b"", "adapter_model.safetensors": b""})
+    kept = {path.name for path in tmp_path.iterdir()}
     write_folder(tmp_path, entries(arrays))
     for shard_bytes, count in ((8, 5), (16, 3), (16, 3), (10**9, 1)):
         tensors = Tensors(tmp_path)
         write_folder(tmp_path, entries({name: tensors.view(name) for name in tensors}), shard_bytes)
         assert len(list(tmp_path.iterdir())) == len(kept) + count
-        same(Tensors(tmp_path), arrays)
-        same(tensors, arrays)  # the files are gone, the views are not
+        assert_same(Tensors(tmp_path), arrays)
+        assert_same(tensors, arrays)  # the files are gone, the views are not
     assert {path.name for path in tmp_path.iterdir()} == kept | {SINGLE}
     write_folder(tmp_path, [])
     assert len(Tensors(tmp_path)) == 0
@@ -263,237 +245,15 @@ def test_a_shard_may_be_a_link_out_of_the_folder(tmp_path):
     assert bytes(Tensors(folder).view("a")) == b"abcd"
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-DEEP = b"[" * 100_000
-MUCH = 100 * 1000**2
-FILES = {
-    "empty": (b"", "has 0 bytes, too few for a safetensors file; .* download it again"),
-    "short": (b"1234567", "has 7 bytes, too few"),
-    "pointer": (POINTER, "is a Git LFS pointer: run `git lfs pull`"),
-    "header beyond the end": (
-        pack({}, length=3),
-        "announces a header of 3 bytes, more than 2; it is not safetensors, or it is damaged",
-    ),
-    "header of 2**64": (pack({}, length=2**64 - 1), "announces a header of 18446744073709551615 bytes, more than 2;"),
-    "no JSON": (pack(b"{nonsense"), "the JSON of .* cannot be read as an object"),
-    "no UTF-8": (pack(b'{"\xff": 1}'), "cannot be read as an object"),
-    "nested": (pack(DEEP), "cannot be read as an object"),
-    "a list": (pack([]), "cannot be read as an object"),
-    "a number": (pack(3), "cannot be read as an object"),
-    "no entry": (pack({"a": 3}), "tensor 'a' of .* has dtype None"),
-    "no dtype": (pack({"a": {"shape": [1], "data_offsets": [0, 1]}}, b"1"), "has dtype None"),
-    "dtype": (
-        pack({"a": tensor("F8_E4M3")}, b"1234"),
-        "tensor 'a' of .* has dtype 'F8_E4M3'; save it again as one of F64, F32",
-    ),
-    "dtype of a list": (pack({"a": tensor(["F32"])}, b"1234"), r"has dtype \['F32'\]"),
-    "no shape": (
-        pack({"a": {"dtype": "U8", "data_offsets": [0, 1]}}, b"1"),
-        "a shape or data_offsets that are not lists of counts",
-    ),
-    "shape of floats": (pack({"a": tensor(shape=[4.0])}, b"1234"), "not lists of counts"),
-    "shape of flags": (pack({"a": tensor(shape=[True], offsets=(0, 1))}, b"1"), "not lists of counts"),
-    "shape of NaN": (pack({"a": tensor(shape=[float("nan")])}, b"1234"), "not lists of counts"),
-    "negative": (pack({"a": tensor(shape=[-2, -2])}, b"1234"), "not lists of counts"),
-    "dimensions": (pack({"a": tensor(shape=[1] * 65, offsets=(0, 1))}, b"1"), "not lists of counts"),
-    "huge": (pack({"a": tensor(shape=[2**62, 2**62])}, b"1234"), "but its data_offsets are"),
-    "huge and empty": (pack({"a": tensor(shape=[2**40, 2**40, 0], offsets=(0, 0))}), "but its data_offsets are"),
-    "very huge": (pack({"a": tensor(shape=[10**4000] * 9)}, b"1234"), "not lists of counts"),
-    "no offsets": (pack({"a": {"dtype": "U8", "shape": [1]}}, b"1"), "not lists of counts"),
-    "offsets of strings": (pack({"a": tensor(offsets="04")}, b"1234"), "not lists of counts"),
-    "one offset": (pack({"a": tensor(offsets=[4])}, b"1234"), r"but its data_offsets are \[4\]"),
-    "three offsets": (pack({"a": tensor(offsets=[0, 4, 4])}, b"1234"), r"but its data_offsets are \[0, 4, 4\]"),
-    "backwards": (pack({"a": tensor(offsets=[4, 0])}, b"1234"), r"but its data_offsets are \[4, 0\]"),
-    "size": (
-        pack({"a": tensor("F32", (2,), (0, 4))}, b"1234"),
-        r"tensor 'a' of .* is F32 \[2\], 8 bytes, but its data_offsets are \[0, 4\]; it is damaged",
-    ),
-    "truncated": (
-        pack({"a": tensor(), "b": tensor(offsets=(4, 8))}, b"12345"),
-        "has 3 bytes too few; it is damaged: download it again",
-    ),
-    "offsets beyond": (
-        pack({"a": tensor(shape=[2**50], offsets=(0, 2**50))}, b""),
-        "has 1125899906842624 bytes too few",
-    ),
-    "trailing": (pack({"a": tensor()}, b"123456"), "has 2 bytes too many"),
-    "hole": (
-        pack({"a": tensor(), "b": tensor(offsets=(6, 10))}, b"1234567890"),
-        "a hole or an overlap of 2 bytes before tensor 'b'",
-    ),
-    "hole at the start": (
-        pack({"a": tensor(offsets=(1, 5))}, b"12345"),
-        "a hole or an overlap of 1 bytes before tensor 'a'",
-    ),
-    "overlap": (
-        pack({"b": tensor(offsets=(3, 7)), "a": tensor()}, b"1234567"),
-        "a hole or an overlap of 1 bytes before tensor 'b'",
-    ),
-    "twice": (pack({"a": tensor(), "b": tensor()}, b"1234"), "a hole or an overlap of 4 bytes before tensor 'b'"),
-}
-
-
-def refused(folder, sentence, path):
-    with pytest.raises(ValueError, match=sentence) as caught:
-        Tensors(folder)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_bad_file_is_refused(tmp_path, name):
-    """By itself, and as a shard."""
-    content, sentence = FILES[name]
-    refused(fill(tmp_path, **{SINGLE: content}), sentence, tmp_path / SINGLE)
-    (tmp_path / SINGLE).rename(tmp_path / "x.safetensors")
-    index = {"weight_map": {"a": "x.safetensors"}}
-    refused(fill(tmp_path, **{INDEX: json.dumps(index).encode()}), sentence, tmp_path / "x.safetensors")
-
-
-def test_a_header_of_more_than_100_mb_is_refused(tmp_path):
-    """Although the file (of holes, on disk) is long enough."""
-    with (tmp_path / SINGLE).open("wb") as file:
-        file.write(pack({}, length=MUCH + 1))
-        file.truncate(2 * MUCH)
-    refused(tmp_path, "announces a header of 100000001 bytes, more than 100000000;", tmp_path / SINGLE)
-
-
-GOOD = pack({"a": tensor()}, b"1234")
-MAPS = {
-    "no JSON": ("nonsense", f"the JSON of .*{INDEX} cannot be read as an object; it is damaged"),
-    "pointer": (POINTER.decode(), "cannot be read as an object; it is a Git LFS pointer: run `git lfs pull`"),
-    "a list": ("[]", "cannot be read as an object"),
-    "no map": ("{}", "has no weight_map"),
-    "empty map": ('{"weight_map": {}}', "has no weight_map"),
-    "map of a list": ('{"weight_map": ["a"]}', "has no weight_map"),
-    **{
-        f"file {name}": (
-            json.dumps({"weight_map": {"a": name}}),
-            "correct that, for only .safetensors files beside it are read",
-        )
-        for name in (
-            "/etc/x.safetensors",
-            "../x.safetensors",
-            "sub/x.safetensors",
-            "sub\\x.safetensors",
-            "C:x.safetensors",
-            "..",
-            "",
-            "x.bin",
-            3,
-        )
-    },
-    **{
-        f"missing {name[:20]!r}": (
-            json.dumps({"weight_map": {"a": "x.safetensors", "b": name}}),
-            "which is missing beside it; download that",
-        )
-        for name in (
-            "z.safetensors",
-            "folder.safetensors",
-            "a\0.safetensors",
-            "\ud800.safetensors",
-            "n" * 5000 + ".safetensors",
-        )
-    },
-    "absent": (
-        json.dumps({"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}),
-        "x.safetensors does not hold tensor 'b', which",
-    ),
-    "elsewhere": (
-        json.dumps({"weight_map": {"a": "x.safetensors", "b": "y.safetensors", "c": "x.safetensors"}}),
-        "x.safetensors does not hold tensor 'c', which",
-    ),
-    "in two files": (
-        json.dumps({"weight_map": {"a": "x.safetensors", "c": "z2.safetensors"}}),
-        "tensor 'a' is in .*z2.safetensors and in another file",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_a_bad_index_is_refused(tmp_path, name):
-    text, sentence = MAPS[name]
-    both = pack({"b": tensor(), "c": tensor(offsets=(4, 8))}, b"12345678")
-    twice = pack({"a": tensor(), "c": tensor(offsets=(4, 8))}, b"12345678")
-    (tmp_path / "folder.safetensors").mkdir()
-    files = {"x.safetensors": GOOD, "y.safetensors": both, "z2.safetensors": twice, "x.bin": b"", INDEX: text.encode()}
-    refused(fill(tmp_path, **files), sentence, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt", "weights.pth", "last.ckpt"]
-)
-def test_pickles_are_refused(tmp_path, name):
-    sentence = rf"holds only pickle checkpoints \({name}\).* runs the code .* AutoModel.from_pretrained\(folder\).save_pretrained\(folder, safe"
-    refused(fill(tmp_path, **{name: b"", "config.json": b"{}"}), sentence, tmp_path)
-
-
-def test_a_folder_without_weights_is_refused(tmp_path):
-    refused(
-        fill(tmp_path, **{"config.json": b"{}", "other.safetensors": GOOD}),
-        f"holds no weights; it needs {SINGLE}, or {INDEX}",
-        tmp_path,
-    )
-    refused(tmp_path / "none", "does not exist; give a folder with model.safetensors", tmp_path / "none")
-    refused(tmp_path / "config.json", "is a file; give a folder with", tmp_path / "config.json")
-
-
-def small() -> tuple[bytes, int]:
-    """A file with three tensors and metadata, and where its header ends."""
-    header = {
-        "__metadata__": {"k": "v"},
-        "a": tensor("F32", (2,), (0, 8)),
-        "b": tensor("I8", (), (8, 9)),
-        "c": tensor("BF16", (1, 1), (9, 11)),
-    }
-    text = json.dumps(header).encode() + b"  "
-    return pack(text, bytes(range(11))), 8 + len(text)
-
-
-def content(folder) -> bytes | None:
-    """All tensors in the order of the file, or None if the folder is refused; anything else fails."""
-    try:
-        tensors = Tensors(folder)
-    except ValueError:
-        return None
-    assert tensors.bytes == sum(tensors.view(name).nbytes for name in tensors)
-    return b"".join(tensors.view(name).tobytes() for name in tensors)
-
-
-def test_a_file_cut_anywhere_is_refused(tmp_path):
-    whole, _ = small()
-    for length in range(len(whole)):
-        assert content(fill(tmp_path, **{SINGLE: whole[:length]})) is None, length
-    assert content(fill(tmp_path, **{SINGLE: whole})) == bytes(range(11))
-    assert content(fill(tmp_path, **{SINGLE: whole + b"\0"})) is None
-
-
-@pytest.mark.parametrize("bits", [0x01, 0x04, 0x20, 0x80, 0xFF])
-def test_a_file_with_any_byte_changed_is_refused_or_read_as_it_is(tmp_path, bits):
-    """What is read is all that stands behind the header, no matter what."""
-    whole, start = small()
-    read = 0
-    for position in range(len(whole)):
-        flipped = bytearray(whole)
-        flipped[position] ^= bits
-        found = content(fill(tmp_path, **{SINGLE: bytes(flipped)}))
-        assert found is None or found == flipped[start:], position
-        assert position < start or found is not None  # values cannot be wrong
-        read += found is not None
-    assert 11 <= read < len(whole)
-
-
 @pytest.mark.parity
 def test_safetensors_reads_what_is_written(tmp_path, arrays):
     safetensors = pytest.importorskip("safetensors.numpy")
     write(tmp_path / SINGLE, entries(arrays))
-    found = safetensors.load_file(tmp_path / SINGLE)
-    assert found.keys() == arrays.keys()
+    loaded = safetensors.load_file(tmp_path / SINGLE)
+    assert loaded.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        np.testing.assert_array_equal(found[name], array)
+        assert (loaded[name].dtype, loaded[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(loaded[name], array)
 
 
 @pytest.mark.parity
@@ -503,26 +263,7 @@ def test_what_safetensors_writes_is_read(tmp_path, arrays):
         {name: np.ascontiguousarray(array) if array.shape else array for name, array in arrays.items()},
         tmp_path / SINGLE,
     )
-    same(Tensors(tmp_path), arrays)
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("bits", [0x01, 0x04, 0x20, 0xFF])
-def test_safetensors_refuses_the_same_files(tmp_path, bits):
-    """Whichever byte of a small file is changed."""
-    safetensors = pytest.importorskip("safetensors.numpy")
-    whole, _ = small()
-    for position in range(len(whole)):
-        flipped = bytearray(whole)
-        flipped[position] ^= bits
-        found = content(fill(tmp_path, **{SINGLE: bytes(flipped)}))
-        try:
-            expected = safetensors.load_file(tmp_path / SINGLE)
-        except Exception:
-            expected = None
-        if expected is not None:
-            same(Tensors(tmp_path), expected)
-        assert (found is None) == (expected is None), (position, bytes(flipped))
+    assert_same(Tensors(tmp_path), arrays)
 
 
 @pytest.mark.parity
@@ -537,6 +278,6 @@ def test_transformers_loads_shards(tmp_path):
     config.save_pretrained(tmp_path / "b")
     write_folder(tmp_path / "b", entries({name: tensors.view(name) for name in tensors}), 1000)
     assert len(Tensors(tmp_path / "b").files) > 2
-    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "b").eval()
+    model_again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "b").eval()
     tokens = torch.tensor([[1, 2, 3]])
-    assert torch.equal(model(tokens).logits, again(tokens).logits)
+    assert torch.equal(model(tokens).logits, model_again(tokens).logits)

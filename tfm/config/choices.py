@@ -13,10 +13,13 @@ import dataclasses
 import difflib
 import functools
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+# (dotted name, value, type of the field) -> a value of that type.
+Read = Callable[[str, Any, Any], Any]
 
 type_hints = functools.cache(get_type_hints)
 
@@ -44,8 +47,7 @@ def tag(name: str) -> Any:
 
 def alternatives(hint: Any) -> dict[str, type]:
     """The option classes of a union by tag; of one class alone, that one; {} for any other type."""
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return {cls.name: cls for cls in members if dataclasses.is_dataclass(cls) and hasattr(cls, "name")}
+    return {cls.name: cls for cls in _members(hint) if isinstance(cls, type) and issubclass(cls, Options)}
 
 
 def is_list(hint: Any) -> bool:
@@ -53,107 +55,218 @@ def is_list(hint: Any) -> bool:
     return get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0])
 
 
+def is_optional(hint: Any) -> bool:
+    """Whether a field may be None."""
+    return type(None) in _members(hint)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The types of a union; any other type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted names and values of a dataclass, the tag of a chosen class under the name of its field."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value, key = getattr(config, field.name), prefix + field.name
-        if is_list(type_hints(type(config))[field.name]):
+        hint = type_hints(type(config))[field.name]
+        if is_list(hint):
             values[key] = len(value)
             for index, element in enumerate(value):
                 values |= flatten(element, f"{key}.{index}.")
+        elif isinstance(value, Options):
+            values[key] = value.name
+            values |= {name: option for name, option in flatten(value, f"{key}.").items() if name != f"{key}.name"}
         elif dataclasses.is_dataclass(value):
-            nested = flatten(value, f"{key}.")
-            if f"{key}.name" in nested:
-                values[key] = nested.pop(f"{key}.name")
-            values |= nested
+            values |= flatten(value, f"{key}.")
         else:
             values[key] = value
     return values
 
 
-def override(config: T, values: Mapping[str, Any]) -> T:
-    """The dataclass with other values by dotted name; another class of a union starts from its own defaults.
+def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted names and values of a dataclass that went through `dataclasses.asdict` and JSON; a tag is `mixer.name`."""
+    values: dict[str, Any] = {}
+    for name, value in saved.items():
+        key = prefix + name
+        if isinstance(value, Mapping):
+            values |= flatten_saved(value, f"{key}.")
+        elif isinstance(value, list | tuple):
+            values[key] = len(value)
+            for index, element in enumerate(value):
+                values |= flatten_saved(element, f"{key}.{index}.")
+        else:
+            values[key] = value
+    return values
 
-    Raises ValueError for an unknown name, with the nearest known one, for a value of another type, and for
-    whatever the dataclasses refuse.
+
+class UnknownNameError(ValueError):
+    """A dotted name without a field.
+
+    name: that name
+    names: those that have one
     """
-    used: set[str] = set()
-    result = _override(config, values, ("",), used)
-    unknown = [name for name in values if name not in used]
-    if unknown:
-        raise ValueError(f"{unknown[0]} is unknown{suggest(unknown[0], flatten(result))}")
-    return result
+
+    def __init__(self, name: str, names: Iterable[str]):
+        self.name, self.names = name, list(names)
+        near = nearest(name, self.names)
+        first_words = dict.fromkeys(known_name.partition(".")[0] for known_name in self.names)
+        super().__init__(f"{name} is unknown{suggest(name, [near] if near else first_words)}")
 
 
-def _override(config: Any, values: Mapping[str, Any], prefixes: Sequence[str], used: set[str]) -> Any:
-    """`override` of a part; later prefixes win."""
-    changes: dict[str, Any] = {}
+def override(config: T, *layers: Mapping[str, Any], read: Read | None = None) -> T:
+    """The dataclass with the values of each layer, by dotted name, over those of the layer before.
+
+    Another class of a union starts from its own defaults. The dataclasses judge the result of all layers. `read` turns
+    a value into one of the type of its field; by default, values have that type.
+
+    Raises UnknownNameError, and ValueError for a value of another type and for whatever the dataclasses refuse.
+    """
+    for values in layers:
+        walk = _Walk(values, read or check_type, set())
+        config = _override(config, walk, ("",))
+        unknown = next((name for name in values if name not in walk.used), None)
+        if unknown is not None:
+            _refuse_other_class(config, unknown, unknown.split("."))
+            raise UnknownNameError(unknown, flatten(config))
+    return _checked(config)
+
+
+class _Walk(NamedTuple):
+    """The values of a layer, how they are read, and the names that a field was found for."""
+
+    values: Mapping[str, Any]
+    read: Read
+    used: set[str]
+
+    def find(self, keys: Iterable[str]) -> list[str]:
+        """Those of the names that have a value."""
+        names = [key for key in keys if key in self.values]
+        self.used.update(names)
+        return names
+
+    def value(self, key: str, hint: Any) -> Any:
+        """The value of a name, in the type of its field."""
+        return self.read(key, self.values[key], hint)
+
+
+def _override(config: Any, walk: _Walk, prefixes: Sequence[str]) -> Any:
+    """A dataclass that is not judged yet; later prefixes win."""
+    changed = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for field in dataclasses.fields(config):
         if not field.init:
             continue
+        value, hint = changed[field.name], type_hints(type(config))[field.name]
         keys = [prefix + field.name for prefix in prefixes]
-        set_keys = [key for key in keys if key in values]
-        used.update(set_keys)
-        value, hint = getattr(config, field.name), type_hints(type(config))[field.name]
         dotted = [f"{key}." for key in keys]
         if alternatives(hint):
-            changes[field.name] = _override_choice(value, hint, set_keys, (values, dotted, used))
+            changed[field.name] = _override_choice(value, hint, walk, keys)
         elif is_list(hint):
-            count = _typed(set_keys[-1], values[set_keys[-1]], int) if set_keys else len(value)
+            set_keys = walk.find(keys)
+            count = walk.value(set_keys[-1], int) if set_keys else len(value)
+            if count < 0:
+                raise ValueError(f"{set_keys[-1]}={count} must be at least 0")
             elements = (value + (get_args(hint)[0](),) * (count - len(value)))[:count]
-            changes[field.name] = tuple(
-                _override(element, values, [*dotted, *(f"{prefix}{index}." for prefix in dotted)], used)
+            changed[field.name] = tuple(
+                _override(element, walk, [*dotted, *(f"{prefix}{index}." for prefix in dotted)])
                 for index, element in enumerate(elements)
             )
         elif dataclasses.is_dataclass(value):
-            changes[field.name] = _override(value, values, dotted, used)
-        elif set_keys:
-            changes[field.name] = _typed(set_keys[-1], values[set_keys[-1]], hint)
+            changed[field.name] = _override(value, walk, dotted)
+        else:
+            for key in walk.find(keys):
+                changed[field.name] = walk.value(key, hint)
+    return unchecked(type(config), changed)
+
+
+def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass of these fields, defaults where there is none, that has not judged itself."""
+    result = object.__new__(cls)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        is_constant = field.default_factory is dataclasses.MISSING
+        default = field.default if is_constant or field.name in values else field.default_factory()
+        object.__setattr__(result, field.name, values.get(field.name, default))
+    return result
+
+
+def _override_choice(value: Any, hint: Any, walk: _Walk, keys: Sequence[str]) -> Any:
+    """The options of a union."""
+    classes = alternatives(hint)
+    for name in walk.find(name for key in keys for name in (key, f"{key}.name")):
+        tag = walk.value(name, hint)
+        if tag is not None and tag not in classes:
+            raise ValueError(f"{name.removesuffix('.name')}={tag} is unknown{suggest(str(tag), classes)}")
+        if tag != getattr(value, "name", None):
+            value = None if tag is None else classes[tag]()
+    return None if value is None else _override(value, walk, [f"{key}." for key in keys])
+
+
+def _checked(config: Any, prefix: str = "") -> Any:
+    """The same dataclass after all dataclasses in it have judged themselves, the innermost first."""
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value, key = getattr(config, field.name), prefix + field.name
+        if dataclasses.is_dataclass(value):
+            changed[field.name] = _checked(value, f"{key}.")
+        elif is_list(type_hints(type(config))[field.name]):
+            changed[field.name] = tuple(_checked(element, f"{key}.{index}.") for index, element in enumerate(value))
     try:
-        return dataclasses.replace(config, **changes)
+        return dataclasses.replace(config, **changed)
     except ValueError as error:
-        raise ValueError(f"{prefixes[-1]}{error}") from error
+        raise ValueError(f"{prefix}{error}") from error
 
 
-def _override_choice(value: Any, hint: Any, set_keys: list[str], nested: tuple) -> Any:
-    """The options of a union; `nested` are the arguments of `_override` for what is inside."""
-    values, dotted, used = nested
-    classes, name = alternatives(hint), getattr(value, "name", None)
-    for key in set_keys:
-        name = values[key]
-        if name is None and type(None) in get_args(hint):
-            return None
-        if name not in classes:
-            raise ValueError(f"{key}={name} is unknown{suggest(str(name), classes)}")
-    if name is None:
+def _refuse_other_class(config: Any, name: str, words: Sequence[str]) -> None:
+    """Raises ValueError where a dotted name is an option of another class than the chosen one; `words` lead to it."""
+    field, *rest = words
+    hint, value = type_hints(type(config)).get(field), getattr(config, field, None)
+    if not rest or hint is None:
+        return
+    if is_list(hint):
+        is_indexed = rest[0].isdigit()
+        elements = value[int(rest[0]) :] if is_indexed else value
+        if elements and rest[is_indexed:]:
+            _refuse_other_class(elements[0], name, rest[is_indexed:])
+        return
+    tags = [tag for tag, cls in alternatives(hint).items() if rest[0] in type_hints(cls)]
+    chosen = getattr(value, "name", None)
+    if tags and chosen not in tags:
+        slot = name.removesuffix(f".{'.'.join(rest)}")
+        raise ValueError(f"{name} belongs to {slot}={' or '.join(tags)}, not to {chosen or 'none'}; leave it out")
+    if dataclasses.is_dataclass(value):
+        _refuse_other_class(value, name, rest)
+
+
+def check_type(key: str, value: Any, hint: Any) -> Any:
+    """A value that has the type of its field. Raises ValueError for another type."""
+    if value is None and is_optional(hint):
         return None
-    start = value if name == getattr(value, "name", None) else classes[name]()
-    return _override(start, values, dotted, used)
-
-
-def _typed(key: str, value: Any, hint: Any) -> Any:
-    """A value of the type of a field. Raises ValueError for another type."""
-    types_ = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if value is None and type(None) in types_:
-        return None
-    wanted = next(kind for kind in types_ if kind is not type(None))
-    if get_origin(wanted) is Literal:
-        wanted = str
+    wanted = plain_type(hint)
     if wanted is float and type(value) is int:
         return float(value)
     if wanted in TYPE_NAMES and type(value) is not wanted:
-        or_none = " or none" if type(None) in types_ else ""
-        raise ValueError(f"{key}={value!r} must be {TYPE_NAMES[wanted]}{or_none}")
+        raise ValueError(f"{key}={value!r} must be {type_name(hint)}")
     return value
+
+
+def plain_type(hint: Any) -> type:
+    """The type of the values of a field beside None: int, float, bool or str."""
+    wanted = next(kind for kind in _members(hint) if kind is not type(None))
+    return str if get_origin(wanted) is Literal or alternatives(hint) else wanted
+
+
+def type_name(hint: Any) -> str:
+    """What the values of a field are called in an error."""
+    return TYPE_NAMES[plain_type(hint)] + (" or none" if is_optional(hint) else "")
 
 
 def check_choices(config: Any) -> None:
     """Raises ValueError where a field of type Literal has another value than those of its type."""
     for name, hint in type_hints(type(config)).items():
-        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
-            value = getattr(config, name)
-            raise ValueError(f"{name}={value} is unknown{suggest(str(value), get_args(hint))}")
+        value, choices = getattr(config, name), choices_of(type(config), name)
+        if choices and value not in choices and not (value is None and is_optional(hint)):
+            raise ValueError(f"{name}={value} is unknown{suggest(str(value), choices)}")
 
 
 def check_minimum(config: Any, **minimums: float) -> None:
@@ -161,12 +274,14 @@ def check_minimum(config: Any, **minimums: float) -> None:
     for name, minimum in minimums.items():
         value = getattr(config, name)
         if value is not None and not value >= minimum:
-            raise ValueError(f"{name}={value} must be at least {minimum}")
+            or_none = ", or none" if is_optional(type_hints(type(config))[name]) else ""
+            raise ValueError(f"{name}={value} must be at least {minimum}{or_none}")
 
 
 def choices_of(cls: type, name: str) -> tuple[str, ...]:
-    """The values that a field of type Literal may take."""
-    return get_args(type_hints(cls)[name])
+    """The values that a field of type Literal may take; () for any other field."""
+    literals = [kind for kind in _members(type_hints(cls)[name]) if get_origin(kind) is Literal]
+    return get_args(literals[0]) if literals else ()
 
 
 def suggest(word: str, names: Iterable[str]) -> str:

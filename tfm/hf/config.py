@@ -7,36 +7,26 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tfm.config.model import Config
+from tfm.config.choices import flatten, override
+from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.hf.names import Names
 from tfm.models import heads, seq2seq
 
-# Fields of config.json that change nothing here: of their code, of how a model was made, and of texts that are written with it.
-FREE = frozenset(
-    """_name_or_path _attn_implementation architectures attn_implementation bad_words_ids bos_token_id chunk_size_feed_forward
-    classif_dropout classifier_dropout classifier_dropout_prob decoder_start_token_id directionality dtype early_stopping eos_token_id
-    extra_pos_embeddings finetuning_task forced_bos_token_id forced_eos_token_id force_bos_token_to_be_generated gradient_checkpointing
-    id2label init_std initializer_factor initializer_range is_encoder_decoder label2id length_penalty max_length min_length model_type
-    no_repeat_ngram_size num_beams num_labels output_attentions output_hidden_states output_past pad_token_id pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type return_dict sep_token_id
-    static_position_embeddings task_specific_params tokenizer_class torch_dtype transformers_version use_cache""".split()
+# Fields of config.json that change nothing here: of their code, of how a model was trained, and of text generation.
+IGNORED = frozenset(
+    """_name_or_path _attn_implementation architectures attn_implementation bad_words_ids bos_token_id
+    chunk_size_feed_forward classif_dropout classifier_dropout classifier_dropout_prob decoder_start_token_id
+    directionality dtype early_stopping eos_token_id extra_pos_embeddings finetuning_task forced_bos_token_id
+    forced_eos_token_id force_bos_token_to_be_generated gradient_checkpointing id2label init_std
+    initializer_factor initializer_range is_encoder_decoder label2id length_penalty max_length min_length
+    model_type no_repeat_ngram_size num_beams num_labels output_attentions output_hidden_states output_past
+    pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+    prefix problem_type return_dict sep_token_id static_position_embeddings task_specific_params tokenizer_class
+    torch_dtype transformers_version use_cache""".split()
 )
 
-# Ours that no folder knows: how a model is computed and trained.
-OWN = frozenset(
-    (
-        "dropout",
-        "attn_dropout",
-        "scan",
-        "remat",
-        "dtype",
-        "param_dtype",
-        "kernel",
-        "vocab_multiple",
-        "init_std",
-        "classes",
-    )
-)
+# Fields of ours that choose a variant.
+SLOTS = ("input", "mixer", "position", "residual")
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -56,19 +46,38 @@ GATED = {
 
 
 class Field(NamedTuple):
-    """A field of ours, its value where config.json does not say, and ours for each value of theirs, where they differ."""
+    """A field of ours that one field of config.json holds.
 
-    ours: str
+    name: its dotted name (`tfm.flatten`)
+    default: their value where config.json has none
+    values: our value by theirs, where they differ
+    zero_is_none: their 0 is our None
+    """
+
+    name: str
     default: Any
     values: Mapping[Any, Any] | None = None
+    zero_is_none: bool = False
+
+    def holds(self, value: Any) -> bool:
+        """Whether config.json can say our value."""
+        if self.values is not None:
+            return value in self.values.values()
+        return value is not None or self.zero_is_none
+
+    def write(self, value: Any) -> Any:
+        """Our value -> theirs."""
+        if self.values is not None:
+            return next(hf_value for hf_value, held in self.values.items() if held == value)
+        return 0 if value is None and self.zero_is_none else value
 
 
 class Head(NamedTuple):
-    """What an architecture predicts (`KINDS`), with the names of its own tensors, and what our configuration is for it."""
+    """What an architecture predicts (`KINDS`), the names of its own tensors, and fields of ours by dotted name."""
 
     kind: str
     names: Names = MappingProxyType({})
-    ours: Mapping[str, Any] = MappingProxyType({})
+    overrides: Mapping[str, Any] = MappingProxyType({})
 
     def specs(self, config: Config) -> Any:
         """The spec tree of such a model."""
@@ -78,9 +87,9 @@ class Head(NamedTuple):
 def _model(config: Config, names: Names) -> heads.Classifier:
     """An encoder without a head; with a pooler where there is one."""
     specs = heads.classifier_specs(config)
-    has = "pooler" in names
+    has_pooler = "pooler" in names
     return dataclasses.replace(
-        specs, pooler=specs.pooler if has else None, norm=specs.norm if has else None, output=None
+        specs, pooler=specs.pooler if has_pooler else None, norm=specs.norm if has_pooler else None, output=None
     )
 
 
@@ -95,44 +104,61 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
 }
 
 
+def read_nothing(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The `read` of a family whose fields are all in its table."""
+    return {}, set()
+
+
+def write_nothing(config: Config) -> dict[str, Any]:
+    """The `write` of a family whose fields are all in its table."""
+    return {}
+
+
+def unchanged(config: Config, params: Any) -> tuple[Config, Any]:
+    """The `canonicalize` of a family that writes every model as it is."""
+    return config, params
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """A model_type.
 
     name: the model_type
     prefix: of the names of all tensors but those of heads; folders of the bare model lack it
+    base: what our configuration is where no field says otherwise
     fields: our fields by theirs
-    only: fields of theirs with the values that are supported, the default first
-    same: fields of theirs that must be equal to another one
-    ours: what our configuration is besides
-    names: their tensors by the paths of ours, which may depend on our configuration
-    heads: what their architectures are; the first is taken where config.json names none
+    names: their tensors by the paths of our parameters; a function of our configuration where they depend on it
+    heads: their architectures; the first one is taken where config.json names none
+    allowed: fields of theirs with the supported values, the default first
+    must_equal: fields of theirs that must equal another field of theirs
     unused: a pattern of the names of tensors that are copies or constants
-    free: fields of theirs that change nothing here
-    read: their fields -> those of ours that take more than one of theirs, and which of theirs these are
-    write: the reverse
-    adapt: a model of ours -> one that computes the same and is more like theirs
+    ignored: fields of theirs that change nothing here
+    varying: slots whose variant `read` chooses; the variant of any other slot is that of `base` or of `fields`
+    read: their fields -> our fields by dotted name that depend on several of theirs, and the names of those
+    write: our configuration -> their fields that `read` reads
+    canonicalize: a model of ours -> one that computes the same and is more like theirs
     """
 
     name: str
     prefix: str
+    base: Config
     fields: Mapping[str, Field]
     names: Names | Callable[[Config], Names]
     heads: Mapping[str, Head]
-    ours: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    only: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
-    same: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    allowed: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
-    free: frozenset[str] = frozenset()
-    read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]] = lambda fields: ({}, set())
-    write: Callable[[Config], dict[str, Any]] = lambda config: {}
-    adapt: Callable[[Config, Any], tuple[Config, Any]] = lambda config, params: (config, params)
+    ignored: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
+    read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]] = read_nothing
+    write: Callable[[Config], dict[str, Any]] = write_nothing
+    canonicalize: Callable[[Config, Any], tuple[Config, Any]] = unchanged
 
     def table(self, config: Config, head: Head) -> Names:
         """The names of all tensors of a model."""
         return {**(self.names(config) if callable(self.names) else self.names), **head.names}
 
-    def knows(self, tensor: str) -> bool:
+    def leaves_out(self, tensor: str) -> bool:
         """Whether a tensor is a copy or a constant."""
         return re.search(self.unused, tensor) is not None
 
@@ -146,75 +172,108 @@ class Family:
         return name
 
     def config(self, fields: Mapping[str, Any], head: Head) -> Config:
-        """Our configuration. Raises ValueError for what it cannot say; warns of fields that change nothing."""
-        for name, allowed in self.only.items():
-            if fields.get(name, allowed[0]) not in allowed:
-                options = " or ".join(map(repr, allowed))
+        """config.json as our configuration.
+
+        Raises ValueError for values that are not supported; warns of fields that change nothing here.
+        """
+        self._check_values(fields)
+        computed, used = self.read(fields)
+        supported = IGNORED | self.ignored | set(self.fields) | set(self.allowed) | set(self.must_equal) | used
+        unknown = sorted(set(fields) - supported)
+        if unknown:
+            warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
+        values = {field.name: self._value(name, field, fields) for name, field in self.fields.items()}
+        values["classes"] = len(fields.get("id2label") or range(fields.get("num_labels", 2)))
+        return override(self.base, {**values, **computed, **head.overrides})
+
+    def _check_values(self, fields: Mapping[str, Any]):
+        """Raises ValueError for values that are not supported; warns where only training differs."""
+        for name, values in self.allowed.items():
+            if fields.get(name, values[0]) not in values:
+                options = " or ".join(map(repr, values))
                 raise ValueError(
                     f"config.json has {name}={fields[name]!r}; of {self.name}, only {options} is supported"
                 )
-        self._compare(fields)
-        values = {field.ours: self._value(name, field, fields) for name, field in self.fields.items()}
-        more, read = self.read(fields)
-        known = FREE | self.free | set(self.fields) | set(self.only) | set(self.same) | read
-        unknown = sorted(set(fields) - known)
-        if unknown:
-            warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
-        classes = {"classes": len(fields.get("id2label") or range(fields.get("num_labels", 2)))}
-        return Config(**{**self.ours, **values, **more, **classes, **head.ours})
+        for name, reference in self.must_equal.items():
+            value, required = fields.get(name), fields.get(reference)
+            if name not in fields or value == required:
+                continue
+            message = f"config.json has {name}={value} and {reference}={required}"
+            if "drop" not in name:
+                raise ValueError(f"{message}; of {self.name}, only equal ones are supported")
+            warnings.warn(f"{message}; here both are {required}", stacklevel=6)
 
     def _value(self, name: str, field: Field, fields: Mapping[str, Any]) -> Any:
         """Our value of a field of theirs. Raises ValueError where there is none."""
         value = fields.get(name, field.default)
         if field.values is None:
-            return value
+            return None if field.zero_is_none and value == 0 else value
         if value not in field.values:
             raise ValueError(
                 f"config.json has {name}={value!r}; of {self.name}, supported are {', '.join(map(str, field.values))}"
             )
         return field.values[value]
 
-    def _compare(self, fields: Mapping[str, Any]):
-        """Raises ValueError for fields that should be equal and are not; warns where only training differs."""
-        for name, other in self.same.items():
-            one, two = fields.get(name), fields.get(other)
-            if name in fields and one != two:
-                message = f"config.json has {name}={one} and {other}={two}"
-                if "drop" not in name:
-                    raise ValueError(f"{message}; of {self.name}, only equal ones are supported")
-                warnings.warn(f"{message}; here both are {two}", stacklevel=6)
-
     def conflicts(self, config: Config, architecture: str) -> list[str]:
-        """What our configuration has that a folder of this family cannot hold: what is read back from its config.json otherwise."""
-        values = [(field, getattr(config, field.ours)) for field in self.fields.values()]
-        unknown = [
-            f"{field.ours}={value}"
-            for field, value in values
-            if field.values is not None and value not in field.values.values()
-        ]
-        if unknown:
-            return unknown
-        again, found = self.config(self.config_json(config, architecture), self.heads[architecture]), []
-        for name in (field.name for field in dataclasses.fields(config) if field.name not in OWN):
-            one, two = getattr(config, name), getattr(again, name)
-            implied = type(one) is type(two) is int and not (one and two)  # 0 stands for the size that others imply
-            same = one == two or (implied and dataclasses.replace(config, **{name: two}).sizes == config.sizes)
-            found += [] if same else [f"{name}={one}"]
-        return found
+        """`name=value` of our fields that a folder of this family cannot hold."""
+        values = flatten(resolve(config))
+        varying = self.varying | {field.name for field in self.fields.values()}
+        variants = flatten(self.base)
+        fixed = [slot for slot in SLOTS if slot not in varying and values[slot] != variants[slot]]
+        unsupported = fixed or [field.name for field in self.fields.values() if not field.holds(values.get(field.name))]
+        if unsupported:
+            return [f"{name}={values.get(name)}" for name in unsupported]
+        return differences(config, self.config(self.config_json(config, architecture), self.heads[architecture]))
 
     def config_json(self, config: Config, architecture: str) -> dict[str, Any]:
         """The fields of config.json."""
+        values = flatten(resolve(config))
         fields: dict[str, Any] = {"model_type": self.name, "architectures": [architecture]}
-        for name, field in self.fields.items():
-            value = {"attn_dropout": config.attn_rate, "ffn": config.sizes["F"]}.get(
-                field.ours, getattr(config, field.ours)
-            )
-            if field.values is not None:
-                value = next(theirs for theirs, ours in field.values.items() if ours == value)
-            fields[name] = value
-        fields |= {name: allowed[0] for name, allowed in self.only.items()} | self.write(config)
-        fields |= {name: fields[other] for name, other in self.same.items() if other in fields}
+        fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
+        fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
+        fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
         if self.heads[architecture].kind in ("classify", "tag"):
-            labels = {str(n): f"LABEL_{n}" for n in range(config.classes)}
-            fields |= {"id2label": labels, "label2id": {label: int(n) for n, label in labels.items()}}
+            labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
+            fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
         return fields
+
+
+def resolve(config: Config) -> Config:
+    """The configuration with the values that None stands for."""
+    return dataclasses.replace(
+        config,
+        encoder_layers=config.encoder_layers or config.layers,
+        kv_heads=config.sizes["K"],
+        head_size=config.sizes["H"],
+        ffn=config.sizes["F"],
+        attn_dropout=config.attn_rate,
+    )
+
+
+def layer_kinds(config: Config) -> list[Kind]:
+    """The kind of every layer."""
+    plan = config.layer_plan
+    return [*plan.prefix, *plan.period * plan.times, *plan.tail]
+
+
+def differences(config: Config, restored: Config) -> list[str]:
+    """`name=value` of the fields that say what weights mean and are others in the restored configuration."""
+    values, restored_values = _weight_fields(config), _weight_fields(restored)
+    if values != restored_values:
+        return _differing(values, restored_values)
+    for index, kinds in enumerate(zip(layer_kinds(config), layer_kinds(restored), strict=True)):
+        if kinds[0] != kinds[1]:
+            return _differing(*(flatten(Layer(*kind), f"layers.{index}.") for kind in kinds))
+    return []
+
+
+def _weight_fields(config: Config) -> dict[str, Any]:
+    """The fields that say what weights mean, except for what single kinds of layers do otherwise."""
+    values = flatten(dataclasses.replace(resolve(config), prefix=(), period=(Layer(),)))
+    return {name: value for name, value in values.items() if name not in (*COMPUTE, "classes")}
+
+
+def _differing(values: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
+    """`name=value` where the restored value differs; of another variant only its name."""
+    names = [name for name, value in values.items() if name not in restored or restored[name] != value]
+    return [f"{name}={values[name]}" for name in names if not any(name.startswith(f"{slot}.") for slot in names)]

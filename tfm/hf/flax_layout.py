@@ -1,8 +1,9 @@
-"""How the Flax classes that transformers 5 removed kept their parameters: a nested dict, in files named flax_model.msgpack.
+"""How the Flax classes that transformers 5 removed kept their parameters: a nested dict, in flax_model.msgpack.
 
-The path of a parameter is torch's name, split at the dots, so that layers are numbered by strings; only the last word may differ:
+The path of a parameter is torch's name, split at the dots, so that layers are numbered by strings; the last word may
+differ:
 
-    weight of a linear map    kernel, which is always torch's weight turned: [in, out], but [out, in] for GPT-2
+    weight of a linear map    kernel, torch's weight transposed: [in, out], but [out, in] for GPT-2
     weight of a norm          scale; RMS norms keep weight
     weight of a table         embedding
 """
@@ -18,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.hf.names import Leaf, entries
-from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors
+from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors, Weights
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
-Place = tuple[str, ...]
+Keys = tuple[str, ...]
 
 
 class Layout(NamedTuple):
-    """Where each parameter of a model stands.
+    """Where the parameters of a model are in the nested dict.
 
     specs: its spec tree
     leaves: its parameters, with torch's names
@@ -38,104 +39,104 @@ class Layout(NamedTuple):
     prefix: str = ""
     rms: bool = False
 
-    def place(self, leaf: Leaf, name: str) -> Place:
-        """The path of a tensor."""
-        *parts, last = name.removeprefix(self.prefix).split(".")
+    def keys(self, leaf: Leaf, name: str) -> Keys:
+        """The keys that lead to a tensor."""
+        *parents, last = name.removeprefix(self.prefix).split(".")
         if last != "weight":
-            return (*parts, last)
+            return (*parents, last)
         if leaf.path.endswith(".scale"):
-            return (*parts, last if self.rms else "scale")
-        return (*parts, "kernel" if kernel(leaf) else "embedding")
+            return (*parents, last if self.rms else "scale")
+        return (*parents, "kernel" if is_kernel(leaf) else "embedding")
 
     @property
-    def shapes(self) -> dict[Place, tuple[int, ...]]:
-        """The shape of every parameter, by its path."""
+    def shapes(self) -> dict[Keys, tuple[int, ...]]:
+        """The shape of every parameter."""
         return {
-            self.place(leaf, name): leaf.shape[::-1] if kernel(leaf) else leaf.shape
+            self.keys(leaf, name): leaf.shape[::-1] if is_kernel(leaf) else leaf.shape
             for leaf in self.leaves
             for name in leaf.names
-        }  # fmt: skip
+        }
 
     def nest(self, params: Any) -> dict:
         """Our parameters -> the nested dict."""
-        turned = {name: (self.place(leaf, name), kernel(leaf)) for leaf in self.leaves for name in leaf.names}
+        by_name = {name: leaf for leaf in self.leaves for name in leaf.names}
         tree: dict = {}
-        for name, _, _, make in entries(self.leaves, params):
-            (*parts, last), turn = turned[name]
-            part = functools.reduce(lambda tree, name: tree.setdefault(name, {}), parts, tree)
-            part[last] = jnp.asarray(make().T if turn else make())
+        for name, _, _, assemble in entries(self.leaves, params):
+            leaf = by_name[name]
+            *parents, last = self.keys(leaf, name)
+            node = functools.reduce(lambda node, key: node.setdefault(key, {}), parents, tree)
+            node[last] = jnp.asarray(assemble().T if is_kernel(leaf) else assemble())
         return tree
 
     def check(self, tree: Mapping) -> None:
         """Raises ValueError where parameters are missing, too many, or of another shape."""
-        given, wanted = {path: np.shape(value) for path, value in flat(tree)}, self.shapes
-        for path in wanted.keys() - given.keys():
+        shapes, required = {keys: np.shape(value) for keys, value in flat(tree)}, self.shapes
+        for keys in required.keys() - shapes.keys():
             raise ValueError(
-                f"params lack {'.'.join(path)}, of shape {wanted[path]}; give the whole tree of this model"
+                f"params lack {'.'.join(keys)}, of shape {required[keys]}; give the whole tree of this model"
             )
-        for path in given.keys() - wanted.keys():
-            raise ValueError(f"params have {'.'.join(path)}, which this model has not; leave it out")
-        for path, shape in wanted.items():
-            if given[path] != shape:
+        for keys in shapes.keys() - required.keys():
+            raise ValueError(f"params have {'.'.join(keys)}, which this model has not; leave it out")
+        for keys, shape in required.items():
+            if shapes[keys] != shape:
                 raise ValueError(
-                    f"params have {'.'.join(path)} of shape {given[path]} instead of {shape}; are they of another model?"
+                    f"params have {'.'.join(keys)} of shape {shapes[keys]} instead of {shape}; "
+                    "are they of another model?"
                 )
 
     def take(self, tree: Mapping) -> Any:
         """The nested dict -> our parameters; under `jit` and `grad`, too. Raises ValueError as `check` does."""
         self.check(tree)
-        given = dict(flat(tree))
+        values = dict(flat(tree))
+        params = [self._parameter(leaf, values) for leaf in self.leaves]
+        return jax.tree.unflatten(jax.tree.structure(self.specs), params)
 
-        def one(leaf: Leaf) -> jax.Array:
-            tensors = (jnp.asarray(given[self.place(leaf, name)]) for name in leaf.names)
-            layers = [leaf.view(tensor.T if kernel(leaf) else tensor) for tensor in tensors]
-            values = jnp.stack(layers) if leaf.stacked else layers[0]
-            values = jnp.pad(
-                values, [(0, whole - size) for whole, size in zip(leaf.spec.shape, values.shape, strict=True)]
-            )
-            return values * jnp.asarray(leaf.theirs.factor, values.dtype) if leaf.theirs.factor != 1 else values
-
-        return jax.tree.unflatten(jax.tree.structure(self.specs), [one(leaf) for leaf in self.leaves])
+    def _parameter(self, leaf: Leaf, values: Mapping[Keys, Any]) -> jax.Array:
+        """One parameter of ours out of the values of a nested dict; rows that pad the vocabulary are zeros."""
+        tensors = [jnp.asarray(values[self.keys(leaf, name)]) for name in leaf.names]
+        layers = [leaf.view(tensor.T if is_kernel(leaf) else tensor) for tensor in tensors]
+        array = jnp.stack(layers) if leaf.stacked else layers[0]
+        padding = [(0, size - unpadded) for size, unpadded in zip(leaf.spec.shape, array.shape, strict=True)]
+        array = jnp.pad(array, padding)
+        return array * jnp.asarray(leaf.tensor.factor, array.dtype) if leaf.tensor.factor != 1 else array
 
 
-def kernel(leaf: Leaf) -> bool:
-    """Whether it is the kernel of a linear map, as the table is that meets the last hidden states."""
+def is_kernel(leaf: Leaf) -> bool:
+    """Whether a parameter is the kernel of a linear map, as the output table of a language model is."""
     return bool(leaf.inputs) or leaf.path.rpartition(".")[2] == "table"
 
 
-def flat(tree: Mapping, path: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Every value of a nested dict, with its path."""
-    for name, value in tree.items():
+def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Every value of a nested dict, with the keys that lead to it."""
+    for key, value in tree.items():
         if isinstance(value, Mapping):
-            yield from flat(value, (*path, str(name)))
+            yield from flat(value, (*keys, str(key)))
         else:
-            yield (*path, str(name)), value
+            yield (*keys, str(key)), value
 
 
-def weights(folder: str | Path) -> Tensors:
+def read_weights(folder: str | Path) -> Weights:
     """The weights of a folder: safetensors, or where there are none, those of Flax."""
     names = {path.name for path in Path(folder).glob("*")}
-    old = names & {SINGLE, INDEX} and not any(
-        name.endswith((".safetensors", ".safetensors.index.json")) for name in names
-    )
-    return Msgpack(folder) if old else Tensors(folder)
+    has_safetensors = any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names)
+    return Msgpack(folder) if names & {SINGLE, INDEX} and not has_safetensors else Tensors(folder)
 
 
-class Msgpack(Tensors):
-    """The weights of a folder of Flax by torch's names; all of them are in memory. ValueError if faulty."""
+class Msgpack(Weights):
+    """The weights of a folder of Flax by torch's names, all in memory. Raises ValueError if a file is faulty."""
 
     def __init__(self, folder: str | Path):
-        last = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+        last_words = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
         self.files = _files(Path(folder))
         for path in self.files:
-            for place, value in flat(_restored(path)):
-                *parts, name = ".".join(place).replace("/", ".").split(".")
+            for keys, value in flat(_restored(path)):
+                *parents, last = ".".join(keys).replace("/", ".").split(".")
                 if not isinstance(value, np.ndarray):
-                    raise ValueError(f"{path} has {'.'.join(place)}, which is no array; {AGAIN}")
-                self[".".join((*parts, last.get(name, name)))] = value.T if name == "kernel" else value
+                    raise ValueError(f"{path} has {'.'.join(keys)}, which is no array; {AGAIN}")
+                self[".".join((*parents, last_words.get(last, last)))] = value.T if last == "kernel" else value
 
-    def release(self, name: str) -> None:  # noqa: D102
-        pass  # they did not come one by one
+    def release(self, name: str) -> None:
+        """Nothing: a file is read at once."""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -162,7 +163,7 @@ def _restored(path: Path) -> Mapping:
         raise ValueError(f"{path} holds no parameters; {PULL}")
     try:
         tree = serialization.msgpack_restore(data)
-    except Exception as error:  # whatever the bytes of others lead to
+    except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{path} is cut off or not of Flax ({error or type(error).__name__}); {AGAIN}") from error
     if not isinstance(tree, Mapping) or not tree:
         raise ValueError(f"{path} holds no parameters; {AGAIN}")

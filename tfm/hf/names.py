@@ -1,72 +1,84 @@
-"""Which tensors of a folder our parameters are made of.
+"""Which tensors of a folder hold our parameters.
 
-A family says so in a table from the paths of our parts to their names:
+The table of a family leads from paths in our parameter tree to names of tensors:
 
-    "encoder.embed.tokens": "bert.embeddings.word_embeddings.weight",            an array
-    "encoder.embed.norm": "bert.embeddings.LayerNorm",                           its scale is .weight there, its bias .bias
-    "encoder.blocks.attn.query": "bert.encoder.layer.{}.attention.self.query",   its kernel is .weight there; a layer each
-    "decoder.blocks.attn.key": Theirs("transformer.h.{}.attn.c_attn", part=1, parts=3, turned=False)
+    "encoder.embed.tokens": "bert.embeddings.word_embeddings.weight", an array
+    "encoder.embed.norm": "bert.embeddings.LayerNorm",                its scale is .weight there, its bias .bias
+    "encoder.layers.mixer.query": "bert.encoder.layer.{}.attention.self.query",   its kernel is .weight there
+    "decoder.layers.mixer.key": HfTensor("transformer.h.{}.attn.c_attn", part=1, parts=3, transposed=False)
 
-torch keeps a kernel as [out, in] and all heads as one axis; ours is [in, out] with an axis for each letter. `Leaf.view` shows a tensor of
-theirs as one layer of ours without copying it: to read is to copy out of that view, to write is to copy into it.
+`encoder.layers.mixer.query` stands for all layers, in prefix, period or tail (`tfm.Layers`): row r of kind k of a
+period of p is layer len(prefix) + r * p + k.
+
+torch keeps a kernel as [out, in] and all heads as one axis; ours is [in, out] with an axis for each letter. `Leaf.view`
+shows a tensor as one layer of our parameter without a copy: reading copies out of that view, writing copies into it.
 """
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from tfm.hf.tensors import Entry
+from tfm.layers.stack import Layers
 from tfm.params import Spec
 
 
-class Theirs(NamedTuple):
-    """The name of a tensor (without .weight or .bias where ours is a linear map or a norm), and how it is kept.
+class HfTensor(NamedTuple):
+    """A tensor that holds a parameter of ours, or of each layer.
 
-    part, parts: along its outputs it holds so many of ours, and this is the one
-    by_head: it holds them head by head, not one after the other
-    turned: a kernel is [out, in]
-    factor: ours is so many times theirs
-    skip: its first rows, which nothing uses, are left out; they are written as zeros
-    row: it is kept as one row [1, n]
-    first: the number of the first layer that has it
-    other: its name where there is none of the first
+    name: its name, without .weight or .bias where our parameter is a linear map or a norm; {} stands for the layer
+    part, parts: its outputs hold this many parameters of ours; and which of them this one is, counted from 0
+    by_head: the parts alternate from head to head
+    transposed: a kernel is [out, in]
+    factor: our parameter is the tensor times this
+    skip_rows: rows at its beginning that nothing uses; they are written as zeros
+    row: a vector is one row [1, n]
+    fallback_name: the name in folders that lack the first one
     """
 
     name: str
     part: int = 0
     parts: int = 1
     by_head: bool = False
-    turned: bool = True
+    transposed: bool = True
     factor: float = 1.0
-    skip: int = 0
+    skip_rows: int = 0
     row: bool = False
-    first: int = 0
-    other: str = ""
+    fallback_name: str = ""
 
 
-Names = Mapping[str, str | Theirs]
+Names = Mapping[str, str | HfTensor]
 
 
 class Leaf(NamedTuple):
-    """One of our parameters: its path and spec, the tensors it is made of, and for a linear map how many axes (without L) are inputs."""
+    """A parameter of ours, and the tensors that hold it.
+
+    path: where it is in the spec tree
+    tensor: how each of the tensors is stored
+    inputs: axes (without L) that are the inputs of a product; None for an array that keeps its axes
+    layers: the layer of each row of a stacked parameter, or the one layer of another
+    """
 
     path: str
     spec: Spec
-    theirs: Theirs
+    tensor: HfTensor
     inputs: int | None
+    layers: tuple[int, ...]
 
     @property
     def stacked(self) -> bool:
-        """Whether the first axis are layers, each a tensor there."""
+        """Whether the first axis is layers, with a tensor each."""
         return self.spec.axes.startswith("L")
 
     @property
     def names(self) -> list[str]:
-        """The tensors it is made of, one for each layer."""
-        layers = range(self.spec.shape[0] if self.stacked else 1)
-        return [self.theirs.name.replace("{}", str(layer + self.theirs.first)) for layer in layers]
+        """The tensors that hold it, one for each layer."""
+        return [self.tensor.name.replace("{}", str(layer)) for layer in self.layers]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -76,86 +88,111 @@ class Leaf(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a tensor there."""
-        sizes, theirs = self.sizes, self.theirs
+        """The shape of each tensor."""
+        sizes, tensor = self.sizes, self.tensor
         if self.inputs is None:
-            shape = (sizes[0] + theirs.skip, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
-            return (1, *shape) if theirs.row else shape
-        outputs = (math.prod(sizes[self.inputs :]) * theirs.parts,)
+            shape = (sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
+            return (1, *shape) if tensor.row else shape
+        outputs = (math.prod(sizes[self.inputs :]) * tensor.parts,)
         inputs = (math.prod(sizes[: self.inputs]),) if self.inputs else ()
-        return outputs + inputs if theirs.turned else inputs + outputs
+        return outputs + inputs if tensor.transposed else inputs + outputs
 
-    def view(self, tensor: Any) -> Any:
-        """Where this parameter, or a layer of it, stands in a tensor of theirs, of numpy or jax."""
-        sizes, theirs = self.sizes, self.theirs
+    def view(self, array: Any) -> Any:
+        """A tensor, of numpy or jax, as one layer of this parameter."""
+        sizes, tensor = self.sizes, self.tensor
         if self.inputs is None:
-            return shaped(tensor[0] if theirs.row else tensor[theirs.skip :], *sizes)
+            return reshape(array[0] if tensor.row else array[tensor.skip_rows :], *sizes)
         outputs, inputs = sizes[self.inputs :], sizes[: self.inputs]
-        first = theirs.turned or not inputs
-        tensor = shaped(self._part(tensor if first else tensor.T), *outputs, *inputs)
-        return tensor.transpose(*range(len(outputs), tensor.ndim), *range(len(outputs)))
+        outputs_first = tensor.transposed or not inputs
+        array = reshape(self._part(array if outputs_first else array.T), *outputs, *inputs)
+        return array.transpose(*range(len(outputs), array.ndim), *range(len(outputs)))
 
-    def _part(self, tensor: Any) -> Any:
-        """Of a tensor [out, ...] that holds several, the outputs of this one."""
-        theirs = self.theirs
-        if theirs.parts == 1:
-            return tensor
-        if theirs.by_head:
-            return shaped(tensor, -1, theirs.parts, self.sizes[-1], *tensor.shape[1:])[:, theirs.part]
-        return shaped(tensor, theirs.parts, -1, *tensor.shape[1:])[theirs.part]
+    def _part(self, array: Any) -> Any:
+        """A tensor [out, ...] that holds several parameters -> the outputs of this one."""
+        tensor = self.tensor
+        if tensor.parts == 1:
+            return array
+        if tensor.by_head:
+            return reshape(array, -1, tensor.parts, self.sizes[-1], *array.shape[1:])[:, tensor.part]
+        return reshape(array, tensor.parts, -1, *array.shape[1:])[tensor.part]
 
 
-def shaped(tensor: Any, *sizes: int) -> Any:
-    """A tensor in another shape; numpy's is not copied, or what is written to it would be lost."""
-    return tensor.reshape(sizes, copy=False) if isinstance(tensor, np.ndarray) else tensor.reshape(sizes)
+def reshape(array: Any, *sizes: int) -> Any:
+    """An array in another shape; numpy's is not copied, or what is written to it would be lost."""
+    return array.reshape(sizes, copy=False) if isinstance(array, np.ndarray) else array.reshape(sizes)
 
 
 def leaves(specs: Any, names: Names) -> list[Leaf]:
-    """Every parameter of a spec tree, with the tensors it is made of. Raises ValueError for one that the table does not name."""
-    found = []
-    for path, spec in jax.tree_util.tree_leaves_with_path(specs):
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        part, _, field = name.rpartition(".")
-        if name in names:
-            found.append(Leaf(name, spec, _theirs(names[name]), None))
-        elif part in names and field in ("kernel", "scale", "bias"):
-            theirs, last = _theirs(names[part]), "bias" if field == "bias" else "weight"
-            theirs = theirs._replace(name=f"{theirs.name}.{last}", other=theirs.other and f"{theirs.other}.{last}")
-            found.append(Leaf(name, spec, theirs, _inputs(part, field, spec.axes.removeprefix("L"))))
-        else:
-            raise ValueError(f"{name} has no place in such a folder")
-    return found
+    """Every parameter of a spec tree, in its order. Raises ValueError for one that the table does not name."""
+    return [_leaf(path, spec, layers, names) for path, spec, layers in _layered(specs)]
 
 
-def _theirs(entry: str | Theirs) -> Theirs:
-    return Theirs(entry) if isinstance(entry, str) else entry
+def _layered(specs: Any) -> Iterator[tuple[str, Spec, tuple[int, ...]]]:
+    """Path, spec and layers of every parameter."""
+    for path, node in _paths(specs, is_leaf=lambda node: isinstance(node, Layers)):
+        if not isinstance(node, Layers):
+            yield path, node, (0,)
+            continue
+        for part, trees in _layer_indices(node).items():
+            for index, layers in enumerate(trees):
+                for inner, spec in _paths(getattr(node, part)[index]):
+                    yield f"{path}.{part}.{index}.{inner}", spec, layers
 
 
-def _inputs(part: str, field: str, axes: str) -> int | None:
-    """How many axes of a kernel are inputs: all heads, or one; a bias has none, and a norm keeps its shape."""
-    if field == "scale" or part.endswith("norm"):
-        return None
-    return (3 if axes.startswith("KGH") else 1) if field == "kernel" else 0
-
-
-def entries(found: list[Leaf], params: Any) -> list:
-    """Name, dtype, shape of every tensor, and a function that makes it out of the parameters that it holds."""
-    users: dict[str, list] = {}
-    for leaf, values in zip(found, jax.tree.leaves(params), strict=True):
-        for layer, name in enumerate(leaf.names):
-            users.setdefault(name, []).append((leaf, values, layer))
+def _paths(tree: Any, is_leaf: Any = None) -> list[tuple[str, Any]]:
+    """The leaves of a tree with their dotted paths."""
     return [
-        (name, np.dtype(np.float32), each[0][0].shape, lambda each=each: made(each)) for name, each in users.items()
+        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf)
     ]
 
 
-def made(users: list) -> np.ndarray:
-    """A tensor out of all the parameters that stand in it."""
-    tensor = np.zeros(users[0][0].shape, np.float32)
-    for leaf, values, layer in users:
-        ours = np.asarray(values[layer] if leaf.stacked else values)
+def _layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:
+    """By part of the stack: for each of its trees, the layer of every row."""
+    first, size = len(specs.prefix), len(specs.period)
+    times = jax.tree.leaves(specs.period)[0].shape[0] if size else 0
+    end = first + times * size
+    return {
+        "prefix": [(index,) for index in range(first)],
+        "period": [tuple(range(first + index, end, size)) for index in range(size)],
+        "tail": [(end + index,) for index in range(len(specs.tail))],
+    }
+
+
+def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
+    """A parameter with the tensors that the table names for it."""
+    name = re.sub(r"\.layers\.(prefix|period|tail)\.\d+\.", ".layers.", path)
+    part, _, field = name.rpartition(".")
+    if name in names:
+        return Leaf(path, spec, _tensor(names[name]), None, layers)
+    if part in names and field in ("kernel", "scale", "bias"):
+        tensor, suffix = _tensor(names[part]), ".bias" if field == "bias" else ".weight"
+        fallback_name = tensor.fallback_name and tensor.fallback_name + suffix
+        tensor = tensor._replace(name=tensor.name + suffix, fallback_name=fallback_name)
+        return Leaf(path, spec, tensor, spec.inputs, layers)
+    raise ValueError(f"{name} has no place in such a folder")
+
+
+def _tensor(entry: str | HfTensor) -> HfTensor:
+    return HfTensor(entry) if isinstance(entry, str) else entry
+
+
+def entries(model_leaves: list[Leaf], params: Any) -> list[Entry]:
+    """Name, dtype, shape of every tensor, and a function that assembles it out of the parameters that it holds."""
+    users: dict[str, list[tuple[Leaf, Any, int]]] = {}
+    for leaf, values in zip(model_leaves, jax.tree.leaves(params), strict=True):
+        for row, name in enumerate(leaf.names):
+            users.setdefault(name, []).append((leaf, values, row))
+    return [(name, np.dtype(np.float32), parts[0][0].shape, partial(assemble, parts)) for name, parts in users.items()]
+
+
+def assemble(parts: list[tuple[Leaf, Any, int]]) -> np.ndarray:
+    """A tensor out of the rows of all the parameters that it holds."""
+    tensor = np.zeros(parts[0][0].shape, np.float32)
+    for leaf, values, row in parts:
+        layer = np.asarray(values[row] if leaf.stacked else values)
         view = leaf.view(tensor)
-        view[...] = ours[tuple(slice(0, size) for size in view.shape)]
-        if leaf.theirs.factor != 1:
-            view /= np.float32(leaf.theirs.factor)
+        view[...] = layer[tuple(slice(0, size) for size in view.shape)]
+        if leaf.tensor.factor != 1:
+            view /= np.float32(leaf.tensor.factor)
     return tensor

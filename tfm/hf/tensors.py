@@ -1,9 +1,11 @@
 """Hugging Face weight folders as memory-mapped numpy arrays, and back.
 
-A safetensors file is the length of its header in 8 bytes, the header (JSON, name -> dtype, shape, data_offsets) and the tensors without
-holes (https://github.com/huggingface/safetensors). All is checked before a tensor is touched; a fault is a ValueError of one sentence.
+A safetensors file is the length of its header in 8 bytes, the header (JSON, name -> dtype, shape, data_offsets) and the
+tensors without holes (https://github.com/huggingface/safetensors). All is checked before a tensor is touched; a fault
+is a ValueError of one sentence.
 """
 
+import abc
 import json
 import math
 import mmap
@@ -17,19 +19,19 @@ import ml_dtypes
 import numpy as np
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-KINDS = dict(
-    F64="<f8",
-    F32="<f4",
-    F16="<f2",
-    BF16=ml_dtypes.bfloat16,
-    I64="<i8",
-    I32="<i4",
-    I16="<i2",
-    I8="i1",
-    U8="u1",
-    BOOL="?",
-)
-DTYPES = {code: np.dtype(kind) for code, kind in KINDS.items()}
+NUMPY_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": ml_dtypes.bfloat16,
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U8": "u1",
+    "BOOL": "?",
+}
+DTYPES = {code: np.dtype(dtype) for code, dtype in NUMPY_TYPES.items()}
 HEADER_BYTES = 100 * 1000**2  # the limit of the reference implementation
 POINTER = b"version https://git-lfs"  # what git without LFS leaves in the place of a large file
 AGAIN = "it is damaged: download it again"
@@ -38,8 +40,33 @@ CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serial
 Entry = tuple[str, Any, Sequence[int], Callable[[], np.ndarray]]
 
 
-class Tensors(dict[str, np.ndarray]):
-    """The weights of a folder: name -> read-only array that lies in the file and is read from disk as it is used. ValueError if faulty."""
+class Weights(dict[str, np.ndarray], abc.ABC):
+    """The weights of a folder: name -> read-only array."""
+
+    files: list[Path]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self[name].shape
+
+    def dtype(self, name: str) -> np.dtype:
+        """The dtype of a tensor."""
+        return self[name].dtype
+
+    def view(self, name: str) -> np.ndarray:
+        """A tensor."""
+        return self[name]
+
+    @abc.abstractmethod
+    def release(self, name: str) -> None:
+        """Frees the memory of a tensor where it can be read again."""
+
+
+class Tensors(Weights):
+    """The weights of a folder of safetensors; arrays lie in the files and are read from disk as they are used.
+
+    Raises ValueError if a file is faulty.
+    """
 
     def __init__(self, folder: str | Path):
         files = _files(Path(folder))
@@ -51,23 +78,18 @@ class Tensors(dict[str, np.ndarray]):
                 )
             for name in views.keys() & self.keys():
                 raise ValueError(
-                    f"tensor {name!r} is in {path} and in another file of {INDEX}; remove the one that does not belong there"
+                    f"tensor {name!r} is in {path} and in another file of {INDEX}; "
+                    "remove the one that does not belong there"
                 )
             self.update(views)
         self.files = list(files)
         self.bytes = sum(view.nbytes for view in self.values())
 
-    def shape(self, name: str) -> tuple[int, ...]:  # noqa: D102
-        return self[name].shape
-
-    def dtype(self, name: str) -> np.dtype:  # noqa: D102
-        return self[name].dtype
-
-    def view(self, name: str) -> np.ndarray:  # noqa: D102
-        return self[name]
-
     def release(self, name: str) -> None:
-        """Drop the pages of a tensor from memory, so that a model larger than it can stream by. The array stays valid: it is read again."""
+        """Drops the pages of a tensor from memory; the array stays valid, since the file is read again.
+
+        A model larger than memory can so be read tensor by tensor.
+        """
         data: Any = self[name].base
         if self[name].size and hasattr(mmap, "MADV_DONTNEED"):
             start = self[name].ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
@@ -76,11 +98,12 @@ class Tensors(dict[str, np.ndarray]):
 
 
 def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] | None = None) -> None:
-    """entries (name, dtype, shape, make) -> a file that appears once it is whole; one array at a time is made. ValueError if wrong."""
-    path, entries = (
-        Path(path),
-        sorted(entries, key=lambda entry: -np.dtype(entry[1]).itemsize),
-    )  # widest first: all lie aligned
+    """Writes entries (name, dtype, shape, make) into a file, which appears once it is complete.
+
+    One array at a time is made. Raises ValueError for an array that is not what its entry says.
+    """
+    path = Path(path)
+    entries = sorted(entries, key=lambda entry: -np.dtype(entry[1]).itemsize)  # widest first: all lie aligned
     header = {"__metadata__": {"format": "pt"} if metadata is None else metadata, **_header(entries)}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -91,9 +114,8 @@ def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] |
             for name, dtype, shape, make in entries:
                 array = np.asarray(make())
                 if (array.shape, array.dtype) != (tuple(shape), np.dtype(dtype)):
-                    raise ValueError(
-                        f"tensor {name!r} is {array.dtype} {array.shape}; it was declared {np.dtype(dtype)} {tuple(shape)}"
-                    )
+                    declared = f"{np.dtype(dtype)} {tuple(shape)}"
+                    raise ValueError(f"tensor {name!r} is {array.dtype} {array.shape}; it was declared {declared}")
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
                 del array  # or it would still be there while the next one is made
         os.replace(partial, path)
@@ -103,7 +125,10 @@ def write(path: str | Path, entries: Sequence[Entry], metadata: dict[str, str] |
 
 
 def write_folder(folder: str | Path, entries: Sequence[Entry], shard_bytes: int = 5 * 1000**3) -> None:
-    """entries as in `write` -> model.safetensors, or shards and an index. An earlier save, and its views, stay until this one is whole."""
+    """Writes entries as `write` does into model.safetensors, or into shards and an index.
+
+    An earlier save, and its views, stay until this one is complete.
+    """
     shards: list[list[Entry]] = [[]]
     first = total = 0
     for entry, fields in zip(entries, _header(entries).values(), strict=True):
@@ -137,9 +162,8 @@ def write_folder(folder: str | Path, entries: Sequence[Entry], shard_bytes: int 
 def _files(folder: Path) -> dict[Path, set[str]]:
     """The weight files of a folder, each with the tensors that an index says are there."""
     if not folder.is_dir():
-        raise ValueError(
-            f"{folder} {'is a file' if folder.exists() else 'does not exist'}; give a folder with {SINGLE} (download it)"
-        )
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise ValueError(f"{folder} {fault}; give a folder with {SINGLE} (download it)")
     if os.path.isfile(folder / SINGLE):
         return {folder / SINGLE: set()}
     if os.path.isfile(folder / INDEX):
@@ -149,7 +173,7 @@ def _files(folder: Path) -> dict[Path, set[str]]:
         for name in names.values():
             if not isinstance(name, str) or set(name) & set("/\\:") or not name.endswith(".safetensors"):
                 raise ValueError(
-                    f"{folder / INDEX} names {name!r}; correct that, for only .safetensors files beside it are read"
+                    f"{folder / INDEX} names {name!r}; correct that: only .safetensors files beside it are read"
                 )
             if not os.path.isfile(folder / name):
                 raise ValueError(
@@ -158,9 +182,9 @@ def _files(folder: Path) -> dict[Path, set[str]]:
         return {folder / file: {name for name in names if names[name] == file} for file in sorted(set(names.values()))}
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".ckpt"})
     if pickles:
-        wrong = f"{folder} holds only pickle checkpoints ({pickles[0]}), and reading a pickle runs the code in it"
+        fault = f"{folder} holds only pickle checkpoints ({pickles[0]}), and reading a pickle runs the code in it"
         raise ValueError(
-            f"{wrong}; convert it once, in an environment that has torch and trusts the file, with {CONVERT}"
+            f"{fault}; convert it once, in an environment that has torch and trusts the file, with {CONVERT}"
         )
     raise ValueError(f"{folder} holds no weights; it needs {SINGLE}, or {INDEX} and the files it names")
 
@@ -169,19 +193,22 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     """A safetensors file -> views of its tensors, in the order in which they lie there."""
     with path.open("rb") as file:
         head, size = file.read(len(POINTER)), os.fstat(file.fileno()).st_size
-        start, room = 8 + int.from_bytes(head[:8], "little"), min(size - 8, HEADER_BYTES)
+        header_bytes, limit = int.from_bytes(head[:8], "little"), min(size - 8, HEADER_BYTES)
         if head == POINTER:
             raise ValueError(f"{path} holds no tensors; {PULL}")
         if size < 8:
             raise ValueError(f"{path} has {size} bytes, too few for a safetensors file; {AGAIN}")
-        if start - 8 > room:
+        if header_bytes > limit:
             raise ValueError(
-                f"{path} announces a header of {start - 8} bytes, more than {room}; it is not safetensors, or {AGAIN}"
+                f"{path} announces a header of {header_bytes} bytes, more than {limit}; "
+                f"it is not safetensors, or {AGAIN}"
             )
+        start = 8 + header_bytes
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    places = sorted(_place(path, *item) for item in _object(path, data[8:start]).items() if item[0] != "__metadata__")
+    header = _object(path, data[8:start])
+    entries = sorted(_header_entry(path, name, header[name]) for name in header if name != "__metadata__")
     end = 0
-    for begin, stop, name, *_ in places:
+    for begin, stop, name, *_ in entries:
         if begin != end:
             raise ValueError(
                 f"{path} has a hole or an overlap of {abs(begin - end)} bytes before tensor {name!r}; {AGAIN}"
@@ -191,7 +218,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{path} has {abs(start + end - size)} bytes too {'few' if start + end > size else 'many'}; {AGAIN}"
         )
-    return {name: np.ndarray(shape, dtype, data, start + begin) for begin, _, name, dtype, shape in places}
+    return {name: np.ndarray(shape, dtype, data, start + begin) for begin, _, name, dtype, shape in entries}
 
 
 def _object(path: Path, text: bytes) -> dict[str, Any]:
@@ -204,29 +231,27 @@ def _object(path: Path, text: bytes) -> dict[str, Any]:
         ) from None
 
 
-def _place(path: Path, name: str, fields: Any) -> tuple[int, int, str, np.dtype, tuple[int, ...]]:
+def _header_entry(path: Path, name: str, fields: Any) -> tuple[int, int, str, np.dtype, tuple[int, ...]]:
     """An entry of a header -> begin, end, name, dtype and shape."""
     fields = fields if isinstance(fields, dict) else {}
     code, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if code not in list(DTYPES):
         raise ValueError(f"tensor {name!r} of {path} has dtype {code!r}; save it again as one of {', '.join(DTYPES)}")
-    for numbers in (shape, offsets):  # type, for true is an int; numpy holds 64 dimensions
-        if (
-            not isinstance(numbers, list)
-            or len(numbers) > 64
-            or not all(type(n) is int and 0 <= n < 2**63 for n in numbers)
-        ):
-            raise ValueError(
-                f"tensor {name!r} of {path} has a shape or data_offsets that are not lists of counts; {AGAIN}"
-            )
+    if not _is_counts(shape) or not _is_counts(offsets):
+        raise ValueError(f"tensor {name!r} of {path} has a shape or data_offsets that are not lists of counts; {AGAIN}")
     size = math.prod(shape) * DTYPES[code].itemsize
-    if (
-        len(offsets) != 2 or offsets[1] - offsets[0] != size or math.prod(n or 1 for n in shape) >= 2**60
-    ):  # the limit of numpy
+    too_large = math.prod(n or 1 for n in shape) >= 2**60  # the limit of numpy
+    if len(offsets) != 2 or offsets[1] - offsets[0] != size or too_large:
         raise ValueError(
             f"tensor {name!r} of {path} is {code} {shape}, {size} bytes, but its data_offsets are {offsets}; {AGAIN}"
         )
     return *offsets, name, DTYPES[code], tuple(shape)
+
+
+def _is_counts(values: Any) -> bool:
+    """Whether a value of a header is a list of at most 64 counts, the limit of numpy; true is none, though an int."""
+    is_list = isinstance(values, list) and len(values) <= 64
+    return is_list and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 
 def _header(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:

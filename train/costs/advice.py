@@ -7,13 +7,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from tfm.config.model import CHOICES
+from tfm.config.choices import choices_of, flatten
+from tfm.config.model import Config
 from train import UserError
 from train.settings import flags
 from train.settings.schema import Run
 
 # What the backward pass recomputes: from left to right less memory and more time.
-REMAT = tuple(name for name in ("none", "dots", "block", "offload") if name in CHOICES["remat"])
+REMAT = tuple(name for name in ("none", "dots", "block", "offload") if name in choices_of(Config, "remat"))
 
 # Bytes that a run needs on a device, by purpose and "all". Raises UserError if the run does not divide over them.
 Needs = Callable[[Run], Mapping[str, float]]
@@ -69,9 +70,9 @@ def first_that_fits(run: Run, devices: int, needs: Needs, capacity: float) -> It
 
 def changed_flags(before: Run, after: Run) -> str:
     """The flags that turn one run into another."""
-    old = flags.flatten(before)
-    changed = {name: value for name, value in flags.flatten(after).items() if value != old[name]}
-    return " ".join(f"--{name.replace('_', '-')}={value}" for name, value in changed.items())
+    old = flatten(before)
+    changed = {name: value for name, value in flatten(after).items() if value != old[name]}
+    return " ".join(f"--{name.replace('_', '-')}={flags.show(value)}" for name, value in changed.items())
 
 
 def breakdown(memory: Mapping[str, float]) -> str:

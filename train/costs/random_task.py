@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.config.inputs import Tokens
+from tfm.config.residuals import PreNorm
 from train.data.fields import Field
 from train.settings.schema import Optim, Run
 
@@ -17,11 +19,10 @@ OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
 
 # The shape of the peer's model: pre-norm, tanh GELU, learned positions, tied output table.
 MODEL = {
-    "order": "pre",
+    "residual": PreNorm(),
     "activation": "gelu_tanh",
     "norm_eps": 1e-5,
-    "embed_norm": False,
-    "token_types": 0,
+    "input": Tokens(token_types=None, norm=False),
     "dropout": 0.0,
 }
 

@@ -85,8 +85,8 @@ def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | 
     """
     launched = max((count(environ[name]) for name, count in _LAUNCHERS.items() if environ.get(name)), default=1)
     coordinator = options.coordinator or environ.get("JAX_COORDINATOR_ADDRESS", "")
-    processes = options.processes or int(environ.get("JAX_NUM_PROCESSES") or 0)
-    process = options.process if options.process >= 0 else int(environ.get("JAX_PROCESS_ID") or -1)
+    processes = _option_or_variable(options.processes, "JAX_NUM_PROCESSES", environ)
+    process = _option_or_variable(options.process, "JAX_PROCESS_ID", environ)
     if coordinator == "auto" or (not coordinator and launched > 1):
         return Cluster(None, launched if launched > 1 else None, None)
     if not coordinator and not processes:
@@ -96,12 +96,17 @@ def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | 
         raise UserError(f"--distributed.coordinator={coordinator} must be host:port of process 0, or auto")
     if launched > 1 and not processes:
         return Cluster(coordinator, launched, None)
-    if not 0 <= process < processes:
+    if processes is None or process is None or not 0 <= process < processes:
         raise UserError(
             f"--distributed.process={process} must be the number of this process, "
             f"from 0 to less than --distributed.processes={processes}"
         )
     return Cluster(coordinator, processes, process)
+
+
+def _option_or_variable(option: int | None, name: str, environ: Mapping[str, str]) -> int | None:
+    """A number that a flag or an environment variable sets; None if neither does."""
+    return int(environ[name]) if option is None and environ.get(name) else option
 
 
 def is_main() -> bool:

@@ -63,10 +63,10 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
     """
     sizes = run.model.sizes
     batch = run.batch
-    tokens = max(batch.tokens, batch.unit * batch.length) // batch.accumulate
+    tokens = max(batch.tokens or 0, batch.unit * batch.length) // batch.accumulate
     if run.mesh != schema.Mesh() or sizes["D"] < 256 or tokens > 3 * sizes["D"]:
         return 1
-    divided = (run.model.heads, sizes["F"], run.model.vocab_multiple)
+    divided = (run.model.heads, sizes["F"], run.model.pad_vocab_to)
     return max(n for n in range(1, cores + 1) if not any(size % n for size in divided))
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tfm.config.model import suggest
+from tfm.config.choices import suggest
 from train import UserError
 from train.devices.specs import DEVICE_SPECS, DeviceSpec
 

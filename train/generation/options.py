@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfm.config.model import suggest
+from tfm.config.choices import suggest
 from train import UserError
 
 # The flags of each strategy, beside those of all.

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, final
 
 import tfm
-from tfm.decoding.generate import position_limit
 from train import UserError
 from train.data.batching import row_batches
 from train.generation.decoder import Completion, Decoder
@@ -80,7 +79,7 @@ class ContinuationWriter:
     def _max_new_tokens(self, prompts: Sequence[list[int]]) -> int:
         """The most tokens to add to these prompts. Raises UserError if the model has too few positions."""
         wanted = self.options.max_new_tokens
-        limit = position_limit(self.folder.config.model)
+        limit = self.folder.config.model.max_length
         if limit is None or self.sliding_context:
             return wanted or _MAX_NEW_TOKENS
         longest = max(map(len, prompts))
@@ -131,7 +130,7 @@ class TranslationWriter:
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a sentence between its marks. Raises UserError if the model cannot read it."""
         tokens = self.marks.around(_encode(self.processor, prompt.strip()))
-        limit = position_limit(self.config)
+        limit = self.config.max_length
         if limit is not None and len(tokens) > limit:
             raise UserError(
                 f"a sentence of {len(tokens)} tokens exceeds the {limit} positions of the model; shorten it"

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from tfm.config.choices import flatten, flatten_saved, override
 from train import UserError, tasks
 from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags
@@ -17,6 +18,7 @@ from train.settings.schema import Run
 
 ROOT = Path("runs")
 CONFIG = "run.json"
+FORMAT = 2  # of run.json
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
@@ -35,15 +37,26 @@ class RunFolder:
     @cached_property
     def values(self) -> dict[str, Any]:
         """The configuration by dotted names, `out` set to this folder."""
-        return flags.flatten(self._section("config")) | {"out": str(self.path)}
+        saved = flatten_saved(self._section("config"))
+        if self._sections.get("format") != FORMAT:
+            raise UserError(f"{self.path} was written by an earlier version, which alone can read it; train it again")
+        try:
+            return flatten(override(Run(), saved)) | {"out": str(self.path)}
+        except ValueError as error:
+            raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
 
     @cached_property
     def config(self) -> Run:
-        """The run that made the parameters. A moving average is float32, whatever dtype was trained."""
+        """The run that made the parameters.
+
+        The attention kernel is auto, whatever the devices of the training had. A moving average is float32, whatever
+        dtype was trained.
+        """
         run = flags.build(Run, self.values)
-        if not run.optim.ema:
-            return run
-        return dataclasses.replace(run, model=dataclasses.replace(run.model, param_dtype="float32"))
+        model = dataclasses.replace(run.model, kernel="auto")
+        if run.optim.ema is not None:
+            model = dataclasses.replace(model, param_dtype="float32")
+        return dataclasses.replace(run, model=model)
 
     @property
     def task(self):
@@ -99,7 +112,7 @@ class RunFolder:
 
         mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
         like = tfm.abstract(self.task.specs(self.config), mesh)
-        return checkpoint.load_params(self.path, like, log, best=self.config.eval.patience > 0, average=average)
+        return checkpoint.load_params(self.path, like, log, best=self.config.eval.patience is not None, average=average)
 
     def check_data(self, facts: Mapping[str, Any]):
         """Raises UserError if the data are no longer those that the run began with."""
@@ -116,14 +129,21 @@ class RunFolder:
 
     def _section(self, name: str) -> dict[str, Any]:
         """A section of run.json."""
+        if name not in self._sections:
+            raise UserError(f"{self.path / CONFIG} is damaged ({name!r}); restore it or start a new run")
+        return self._sections[name]
+
+    @cached_property
+    def _sections(self) -> dict[str, Any]:
+        """The content of run.json."""
         path = self.path / CONFIG
         try:
-            return json.loads(path.read_text())[name]
+            return json.loads(path.read_text())
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
                 f"{self.path} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)"
             ) from error
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
@@ -193,7 +213,13 @@ def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-    return {"config": dataclasses.asdict(run), "command": " ".join(sys.argv), "versions": versions, **facts}
+    return {
+        "format": FORMAT,
+        "config": dataclasses.asdict(run),
+        "command": " ".join(sys.argv),
+        "versions": versions,
+        **facts,
+    }
 
 
 def write_json(path: Path, value: Mapping[str, Any]):

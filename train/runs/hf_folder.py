@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+from tfm.config.choices import flatten
 from train import UserError, tasks
 from train.settings import flags
 from train.settings.schema import Run
@@ -48,10 +49,10 @@ class HfFolder:
         model, head = opened.config, opened.head.kind
         # A model with another head, or with none, can still be started from.
         name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
-        values = flags.flatten(model, "model.") | {"task.name": name, "preset": ""}
+        values = flatten(model, "model.") | {"task": name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
-        return flags.flatten(flags.build(Run, values)) | {"out": str(self.path)}
+        return flatten(flags.build(Run, values)) | {"out": str(self.path)}
 
     @cached_property
     def config(self) -> Run:

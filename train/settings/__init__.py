@@ -1,0 +1,1 @@
+"""What a run is, and how flags, presets and saved runs describe it."""

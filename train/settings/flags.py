@@ -1,159 +1,168 @@
-"""Command-line flags for nested dataclasses: `--section.field=value`, read, explained and corrected.
+"""Command-line flags for nested dataclasses: `--section.field=value`, read and explained.
 
-A flag is a dotted field name; its help is the field's line in the class docstring. Presets and saved runs are dictionaries of the same
-dotted names, so that defaults, presets, a saved run and the command line are four layers of one thing. A section that is
-`Annotated[Any, One, Other]` is one of several dataclasses: the one whose `name` the values give.
+A flag is a dotted field name; its help is the field's line in the class docstring. Presets, saved runs and the command
+line are layers of dotted names and values, which `tfm.override` lays over one another; texts are read on the way, by the
+types of the classes that the names of unions choose.
 """
 
 import dataclasses
 import math
 import textwrap
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from tfm.config.model import nearest
+from tfm.config import choices
 from train import UserError
 
-
-class Flag(NamedTuple):
-    """One field of a configuration."""
-
-    type: type
-    default: Any
-    help: str
+T = TypeVar("T")
 
 
-def flags_of(cls: type, values: Mapping[str, Any], prefix: str = "") -> dict[str, Flag]:
-    """Every field of a dataclass and of the dataclasses in it, by dotted name."""
-    helps = dict(line.strip().split(": ", 1) for line in (cls.__doc__ or "").splitlines() if ": " in line)
-    flags: dict[str, Flag] = {}
-    for field, kind in _fields(cls, values, prefix):
-        key = prefix + field.name
-        if dataclasses.is_dataclass(kind):
-            flags |= flags_of(kind, values, f"{key}.")
-        else:
-            flags[key] = Flag(kind, field.default, helps[field.name])
-    return flags
+class Text(NamedTuple):
+    """A flag as it stands on the command line; `text` is None for a bare `--flag`."""
+
+    flag: str
+    text: str | None
 
 
-def _fields(cls: type, values: Mapping[str, Any], prefix: str) -> Iterator[tuple[dataclasses.Field, type]]:
-    """The fields of a dataclass and their types; of several dataclasses, the one that the values name, else the first."""
-    hints = get_type_hints(cls, include_extras=True)
-    for field in dataclasses.fields(cls):
-        known = {kind.name: kind for kind in getattr(hints[field.name], "__metadata__", ())}
-        name = values.get(f"{prefix}{field.name}.name", next(iter(known), None))
-        yield field, known.get(name, hints[field.name])
-
-
-def parse(argv: Sequence[str], flags: Mapping[str, Flag], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """`--a.b=1 --c d --e` -> {"a.b": 1, "c": "d", "e": True}, each value in the type of its flag.
-
-    Raises UserError for an unknown flag, with the nearest known one, and for a value of the wrong type.
-    """
-    values, words = {}, list(argv)
+def parse(argv: Sequence[str], aliases: Mapping[str, str] | None = None) -> dict[str, Text]:
+    """`--a.b=1 --c d --e` -> texts by dotted name. Raises UserError for a word that is no flag."""
+    texts, words = {}, list(argv)
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
             raise UserError(f"{word!r} is not a flag; write --name=value")
-        name, equals, text = word[2:].partition("=")
-        key = aliases.get(name, name.replace("-", "_"))
-        if key not in flags:
-            near = nearest(name, [*aliases, *(flag.replace("_", "-") for flag in flags)])
-            raise UserError(
-                f"unknown flag --{name}; " + (f"did you mean {near}?" if near else "--help lists all flags")
-            )
-        kind = flags[key].type
-        if not equals and words and not words[0].startswith("--"):
-            text = words.pop(0)
-        elif not equals and kind is bool:
-            text = "true"
-        elif not equals:
-            raise UserError(f"--{name} needs a value: --{name}={kind.__name__.upper()}")
-        values[key] = convert(name, text, kind)
-    return values
+        flag, equals, text = word[2:].partition("=")
+        has_next = bool(words) and not words[0].startswith("--")
+        value = text if equals else words.pop(0) if has_next else None
+        texts[(aliases or {}).get(flag, flag.replace("-", "_"))] = Text(flag, value)
+    return texts
 
 
-def divide(argv: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
-    """The words of the command line that belong to the `known` flags, with their values, and all others."""
-    own: list[str] = []
-    others: list[str] = []
-    current = others
-    for word in argv:
-        if word.startswith("--"):
-            current = own if word[2:].partition("=")[0] in known else others
-        current.append(word)
-    return own, others
-
-
-def convert(name: str, text: str, kind: type) -> Any:
-    """The text of a flag in the flag's type. Raises UserError where it is not one."""
-    if kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if kind in (int, float):
-        try:
-            if math.isfinite(value := kind(text.replace("_", ""))):
-                return value
-        except (ValueError, OverflowError):
-            pass
+def read(key: str, value: Any, hint: Any) -> Any:
+    """A value in the type of its field; a `Text` becomes one. Raises UserError for a text that does not."""
+    if not isinstance(value, Text):
+        return choices.check_type(key, value, hint)
+    flag, text = value
+    kind = choices.plain_type(hint)
+    if text is None and kind is not bool:
+        raise UserError(f"--{flag} needs a value: --{flag}={kind.__name__.upper()}")
+    if text is None or (kind is bool and text.lower() in ("true", "false")):
+        return text is None or text.lower() == "true"
+    classes = choices.alternatives(hint)
+    words_for_none = ("none", "model") if classes else ("none",)  # "model": a layer takes the model's own choice
+    if choices.is_optional(hint) and text.lower() in words_for_none and text not in classes:
+        return None
     if kind is str:
         return text
-    wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-    raise UserError(f"--{name}={text} must be {wanted}")
+    if kind in (int, float):
+        try:
+            if math.isfinite(parsed := kind(text.replace("_", ""))):
+                return parsed
+        except (ValueError, OverflowError):
+            pass
+    raise UserError(f"--{flag}={text} must be {choices.type_name(hint)}")
 
 
-def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """The dataclass whose fields are the dotted values, and defaults where there is none. Raises UserError for what the class refuses."""
-    fields = {}
-    for field, kind in _fields(cls, values, prefix):
-        key = prefix + field.name
-        if dataclasses.is_dataclass(kind):
-            fields[field.name] = build(kind, values, f"{key}.")
-        elif key in values:
-            fields[field.name] = values[key]
+def show(value: Any) -> str:
+    """The text that is read as this value."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ()) -> T:
+    """The dataclass with the values and texts of all layers. Raises UserError for what it refuses."""
     try:
-        return cls(**fields)
+        return choices.override(choices.unchecked(cls, {}), *layers, read=read)
+    except choices.UnknownNameError as error:
+        near = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
+        remedy = f"did you mean {near}?" if near else "--help lists all flags"
+        raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
     except ValueError as error:
-        raise UserError(f"--{prefix}{error}") from error
+        raise UserError(f"--{error}") from error
 
 
-def options(cls: type, usage: str, argv: Sequence[str]) -> Any:
+def _dashed(name: str) -> str:
+    """A dotted name as flags spell it."""
+    return name.replace("_", "-")
+
+
+def options(cls: type[T], usage: str, argv: Sequence[str]) -> T | None:
     """The options of a command that has no presets; None after printing its `--help`."""
-    flags = flags_of(cls, {})
-    if {"--help", "-h"} & set(argv):
-        print(explain(usage, flags, {}, {}))
-        return None
-    return build(cls, parse(argv, flags, {}))
+    return None if print_help(cls, usage, argv) else build(cls, parse(argv))
 
 
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The inverse of `build`: dotted names and values, from dataclasses or the dictionaries they are saved as."""
-    values = (
-        config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    )
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        nested = isinstance(value, Mapping) or dataclasses.is_dataclass(value)
-        flat |= flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}
-    return flat
+def print_help(cls: type, usage: str, argv: Sequence[str]) -> bool:
+    """Prints the `--help` of a command that has no presets, and returns True, if it is asked for."""
+    is_asked = not {"--help", "-h"}.isdisjoint(argv)
+    if is_asked:
+        print(format_help(usage, flags_of(choices.unchecked(cls, {}))))
+    return is_asked
 
 
-def explain(
+def explicit_options(config: Any, argv: Sequence[str]) -> dict[str, Any]:
+    """The options that the command line names, and their values."""
+    return {name: getattr(config, name) for name in parse(argv)}
+
+
+def split_argv(argv: Sequence[str], names: Container[str]) -> tuple[list[str], list[str]]:
+    """The words of the command line that belong to the named flags, with their values, and the rest."""
+    named: list[str] = []
+    rest: list[str] = []
+    current = rest
+    for word in argv:
+        if word.startswith("--"):
+            current = named if word[2:].partition("=")[0].replace("-", "_") in names else rest
+        current.append(word)
+    return named, rest
+
+
+class Flag(NamedTuple):
+    """A field of a configuration by its dotted name; of a union, what each of its classes is."""
+
+    name: str
+    value: Any
+    help: str
+    variants: Mapping[str, str] = {}
+
+
+def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
+    """The fields of a dataclass and of the classes chosen in it, in their order."""
+    helps = dict(line.strip().split(": ", 1) for line in (type(config).__doc__ or "").splitlines() if ": " in line)
+    for field in dataclasses.fields(config):
+        value, hint = getattr(config, field.name), choices.type_hints(type(config))[field.name]
+        key, text = prefix + field.name, helps.get(field.name, "")
+        if classes := choices.alternatives(hint):
+            variants = {tag: (cls.__doc__ or "").partition("\n")[0] for tag, cls in classes.items()}
+            yield Flag(key, getattr(value, "name", None), f"{' | '.join(classes)}: {text}", variants)
+        elif choices.is_list(hint):
+            yield Flag(key, len(value), text)
+            for index, element in enumerate(value):
+                yield from flags_of(element, f"{key}.{index}.")
+        elif field.init and not dataclasses.is_dataclass(value):
+            yield Flag(key, value, text)
+        if dataclasses.is_dataclass(value):
+            yield from flags_of(value, f"{key}.")
+
+
+def format_help(
     usage: str,
-    flags: Mapping[str, Flag],
-    aliases: Mapping[str, str],
-    values: Mapping[str, Any],
-    others: tuple[str, Sequence[str]] = ("", ()),
+    explained: Iterable[Flag],
+    aliases: Mapping[str, str] | None = None,
+    brief: Iterable[Flag] = (),
+    show_variants: bool = False,
 ) -> str:
-    """The text of `--help`: a line for each flag, with the value it would have; of `others`, under a title, the values alone."""
-    short = {flag: alias for alias, flag in aliases.items()}
-    lines, brief = [usage, ""], list[str]()
-    for name, flag in flags.items():
-        value = values.get(name, flag.default)
-        shown = str(value).lower() if flag.type is bool else value
-        head = f"  --{short.get(name, name.replace('_', '-'))}={shown}"
-        if name in others[1]:
-            brief.append(head)
-        else:
-            lines.append(f"{head:<38} {flag.help}")
-    packed = textwrap.wrap("".join(brief), width=140, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join([*lines, *(["", others[0], *packed] if brief else [])])
+    """The text of `--help`: a line for each flag with its value; of `brief`, the values alone."""
+    short = {name: alias for alias, name in (aliases or {}).items()}
+
+    def shown(flag: Flag) -> str:
+        return f"--{short.get(flag.name, _dashed(flag.name))}={show(flag.value)}"
+
+    lines = [usage, ""]
+    for flag in explained:
+        lines.append(f"  {shown(flag):<36} {flag.help}")
+        if show_variants:
+            lines += [f"      {tag}: {text}" for tag, text in flag.variants.items()]
+    packed = "  ".join(map(shown, brief))
+    lines += textwrap.wrap(
+        packed, width=120, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
+    return "\n".join(lines)

@@ -1,16 +1,24 @@
 """Presets: sets of flags under a name, by task. The first preset of a task is its default."""
 
-from tfm.config.model import Config, suggest
+from typing import Any
 
-_BERT = {"norm": "layer", "order": "post", "activation": "gelu", "position": "learned"}
+from tfm.config.choices import override, suggest
+from tfm.config.model import Config
 
-
-def _bert(layers: int, width: int, heads: int, rate: float, **others) -> dict:
-    shape = _BERT | {"layers": layers, "width": width, "heads": heads} | others
-    return {f"model.{name}": value for name, value in shape.items()} | {"optim.rate": rate}
+_BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 
 
-# What makes the smallest BERT learn something in two minutes on two cores: larger initial weights, no dropout, short rows.
+def _model(**fields) -> dict[str, Any]:
+    """Dotted names of fields of the model."""
+    return {f"model.{name}": value for name, value in fields.items()}
+
+
+def _bert(layers: int, width: int, heads: int, rate: float, **fields) -> dict[str, Any]:
+    return _BERT | _model(layers=layers, width=width, heads=heads, **fields) | {"optim.rate": rate}
+
+
+# What makes the smallest BERT learn something in two minutes on two cores:
+# larger initial weights, no dropout, short rows.
 _QUICK = {
     "model.init_std": 0.05,
     "model.dropout": 0.0,
@@ -25,16 +33,17 @@ _QUICK = {
 }
 
 
-def _classify(layers: int, width: int, heads: int, rate: float, **others) -> dict:
+def _classify(layers: int, width: int, heads: int, rate: float, **fields) -> dict[str, Any]:
     """A BERT to fine-tune: short rows, a rate that suits weights that are there already.
 
     The mean of all tokens stands for a text: the state of the first one means nothing before it is trained to.
     """
-    return _bert(layers, width, heads, rate, pool="mean", **others) | {"batch.size": 32, "batch.length": 64}
+    rows = {"batch.size": 32, "batch.length": 64}
+    return _bert(layers, width, heads, rate, **fields) | {"model.head.pool": "mean"} | rows
 
 
 # What teaches the smallest BERT the built-in opinions from scratch, in a minute on two cores. Tried: twice the rate,
-# dropout, pool=first (M35: negation is not learned).
+# dropout, head.pool=first (M35: negation is not learned).
 _QUICK_OPINIONS = {
     "model.init_std": 0.05,
     "model.dropout": 0.0,
@@ -48,11 +57,11 @@ _QUICK_OPINIONS = {
 _GPT = {
     "model.norm": "layer",
     "model.norm_eps": 1e-5,
-    "model.order": "pre",
+    "model.residual": "pre",
     "model.activation": "gelu_tanh",
     "model.position": "learned",
-    "model.token_types": 0,
-    "model.embed_norm": False,
+    "model.input.token_types": None,
+    "model.input.norm": False,
     "tokenizer.kind": "bpe",
     "optim.decay": 0.1,
     "optim.beta2": 0.99,
@@ -60,12 +69,10 @@ _GPT = {
 }
 
 
-def _gpt(layers: int, width: int, heads: int, length: int, rate: float, **others) -> dict:
+def _gpt(layers: int, width: int, heads: int, length: int, rate: float, **fields) -> dict[str, Any]:
     """A GPT-2 of some shape (Radford et al. 2019, section 2.3) that reads rows of `length` tokens."""
-    shape = {"layers": layers, "width": width, "heads": heads, "length": length} | others
-    return (
-        _GPT | {f"model.{name}": value for name, value in shape.items()} | {"batch.length": length, "optim.rate": rate}
-    )
+    shape = _model(layers=layers, width=width, heads=heads, length=length, **fields)
+    return _GPT | shape | {"batch.length": length, "optim.rate": rate}
 
 
 # The vocabulary of GPT-2; its own tokenizer comes with --tokenizer.path.
@@ -93,40 +100,34 @@ _QUICK_GPT = {
 }
 
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
-_LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tied": False}
+_LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tie_embeddings": False}
+
+_TRANSFORMER = {
+    "model.norm": "layer",
+    "model.norm_eps": 1e-5,
+    "model.residual": "post",
+    "model.activation": "relu",
+    "model.position": "sinusoidal",
+    "model.input.token_types": None,
+    "model.input.norm": False,
+    "model.input.scale": True,
+    "tokenizer.kind": "bpe",
+    "optim.schedule": "noam",
+    "optim.beta2": 0.98,
+    "optim.eps": 1e-9,
+    "batch.tokens": 4096,
+    "batch.length": 128,
+}
 
 
-def _transformer(layers: int, width: int, heads: int, ffn: int, rate: float, **others) -> dict:
+def _transformer(layers: int, width: int, heads: int, ffn: int, rate: float, **fields) -> dict[str, Any]:
     """The first Transformer in some shape (Vaswani et al. 2017, table 3)."""
-    shape = {
-        "layers": layers,
-        "width": width,
-        "heads": heads,
-        "ffn": ffn,
-        "norm": "layer",
-        "order": "post",
-        "activation": "relu",
-    }
-    shape |= {
-        "position": "sinusoidal",
-        "token_types": 0,
-        "embed_norm": False,
-        "embed_scale": True,
-        "init_std": round(width**-0.5, 4),
-        "norm_eps": 1e-5,
-    } | others
-    run = {
-        "tokenizer.kind": "bpe",
-        "optim.rate": rate,
-        "optim.schedule": "noam",
-        "optim.beta2": 0.98,
-        "optim.eps": 1e-9,
-    }
-    run |= {"batch.tokens": 4096, "batch.length": 128}
-    return {f"model.{name}": value for name, value in shape.items()} | run
+    shape = _model(layers=layers, width=width, heads=heads, ffn=ffn, init_std=round(width**-0.5, 4), **fields)
+    return _TRANSFORMER | shape | {"optim.rate": rate}
 
 
-# What teaches a small translator the built-in grammar in two minutes on two cores: no dropout, whole words, a rate that ends at 0.
+# What teaches a small translator the built-in grammar in two minutes on two cores:
+# no dropout, whole words, a rate that ends at 0.
 _QUICK_PAIRS = {
     "model.scan": False,
     "tokenizer.vocab": 4000,
@@ -141,9 +142,9 @@ _QUICK_PAIRS = {
     "task.bleu": 50,
 }
 
-# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small); Radford et al. 2019, table 2, and Brown et al. 2020,
-# table 2.1; Touvron et al. 2023 (Llama 2), table 1; gpt-char and gpt-char-gpu are those of nanoGPT.
-PRESETS = {
+# Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small); Radford et al. 2019, table 2, and
+# Brown et al. 2020, table 2.1; Touvron et al. 2023 (Llama 2), table 1; gpt-char and gpt-char-gpu are those of nanoGPT.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "mlm": {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
         "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
@@ -184,9 +185,12 @@ PRESETS = {
 
 
 def model(name: str, **fields) -> Config:
-    """The model of a preset at its published vocabulary, for use without the trainer. Raises ValueError for an unknown name."""
-    known = {preset: values for presets in reversed(PRESETS.values()) for preset, values in presets.items()}
-    if name not in known:
-        raise ValueError(f"preset {name} is unknown{suggest(name, known)}")
-    shape = {key.removeprefix("model."): value for key, value in known[name].items() if key.startswith("model.")}
-    return Config(**shape | fields)
+    """The model of a preset at its published vocabulary, with other fields by dotted name, for use without the trainer.
+
+    Raises ValueError for an unknown name.
+    """
+    by_name = {preset: values for presets in reversed(PRESETS.values()) for preset, values in presets.items()}
+    if name not in by_name:
+        raise ValueError(f"preset {name} is unknown{suggest(name, by_name)}")
+    shape = {key.removeprefix("model."): value for key, value in by_name[name].items() if key.startswith("model.")}
+    return override(Config(), shape, fields)

@@ -1,9 +1,10 @@
 """From the command line to a run: defaults, a preset, a saved run and flags, each layer over the one before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfm.config.model import suggest
+from tfm.config.choices import flatten, suggest
+from tfm.config.model import COMPUTE
 from train import UserError
 from train.settings import flags
 from train.settings.presets import PRESETS
@@ -12,123 +13,119 @@ from train.settings.tasks import TASKS, Mlm
 
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
 
-SOURCE is builtin, a path or glob of .txt, .jsonl, .tsv or .csv files, each optionally .gz, or tfds:NAME[:SPLIT]. Flags and what they
-are now:"""
+SOURCE is builtin, a path or glob of .txt, .jsonl, .tsv or .csv files, each optionally .gz, or tfds:NAME[:SPLIT].
+Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
 
-ALIASES = {"task": "task.name", "data": "data.source", "eval-data": "data.eval"}
+ALIASES = {"data": "data.source", "eval-data": "data.eval"}
 
 # What may differ between a saved run and its resumption.
 MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "distributed.", "checkpoint.")
 
-# What of a model is a choice of the run, and not handed on with its weights.
-_OF_THE_RUN = (
-    "model.dtype",
-    "model.param_dtype",
-    "model.dropout",
-    "model.scan",
-    "model.remat",
-    "model.classes",
-    "model.pool",
-)
+# What a saved run says only of its first start.
+_OF_THE_START = ("stop_at", "resume", "distributed.")
 
-# What of a task belongs to the weights.
-_OF_THE_WEIGHTS = ("task.start",)
+# Fields that --init inherits for the same task alone.
+_OF_THE_TASK = ("model.head.pool", "task.start")
 
-# What of a tokenizer is no part of it.
+# Fields of a tokenizer that are no part of it.
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
-# Fields of the model that few change by hand.
-_FAMILIES = """encoder_layers token_types embed_norm embed_scale norm_eps rotary_base vocab_multiple shared head_size qk_norm window
-global_every embed_width embed_map pool_activation pool_norm head_bias attn_dropout first_norm rotary_base_near rotary_share
-rotary_stretch rotary_short rotary_long relative relative_shared relative_norm buckets bucket_distance output_bias
-output_scale"""
+# What the data and the device decide, where no flag does, in `--help`.
+_DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
 
-# The kernel is a choice of the training, not of the model that comes out of it: --attention.kernel alone.
-FLAGS = {
-    task: {name: flag for name, flag in flags.flags_of(Run, {"task.name": task}).items() if name != "model.kernel"}
-    for task in TASKS
-}
+# A run folder -> its dotted values.
+ReadFolder = Callable[[str], Mapping[str, Any]]
 
 
-def resolve(argv: Sequence[str], resumed, read) -> tuple[Run, dict[str, Any]]:
-    """Command line -> the run, and the dotted values that were decided on purpose: by preset, saved run or flag.
+def resolve(argv: Sequence[str], read_resumed: ReadFolder, read_folder: ReadFolder) -> tuple[Run, set[str]]:
+    """Command line -> the run, and the dotted names that a preset, a saved run or a flag decided.
 
-    `resumed` maps the flags to the values of the run that `--resume` means, `read` maps a run folder to its values. Raises UserError for
-    whatever does not fit.
+    `read_resumed` gets the folder of `--out`, which may be empty, and returns the values of the run to resume;
+    `read_folder` those of another run. Raises UserError for whatever does not fit.
     """
-    given = _parse(argv)
-    if given.get("resume"):
-        values = _resumed_values(given, resumed(given))
+    texts = flags.parse(argv, ALIASES)
+    if _read(texts, "resume", False):
+        layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
-        values = _fresh_values(given, read(given["init"]) if given.get("init") else {})
-    return flags.build(Run, values), values
+        folder = _read(texts, "init", "")
+        layers = _fresh_layers(texts, read_folder(folder) if folder else {})
+    return _build(layers), set().union(*layers)
 
 
-def with_task(argv: Sequence[str], read) -> list[str]:
+def infer_task(argv: Sequence[str], read_folder: ReadFolder) -> list[str]:
     """The command line with the task that preset or `--init` imply, where it names none."""
-    given = _parse(argv)
-    if "task.name" in given:
+    texts = flags.parse(argv, ALIASES)
+    if "task" in texts:
         return list(argv)
-    implied = next((task for task, presets in PRESETS.items() if given.get("preset") in presets), None)
-    implied = read(given["init"])["task.name"] if given.get("init") and not implied else implied
+    preset, folder = _read(texts, "preset", ""), _read(texts, "init", "")
+    implied = next((task for task, presets in PRESETS.items() if preset in presets), None)
+    implied = read_folder(folder)["task"] if folder and not implied else implied
     return [*argv, f"--task={implied or Mlm.name}"]
 
 
-def _parse(argv: Sequence[str]) -> dict[str, Any]:
-    """The flags that are given, of whatever task."""
-    everything = {name: flag for known in reversed(FLAGS.values()) for name, flag in known.items()}
-    return flags.parse(argv, everything, ALIASES)
+def _read(texts: Mapping[str, flags.Text], name: str, default: Any) -> Any:
+    """A value of the command line."""
+    return flags.read(name, texts[name], type(default)) if name in texts else default
 
 
-def _resumed_values(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The saved run, with what may change changed."""
-    before = {
-        name: value for name, value in saved.items() if not name.startswith(("stop_at", "resume", "distributed."))
-    }
-    for name, value in given.items():
+def _build(layers: Sequence[Mapping[str, Any]]) -> Run:
+    """The run of these layers."""
+    return flags.build(Run, *layers, aliases=ALIASES)
+
+
+def _resumed_layers(texts: Mapping[str, Any], saved: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The saved run and the flags, which may change some of it."""
+    saved = {name: value for name, value in saved.items() if not name.startswith(_OF_THE_START)}
+    before, after = flatten(_build([saved])), flatten(_build([saved, texts]))
+    for name, value in after.items():
         if value != before.get(name) and not name.startswith(MAY_CHANGE):
-            flag, was = name.replace("_", "-"), before.get(name)
+            flag, was = name.replace("_", "-"), flags.show(before.get(name))
             raise UserError(
-                f"--{flag}={value} differs from {was} in the run to resume; leave it out, or start a new run"
+                f"--{flag}={flags.show(value)} differs from {was} in the run to resume; "
+                "leave it out, or start a new run"
             )
-    return {**before, **given}
+    return [saved, texts]
 
 
-def _fresh_values(given: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Preset and flags; the model is that of the run that `--init` names, unless a preset says otherwise."""
-    task = given.get("task.name", Mlm.name)
+    task = _read(texts, "task", Mlm.name)
     if task not in TASKS:
         raise UserError(f"--task={task} is unknown{suggest(task, TASKS)}")
-    if foreign := [name for name in given if name not in FLAGS[task]]:
-        raise UserError(f"--{foreign[0].replace('_', '-')} belongs to another task than --task={task}; leave it out")
     inherited = source.get("preset") if source.get("preset") in PRESETS[task] else None
-    preset = given.get("preset") or inherited or _nearest(task, source.get("model.width"))
+    preset = _read(texts, "preset", "") or inherited or _nearest_preset(task, source.get("model.width"))
     if preset not in PRESETS[task]:
         raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
-    if brought := source and [name for name in given if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]:
-        raise UserError(f"--init={given['init']} brings its own tokenizer; leave --{brought[0]} out")
-    own = _OF_THE_RUN if source.get("task.name") != task else [name for name in _OF_THE_RUN if name != "model.pool"]
-    model = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
-    model |= {name: value for name, value in source.items() if name in _OF_THE_WEIGHTS and name in FLAGS[task]}
-    layers = (model, PRESETS[task][preset]) if "preset" in given else (PRESETS[task][preset], model)
-    return {**layers[0], **layers[1], **given, "task.name": task, "preset": preset}
+    trained = [name for name in texts if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]
+    if source and trained:
+        raise UserError(f"--init={texts['init'].text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
+    chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
+    layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
+    return [{"task": task}, *layers, texts, {"preset": preset}]
 
 
-def _nearest(task: str, width: int | None) -> str:
-    """The preset of a task whose width is nearest, for its recipe; the first where there is no width to compare with."""
+def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a saved run that its weights have decided."""
+    own = {"model.classes", *(f"model.{name}" for name in COMPUTE), *_OF_THE_TASK}
+    values = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
+    of_the_task = {name: source[name] for name in _OF_THE_TASK if name in source}
+    return values | (of_the_task if source.get("task") == task else {})
+
+
+def _nearest_preset(task: str, width: int | None) -> str:
+    """The preset of a task whose width is nearest, for its recipe; the first where no width is known."""
     widths = {name: values["model.width"] for name, values in PRESETS[task].items()}
     return min(widths, key=lambda name: abs(widths[name] - width) if width else 0)
 
 
-def settle(run: Run, decided: Mapping[str, Any], sizes: Mapping[str, int], platform: str) -> Run:
-    """The run with what only the data and the machine can tell: sizes of the model (vocab, classes), and bfloat16 on accelerators."""
-    found = {
-        "model.dtype": "float32" if platform == "cpu" else "bfloat16",
-        **{f"model.{name}": size for name, size in sizes.items()},
-    }
-    run = flags.build(
-        Run, {**flags.flatten(run), **{name: value for name, value in found.items() if name not in decided}}
-    )
+def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str) -> Run:
+    """The run with what the data and the device decide: sizes of the model, and bfloat16 on accelerators.
+
+    `explicit` are the names that are decided. Raises UserError where a size is too small for the data.
+    """
+    values = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+    values |= {f"model.{name}": size for name, size in sizes.items()}
+    run = flags.build(Run, flatten(run), {name: value for name, value in values.items() if name not in explicit})
     for name, size in sizes.items():
         if getattr(run.model, name) < size:
             raise UserError(
@@ -137,12 +134,26 @@ def settle(run: Run, decided: Mapping[str, Any], sizes: Mapping[str, int], platf
     return run
 
 
-def usage(argv: Sequence[str]) -> str:
-    """The text of `--help`, with the values that the other flags lead to."""
-    values = _fresh_values(_parse([word for word in argv if word not in ("--help", "-h")]), {})
-    later = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
-    others = (
-        "What sets other families of models apart (tfm.Config explains it):",
-        [f"model.{name}" for name in _FAMILIES.split()],
+def help_text(argv: Sequence[str]) -> str | None:
+    """The text of `--help`, with the values that the other flags lead to; None where nobody asks for it."""
+    asked = [word for word in argv if word in ("-h", "--help") or word.startswith("--help=")]
+    if not asked:
+        return None
+    layers = _fresh_layers(flags.parse([word for word in argv if word not in asked], ALIASES), {})
+    later = {name: value for name, value in _DECIDED_LATER.items() if name not in set().union(*layers)}
+    every_flag = [flag._replace(value=later.get(flag.name, flag.value)) for flag in flags.flags_of(_build(layers))]
+    section = asked[0].partition("=")[2].replace("-", "_")
+    if section:
+        chosen = [flag for flag in every_flag if f"{flag.name}.".startswith(f"{section}.")]
+        if not chosen:
+            raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
+        return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
+    brief = [flag for flag in every_flag if flag.value is None or flag.name.count(".") > 1]
+    of_layers = [flag for flag in brief if any(word.isdigit() for word in flag.name.split("."))]
+    unset = [flag for flag in of_layers if flag.value is None]
+    return flags.format_help(
+        USAGE,
+        [flag for flag in every_flag if flag not in brief],
+        ALIASES,
+        [flag for flag in brief if flag not in unset],
     )
-    return flags.explain(USAGE, FLAGS[values["task.name"]], ALIASES, later | values, others)

@@ -1,10 +1,11 @@
-"""What a run is: nested dataclasses, each field explained in its class docstring, which is also the text of `--help`."""
+"""What a run is: nested dataclasses. The docstring of a class explains its fields; it is also the text of `--help`."""
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Literal
 
-from tfm.config.model import CHOICES, Config
-from train.settings.tasks import Classify, Lm, Mlm, Translate, at_least_one, known
+from tfm.config.choices import check_choices, check_minimum
+from tfm.config.model import Config
+from train.settings.tasks import Mlm, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Data:
     field: the column that holds the text; for pairs two of them, joined by a comma
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
-    split: what a document of a .txt file is: file | line | blank-line
+    split: file | line | blank-line: what a document of a .txt file is
     pack: several documents share a row (true), or each starts a row of its own (false)
     """
 
@@ -25,26 +26,26 @@ class Data:
     field: str = "text"
     label: str = "label"
     header: bool = True
-    split: str = "file"
+    split: Literal["file", "line", "blank-line"] = "file"
     pack: bool = True
 
     def __post_init__(self):
-        known(self, split=("file", "line", "blank-line"))
+        check_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
     """How text becomes tokens.
 
-    kind: wordpiece | bpe (of bytes) | unigram | word | char: what to train on the training text
+    kind: wordpiece | bpe | unigram | word | char: what to train on the training text; bpe is of bytes
     vocab: number of tokens to train
     lower: lower-case and strip accents (wordpiece, word)
-    path: instead of training: tokenizer.json, vocab.txt, a SentencePiece .model, or GPT-2's encoder.json beside vocab.bpe
-    dropout: share of merges left out at random when a training text is split (bpe); 0 means none
+    path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, or encoder.json beside vocab.bpe
+    dropout: rate of merges that are left out at random when a training text is split (bpe)
     draws: random splits of the training text that are made and taken in turn, one an epoch
     """
 
-    kind: str = "wordpiece"
+    kind: Literal["wordpiece", "bpe", "unigram", "word", "char"] = "wordpiece"
     vocab: int = 8192
     lower: bool = True
     path: str = ""
@@ -52,12 +53,12 @@ class Tokenizer:
     draws: int = 4
 
     def __post_init__(self):
-        known(self, kind=("wordpiece", "bpe", "unigram", "word", "char"))
+        check_choices(self)
+        check_minimum(self, draws=1)
         if self.vocab < 300:
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1; Provilkov et al. use 0.1")
-        at_least_one(self, "draws")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Batch:
     size: rows
     length: tokens a row, or the most that one may have
     accumulate: parts that the batch is cut into, one after the other, to save memory
-    tokens: instead of a number of rows, the most tokens of a batch, whose rows are of similar lengths (translate); 0 means size rows
+    tokens: maximum of tokens of a batch, whose rows are of similar lengths (translate); none: a batch has `size` rows
     multiple: the rows of such a batch are a multiple of this
     shapes: such batches have at most so many shapes, each of which is compiled
     """
@@ -75,66 +76,67 @@ class Batch:
     size: int = 32
     length: int = 128
     accumulate: int = 1
-    tokens: int = 0
+    tokens: int | None = None
     multiple: int = 8
     shapes: int = 14
 
     def __post_init__(self):
-        at_least_one(self, "size", "accumulate", "multiple", "shapes")
-        if self.length < 8:
-            raise ValueError(f"length={self.length} must be at least 8")
-        if self.tokens and self.tokens < self.length:
-            raise ValueError(f"tokens={self.tokens} must be at least batch.length={self.length}, or 0")
+        check_minimum(self, size=1, accumulate=1, multiple=1, shapes=1, length=8)
+        if self.tokens is not None and self.tokens < self.length:
+            raise ValueError(f"tokens={self.tokens} must be at least batch.length={self.length}, or none")
         if self.unit % self.accumulate:
-            name = "multiple" if self.tokens else "size"
+            name = "size" if self.tokens is None else "multiple"
             raise ValueError(f"accumulate={self.accumulate} must divide batch.{name}={self.unit}")
 
     @property
     def unit(self) -> int:
         """What divides the rows of every batch."""
-        return self.multiple if self.tokens else self.size
+        return self.size if self.tokens is None else self.multiple
 
 
 @dataclasses.dataclass(frozen=True)
 class Optim:
     """The optimizer.
 
-    name: adamw | adafactor | lion | muon: two moments, or one that is factored, or one, or one for matrices and two for the rest
+    name: adamw | adafactor | lion | muon: two moments, a factored one, one, or one for matrices and two for the rest
     rate: peak learning rate
     warmup: steps of linear warm-up, or their share of all steps where less than 1
     schedule: linear | cosine | noam (inverse square root) | constant | wsd (warm-up, stable, decay): after the warm-up
     cooldown: steps at the end in which wsd decays, or their share of all steps where less than 1
     moment_dtype: float32 | bfloat16: what moments are stored in
     decay: weight decay of matrices
-    clip: largest global norm of the gradient; 0 means no limit
+    clip: largest global norm of the gradient; none: no limit
     beta1: decay of the first moment
     beta2: decay of the second moment
     eps: added to the root of the second moment
-    ema: decay of a moving average of the weights, which is what is evaluated and used later; 0 means none
+    ema: decay of a moving average of the weights, which is evaluated and used later; none: no average
     """
 
-    name: str = "adamw"
+    name: Literal["adamw", "adafactor", "lion", "muon"] = "adamw"
     rate: float = 1e-3
     warmup: float = 0.1
-    schedule: str = "linear"
+    schedule: Literal["linear", "cosine", "noam", "constant", "wsd"] = "linear"
     cooldown: float = 0.2
-    moment_dtype: str = "float32"
+    moment_dtype: Literal["float32", "bfloat16"] = "float32"
     decay: float = 0.01
-    clip: float = 1.0
+    clip: float | None = 1.0
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
-    ema: float = 0.0
+    ema: float | None = None
 
     def __post_init__(self):
-        known(self, name=("adamw", "adafactor", "lion", "muon"), moment_dtype=("float32", "bfloat16"))
-        known(self, schedule=("linear", "cosine", "noam", "constant", "wsd"))
-        for name in ("rate", "warmup", "cooldown", "decay", "clip", "eps"):
+        check_choices(self)
+        for name in ("rate", "warmup", "cooldown", "decay", "eps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        for name in ("beta1", "beta2", "ema"):
+        for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema={self.ema} must be more than 0 and less than 1; for no average say none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,37 +157,37 @@ class Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Distributed:
-    """Several processes, each started with the same flags but its number. SLURM, Open MPI and TPU hosts say all of this themselves, or the
-    variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
+    """Several processes, each started with the same flags but its index.
+
+    SLURM, Open MPI and TPU hosts say all of this themselves, or the variables JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
 
     coordinator: host:port of process 0 | auto: as JAX finds it
-    processes: how many there are
-    process: the number of this one, from 0
+    processes: how many there are; none: as the environment says
+    process: the index of this one, from 0; none: as the environment says
     timeout: seconds in which they must all have met
     """
 
     coordinator: str = ""
-    processes: int = 0
-    process: int = -1
+    processes: int | None = None
+    process: int | None = None
     timeout: int = 60
 
     def __post_init__(self):
-        at_least_one(self, "timeout")
-        if self.processes < 0:
-            raise ValueError(f"processes={self.processes} must not be negative")
+        check_minimum(self, processes=1, process=0, timeout=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
     """How attention is computed in training.
 
-    kernel: auto | einsum | chunked | cudnn | splash: auto decides by device, sizes and mask
+    kernel: auto | einsum | chunked | cudnn | splash: in training alone; none: as --model.kernel says
     """
 
-    kernel: str = "auto"
+    kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash"] | None = None
 
     def __post_init__(self):
-        known(self, kernel=CHOICES["kernel"])
+        check_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +202,7 @@ class Checkpoint:
     keep: int = 2
 
     def __post_init__(self):
-        at_least_one(self, "every", "keep")
+        check_minimum(self, every=1, keep=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,24 +210,20 @@ class Eval:
     """Validation.
 
     every: steps between evaluations
-    batches: batches of each; 0 means all of the validation text
+    batches: batches of each; none: all of the validation text
     final: evaluate on all of the validation text at the end
     best: the metric by which the best checkpoint is chosen and patience runs out
-    patience: evaluations without a better one after which the run ends, with the best weights; 0 means never
+    patience: evaluations without a better one after which the run ends, with the best weights; none: no early end
     """
 
     every: int = 200
-    batches: int = 0
+    batches: int | None = None
     final: bool = True
     best: str = "loss"
-    patience: int = 0
+    patience: int | None = None
 
     def __post_init__(self):
-        at_least_one(self, "every")
-        if self.batches < 0:
-            raise ValueError(f"batches={self.batches} must not be negative; 0 means all")
-        if self.patience < 0:
-            raise ValueError(f"patience={self.patience} must not be negative; 0 means never to stop early")
+        check_minimum(self, every=1, batches=1, patience=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,61 +236,51 @@ class Log:
     every: int = 20
 
     def __post_init__(self):
-        at_least_one(self, "every")
+        check_minimum(self, every=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """Everything that decides a run.
 
+    task: what to train for
     preset: the model's shape and what goes with it
     init: a run folder whose weights and tokenizer to start from
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
-    stop_at: save and end after this step, as an interruption would
+    stop_at: save and end after this step, as an interruption would; none: after the last
     seed: of the initial weights, the order of the data, masks and dropout
     resume: go on with the run in --out, or with the newest one
     """
 
-    task: Annotated[Any, Mlm, Lm, Classify, Translate] = dataclasses.field(default_factory=Mlm)
+    task: Task = Mlm()
     preset: str = ""
     init: str = ""
     out: str = ""
     steps: int = 1000
-    stop_at: int = 0
+    stop_at: int | None = None
     seed: int = 0
     resume: bool = False
-    data: Data = dataclasses.field(default_factory=Data)
-    tokenizer: Tokenizer = dataclasses.field(default_factory=Tokenizer)
-    batch: Batch = dataclasses.field(default_factory=Batch)
-    optim: Optim = dataclasses.field(default_factory=Optim)
-    eval: Eval = dataclasses.field(default_factory=Eval)
-    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
-    log: Log = dataclasses.field(default_factory=Log)
-    mesh: Mesh = dataclasses.field(default_factory=Mesh)
-    distributed: Distributed = dataclasses.field(default_factory=Distributed)
-    attention: Attention = dataclasses.field(default_factory=Attention)
-    model: Config = dataclasses.field(default_factory=Config)
+    data: Data = Data()
+    tokenizer: Tokenizer = Tokenizer()
+    batch: Batch = Batch()
+    optim: Optim = Optim()
+    eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
+    log: Log = Log()
+    mesh: Mesh = Mesh()
+    distributed: Distributed = Distributed()
+    attention: Attention = Attention()
+    model: Config = Config()
 
     def __post_init__(self):
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps} must be at least 1")
-        if self.stop_at < 0:
-            raise ValueError(f"stop-at={self.stop_at} must not be negative")
-        if self.eval.best in ("bleu", "chrf") and getattr(self.task, "bleu", 1) == 0:
-            raise ValueError(
-                f"eval.best={self.eval.best} needs translations to judge; set --task.bleu to a number of sentences"
-            )
-        if self.batch.tokens and self.task.name != "translate":
+        check_minimum(self, steps=1, stop_at=1, seed=0)
+        if self.batch.tokens is not None and not self.task.has_buckets:
             raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed} must not be negative")
-        if getattr(self.task, "stride", 0) > self.batch.length:
+        self.task.check(self)
+        max_length = self.model.max_length
+        if max_length is not None and self.batch.length > max_length:
+            length = self.batch.length
             raise ValueError(
-                f"task.stride={self.task.stride} must be at most batch.length={self.batch.length}, or tokens are left out"
-            )
-        if self.model.position == "learned" and self.batch.length > self.model.length:
-            rows = self.batch.length
-            raise ValueError(
-                f"batch.length={rows} is more than model.length={self.model.length}; add --model.length={rows}"
+                f"batch.length={length} is more than model.length={max_length}; add --model.length={length}"
             )

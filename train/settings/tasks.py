@@ -1,21 +1,28 @@
-"""What each task can be told."""
+"""The catalogue of tasks, and the options of each."""
 
-import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from tfm.config.model import suggest
+from tfm.config.choices import Options, alternatives, check_choices, check_minimum, tag
 
 
-@dataclasses.dataclass(frozen=True)
-class Mlm:
+class TaskOptions(Options):
+    """The options of one task; `check` judges the whole run."""
+
+    # Whether batches may be of rows of similar lengths, --batch.tokens at most.
+    has_buckets: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Mlm(TaskOptions):
     """Masked language modelling (Devlin et al. 2018).
 
-    name: what to train for: mlm | lm | classify | translate
-    rate: share of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
+    rate: fraction of tokens to predict; of them 80 % are masked, 10 % replaced, 10 % kept
     whole_words: hide words, not pieces of them
     nsp: also predict whether two sentences follow each other; every row is such a pair
     """
 
-    name: str = "mlm"
+    name: Literal["mlm"] = tag("mlm")
     rate: float = 0.15
     whole_words: bool = False
     nsp: bool = False
@@ -25,58 +32,62 @@ class Mlm:
             raise ValueError(f"rate={self.rate} must be between 0 and 1; BERT uses 0.15")
 
 
-@dataclasses.dataclass(frozen=True)
-class Lm:
+@dataclass(frozen=True)
+class Lm(TaskOptions):
     """Language modelling from left to right (Radford et al. 2018).
 
-    name: what to train for: mlm | lm | classify | translate
-    windows: rows are windows that begin anywhere in the text, all documents in a line; else a token sees its own document alone
-    stride: validation rows begin so many tokens apart and judge only what the one before has not; 0 means they do not overlap
+    windows: rows begin anywhere in the text, all documents in a line; else a token sees its own document alone
+    stride: validation rows begin so many tokens apart, and only their new tokens count; none: they do not overlap
     """
 
-    name: str = "lm"
+    name: Literal["lm"] = tag("lm")
     windows: bool = False
-    stride: int = 0
+    stride: int | None = None
 
     def __post_init__(self):
-        if self.stride < 0:
-            raise ValueError(f"stride={self.stride} must not be negative; 0 means rows that do not overlap")
+        check_minimum(self, stride=1)
+
+    def check(self, run: Any) -> None:  # noqa: D102
+        if self.stride is not None and self.stride > run.batch.length:
+            raise ValueError(
+                f"task.stride={self.stride} must be at most batch.length={run.batch.length}, or tokens are left out"
+            )
 
 
-@dataclasses.dataclass(frozen=True)
-class Classify:
+@dataclass(frozen=True)
+class Classify(TaskOptions):
     """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
 
-    name: what to train for: mlm | lm | classify | translate
     kind: single | multi | regression: one class a text, any number of them, or a number
     """
 
-    name: str = "classify"
-    kind: str = "single"
+    name: Literal["classify"] = tag("classify")
+    kind: Literal["single", "multi", "regression"] = "single"
 
     def __post_init__(self):
-        known(self, kind=("single", "multi", "regression"))
+        check_choices(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class Translate:
+@dataclass(frozen=True)
+class Translate(TaskOptions):
     """Translation, or any other text from a text (Vaswani et al. 2017).
 
-    name: what to train for: mlm | lm | classify | translate
     source: the language to translate from: a column of the data, or the ending of one of two files
     target: the language to translate into
-    long: what becomes of a pair that is longer than batch.length: drop | error
-    smoothing: share of the probability that is spread over all tokens in training
+    long: drop | error: what becomes of a pair that is longer than batch.length
+    smoothing: probability that is divided among all tokens in training
     bleu: validation sentences that are translated at each evaluation, for BLEU; all at the end
     beams: translations that are followed at a time when sentences are translated for BLEU; 1 is greedy
     length_penalty: of that search; above 0, longer translations are preferred
-    start: the token that a translation begins with, of models whose texts the tokenizer marks itself (those of transformers); else [CLS]
+    start: the token that a translation begins with; empty: [CLS]. Models of transformers have their own
     """
 
-    name: str = "translate"
+    has_buckets: ClassVar[bool] = True
+
+    name: Literal["translate"] = tag("translate")
     source: str = "en"
     target: str = "de"
-    long: str = "drop"
+    long: Literal["drop", "error"] = "drop"
     smoothing: float = 0.1
     bleu: int = 200
     beams: int = 5
@@ -84,8 +95,8 @@ class Translate:
     start: str = ""
 
     def __post_init__(self):
-        known(self, long=("drop", "error"))
-        at_least_one(self, "beams")
+        check_choices(self)
+        check_minimum(self, beams=1)
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and less than 1; the paper has 0.1")
         if self.bleu < 0:
@@ -93,19 +104,13 @@ class Translate:
         if self.source == self.target:
             raise ValueError(f"source={self.source} and task.target are the same; name two columns or languages")
 
-
-TASKS = {kind.name: kind for kind in (Mlm, Lm, Classify, Translate)}
-
-
-def known(section, **choices: tuple[str, ...]):
-    """Raises ValueError where a field of that name has none of these values."""
-    for name, values in choices.items():
-        if getattr(section, name) not in values:
-            raise ValueError(f"{name}={getattr(section, name)} is unknown{suggest(getattr(section, name), values)}")
+    def check(self, run: Any) -> None:  # noqa: D102
+        if run.eval.best in ("bleu", "chrf") and not self.bleu:
+            raise ValueError(
+                f"eval.best={run.eval.best} needs translations to judge; set --task.bleu to a number of sentences"
+            )
 
 
-def at_least_one(section, *names: str):
-    """Raises ValueError where one of these fields is less than 1."""
-    for name in names:
-        if getattr(section, name) < 1:
-            raise ValueError(f"{name}={getattr(section, name)} must be at least 1")
+Task = Mlm | Lm | Classify | Translate
+
+TASKS = alternatives(Task)

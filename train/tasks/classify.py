@@ -221,7 +221,7 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
 
 def typed(model: tfm.Config, types: Array) -> Array | None:
     """Which text of a pair a token is of; None for a model that does not tell them apart (RoBERTa)."""
-    return types if model.token_types > 1 else None
+    return types if (model.input.token_types or 0) > 1 else None
 
 
 class Guess(NamedTuple):

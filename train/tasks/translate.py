@@ -21,7 +21,6 @@ import numpy as np
 from jax import Array
 
 import tfm
-from tfm.decoding.generate import position_limit
 from tfm.ops import split
 from train import UserError
 from train.data.batching import length_sorted_batches
@@ -164,7 +163,7 @@ def generation_metrics(
     """
     found: dict[str, Any] = {}
     for name, rows in {"": corpus.valid, **({} if most else corpus.others)}.items():
-        pairs = (rows.pairs if run.model.position == "learned" else rows.given)[: most or None]
+        pairs = (rows.given if run.model.max_length is None else rows.pairs)[: most or None]
         written = translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
         measured = scores.translations(written, references)
@@ -276,7 +275,7 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndar
 
 def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: int) -> int:
     """The most tokens to add behind the start of a translation: learned positions may allow fewer."""
-    limit = position_limit(config)
+    limit = config.max_length
     return max_new_tokens if limit is None else min(max_new_tokens, limit - len(start))
 
 

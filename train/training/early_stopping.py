@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.model import suggest
+from tfm.config.choices import suggest
 from train import UserError
 from train.settings.schema import Eval
 
@@ -36,4 +36,4 @@ class Best:
     @property
     def exhausted(self) -> bool:
         """Whether patience has run out."""
-        return 0 < self.patience <= self.note["stale"]
+        return self.patience is not None and self.patience <= self.note["stale"]

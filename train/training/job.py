@@ -52,7 +52,7 @@ class Job:
     def batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
         batch = self.run.batch
-        rows = batch.unit * max(1, batch.tokens // batch.length // batch.unit)
+        rows = batch.unit * max(1, (batch.tokens or 0) // batch.length // batch.unit)
         return {
             name: feed.layout(field, field.shape(rows, batch.length), self.mesh, batch.accumulate)
             for name, field in self.batch_spec.items()
@@ -93,7 +93,7 @@ class Job:
     @property
     def model(self) -> Config:
         """The model's configuration, with the run's choice of attention kernel."""
-        return dataclasses.replace(self.run.model, kernel=self.run.attention.kernel)
+        return dataclasses.replace(self.run.model, kernel=self.run.attention.kernel or self.run.model.kernel)
 
     def loss(self, params, batch, key):
         """The sums of the task's loss over one part of a batch."""

@@ -207,7 +207,7 @@ class Training:
             found = (
                 None
                 if self.step % run.eval.every
-                else self.task.metrics(self.evaluate(run.eval.batches)) | self._judged(final=False)
+                else self.task.metrics(self.evaluate(run.eval.batches or 0)) | self._judged(final=False)
             )
             if found:
                 recorder.line("eval", self.step, found)

@@ -46,19 +46,19 @@ class State:
         return self.replace(params=params) if self.ema is None else self.replace(ema=params)
 
 
-def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float = 0.0) -> State:
+def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float | None = None) -> State:
     """Fresh parameters and moments, made where they live on the mesh; the average is in float32."""
     with jax.set_mesh(mesh):
         return jax.jit(partial(_fresh, specs, optimizer, mesh, ema))(jax.random.key(seed))
 
 
-def abstract_state(specs, optimizer: optax.GradientTransformation, mesh, ema: float = 0.0) -> State:
+def abstract_state(specs, optimizer: optax.GradientTransformation, mesh, ema: float | None = None) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
     with jax.set_mesh(mesh):
         return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, jax.random.key(0)))
 
 
-def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float, key: Array) -> State:
+def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float | None, key: Array) -> State:
     params = tfm.init(specs, key, mesh)
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), new_average(params) if ema else None)
 
@@ -74,7 +74,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     seed: int,
     dropout: bool,
-    ema: float = 0.0,
+    ema: float | None = None,
     compiler_options: dict[str, str] | None = None,
 ):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.

@@ -1,5 +1,7 @@
 """ALBERT (Lan et al. 2020): narrow embeddings, and one layer that is used again and again."""
 
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families import bert
 
@@ -14,10 +16,11 @@ POOLER = {"pooler": "albert.pooler"}
 ALBERT = Family(
     name="albert",
     prefix="albert.",
+    base=Config(share_layers=True, input=Tokens(width=128)),
     fields=bert.FIELDS
     | {
         "vocab_size": Field("vocab", 30000),
-        "embedding_size": Field("embed_width", 128),
+        "embedding_size": Field("input.width", 128),
         "hidden_size": Field("width", 4096),
         "num_attention_heads": Field("heads", 64),
         "intermediate_size": Field("ffn", 16384),
@@ -25,23 +28,22 @@ ALBERT = Family(
         "hidden_dropout_prob": Field("dropout", 0.0),
         "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
     },
-    only=bert.ONLY | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
-    ours={"shared": True},
-    free=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
+    allowed=bert.ALLOWED | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
+    ignored=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
     names={
         "encoder.embed.tokens": "albert.embeddings.word_embeddings.weight",
         "encoder.embed.positions": "albert.embeddings.position_embeddings.weight",
         "encoder.embed.types": "albert.embeddings.token_type_embeddings.weight",
         "encoder.embed.norm": "albert.embeddings.LayerNorm",
-        "encoder.embed.up": "albert.encoder.embedding_hidden_mapping_in",
-        "encoder.blocks.attn.query": f"{LAYER}.attention.query",
-        "encoder.blocks.attn.key": f"{LAYER}.attention.key",
-        "encoder.blocks.attn.value": f"{LAYER}.attention.value",
-        "encoder.blocks.attn.output": f"{LAYER}.attention.dense",
-        "encoder.blocks.attn_norm": f"{LAYER}.attention.LayerNorm",
-        "encoder.blocks.ffn.up": f"{LAYER}.ffn",
-        "encoder.blocks.ffn.down": f"{LAYER}.ffn_output",
-        "encoder.blocks.ffn_norm": f"{LAYER}.full_layer_layer_norm",
+        "encoder.embed.projection": "albert.encoder.embedding_hidden_mapping_in",
+        "encoder.layers.mixer.query": f"{LAYER}.attention.query",
+        "encoder.layers.mixer.key": f"{LAYER}.attention.key",
+        "encoder.layers.mixer.value": f"{LAYER}.attention.value",
+        "encoder.layers.mixer.output": f"{LAYER}.attention.dense",
+        "encoder.layers.residual.mixer": f"{LAYER}.attention.LayerNorm",
+        "encoder.layers.feed_forward.up": f"{LAYER}.ffn",
+        "encoder.layers.feed_forward.down": f"{LAYER}.ffn_output",
+        "encoder.layers.residual.feed_forward": f"{LAYER}.full_layer_layer_norm",
     },
     heads={
         "AlbertModel": Head("model", POOLER),

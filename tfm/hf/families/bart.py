@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2020), Marian (Junczys-Dowmunt et al. 2018) and Pegasus (Zhang et al. 2020): one pair of stacks."""
+"""BART (Lewis et al. 2020), Marian (Junczys-Dowmunt et al. 2018) and Pegasus (Zhang et al. 2020)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,10 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.config.inputs import Head as HeadOptions
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.config.positions import Sinusoidal
+from tfm.config.residuals import PreNorm
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.names import Theirs
+from tfm.hf.names import HfTensor
 from tfm.models import seq2seq
+from tfm.params import Spec
 
 FIELDS = {
     "vocab_size": Field("vocab", 50265),
@@ -22,12 +27,13 @@ FIELDS = {
     "dropout": Field("dropout", 0.1),
     "attention_dropout": Field("attn_dropout", 0.0),
     "max_position_embeddings": Field("length", 1024),
-    "scale_embedding": Field("embed_scale", False),
-    "tie_word_embeddings": Field("tied", True),
+    "scale_embedding": Field("input.scale", False),
+    "tie_word_embeddings": Field("tie_embeddings", True),
 }
-SAME = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
-OURS = {"token_types": 0, "norm_eps": 1e-5, "output_bias": True}
-FREE = frozenset(
+MUST_EQUAL = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
+BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=HeadOptions(output_bias=True))
+WITHOUT_NORM = Tokens(token_types=None, norm=False)
+IGNORED = frozenset(
     """encoder_layerdrop decoder_layerdrop activation_dropout num_hidden_layers classifier_dropout decoder_vocab_size
     share_encoder_decoder_embeddings""".split()
 )
@@ -38,80 +44,93 @@ UNUSED = (
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The sizes of the two stacks."""
-    layers, others = fields.get("encoder_layers", 12), fields.get("decoder_layers", 12)
-    return {"layers": others, "encoder_layers": layers if layers != others else 0}, {"encoder_layers", "decoder_layers"}
+    encoder_layers, layers = fields.get("encoder_layers", 12), fields.get("decoder_layers", 12)
+    values = {"layers": layers, "encoder_layers": encoder_layers if encoder_layers != layers else None}
+    return values, {"encoder_layers", "decoder_layers"}
 
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
-    layers = config.encoder_layers or config.layers
+    encoder_layers = config.encoder_layers or config.layers
     return {
-        "encoder_layers": layers,
-        "num_hidden_layers": layers,
+        "encoder_layers": encoder_layers,
+        "num_hidden_layers": encoder_layers,
         "decoder_layers": config.layers,
         "is_encoder_decoder": True,
     }
 
 
-def names() -> dict[str, str | Theirs]:
+def names() -> dict[str, str | HfTensor]:
     """The tensors of both stacks; which of the norms there are depends on the family."""
-    found: dict[str, str | Theirs] = {"encoder.embed.tokens": "model.shared.weight"}
-    for side, attentions in {
-        "encoder": {"attn": "self_attn"},
-        "decoder": {"attn": "self_attn", "cross": "encoder_attn"},
-    }.items():
-        layer = f"model.{side}.layers.{{}}"
-        for ours, theirs in attentions.items():
-            projections = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-            found |= {f"{side}.blocks.{ours}.{one}": f"{layer}.{theirs}.{other}" for one, other in projections.items()}
-            found[f"{side}.blocks.{ours}_norm"] = f"{layer}.{theirs}_layer_norm"
-        found |= {
-            f"{side}.embed.positions": Theirs(f"model.{side}.embed_positions.weight", skip=2),
-            f"{side}.embed.norm": f"model.{side}.layernorm_embedding",
-            f"{side}.blocks.ffn.up": f"{layer}.fc1",
-            f"{side}.blocks.ffn.down": f"{layer}.fc2",
-            f"{side}.blocks.ffn_norm": f"{layer}.final_layer_norm",
-            f"{side}.norm": f"model.{side}.layer_norm",
+    tensors: dict[str, str | HfTensor] = {
+        "encoder.embed.tokens": "model.shared.weight",
+        "table": "lm_head.weight",
+        "bias": HfTensor("final_logits_bias", row=True),
+    }
+    for stack in ("encoder", "decoder"):
+        layer = f"model.{stack}.layers.{{}}"
+        tensors |= {
+            **_attention(stack, "mixer", f"{layer}.self_attn"),
+            **(_attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
+            f"{stack}.embed.positions": HfTensor(f"model.{stack}.embed_positions.weight", skip_rows=2),
+            f"{stack}.embed.norm": f"model.{stack}.layernorm_embedding",
+            f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
+            f"{stack}.layers.feed_forward.down": f"{layer}.fc2",
+            f"{stack}.layers.residual.feed_forward": f"{layer}.final_layer_norm",
+            f"{stack}.norm": f"model.{stack}.layer_norm",
         }
-    return found | {"table": "lm_head.weight", "bias": Theirs("final_logits_bias", row=True)}
+    return tensors
 
 
-def adapt(config: Config, params: Any) -> tuple[Config, Any]:
-    """Two differences that change nothing: a missing bias of the output is zeros, and the columns of states may stand in any order, so that
-    sines and cosines may alternate or not."""
-    if not isinstance(params, seq2seq.Seq2Seq) or config.source_vocab:
+def _attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
+    """The tensors of self-attention or cross-attention, and of its norm."""
+    return {
+        f"{stack}.layers.{part}.query": f"{hf_path}.q_proj",
+        f"{stack}.layers.{part}.key": f"{hf_path}.k_proj",
+        f"{stack}.layers.{part}.value": f"{hf_path}.v_proj",
+        f"{stack}.layers.{part}.output": f"{hf_path}.out_proj",
+        f"{stack}.layers.residual.{part}": f"{hf_path}_layer_norm",
+    }
+
+
+def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+    """The model with a bias of its output, zeros where it had none, and with all sines before all cosines.
+
+    The columns of hidden states may stand in any order, so that this changes no result.
+    """
+    if not isinstance(params, seq2seq.Seq2Seq) or config.source_vocab is not None:
         return config, params
-    if config.position == "sinusoidal" and not config.embed_width:
-        order = np.concatenate([np.arange(0, config.width, 2), np.arange(1, config.width, 2)])
+    if config.position == Sinusoidal(order="interleaved") and config.input.width is None:
+        columns = np.concatenate([np.arange(0, config.width, 2), np.arange(1, config.width, 2)])
 
-        def ordered(spec, array):
+        def reorder(spec: Spec, array: jax.Array) -> jax.Array:
             for axis, letter in enumerate(spec.axes):
-                array = jnp.take(array, order, axis, mode="clip") if letter in "DU" else array
+                array = jnp.take(array, columns, axis, mode="clip") if letter in "DU" else array
             return array
 
-        params = jax.tree.map(ordered, seq2seq.seq2seq_specs(config), params)
-        config = dataclasses.replace(config, position="sinusoidal_halves")
+        params = jax.tree.map(reorder, seq2seq.seq2seq_specs(config), params)
+        config = dataclasses.replace(config, position=Sinusoidal(order="halves"))
     if params.bias is None:
         params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
-    return dataclasses.replace(config, output_bias=True), params
+    return dataclasses.replace(config, head=dataclasses.replace(config.head, output_bias=True)), params
 
 
 BART = Family(
     name="bart",
     prefix="",
+    base=BASE,
     fields=FIELDS,
-    same=SAME,
-    ours=OURS,
-    only={
+    must_equal=MUST_EQUAL,
+    allowed={
         "is_decoder": (False,),
         "add_final_layer_norm": (False,),
         "normalize_before": (False,),
         "normalize_embedding": (True,),
     },
-    free=FREE,
+    ignored=IGNORED,
     read=read,
     write=write,
-    adapt=adapt,
+    canonicalize=canonicalize,
     names=names(),
     heads={"BartForConditionalGeneration": Head("seq2seq"), "BartModel": Head("seq2seq")},
     unused=UNUSED,
@@ -121,19 +140,19 @@ MARIAN = Family(
     name="marian",
     prefix="",
     fields=FIELDS | {"vocab_size": Field("vocab", 58101)},
-    same=SAME,
-    ours=OURS | {"position": "sinusoidal_halves", "embed_norm": False},
-    only={
+    must_equal=MUST_EQUAL,
+    base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
+    allowed={
         "share_encoder_decoder_embeddings": (True,),
         "is_decoder": (False,),
         "add_final_layer_norm": (False,),
         "normalize_before": (False,),
         "normalize_embedding": (False,),
     },
-    free=FREE,
+    ignored=IGNORED,
     read=read,
     write=write,
-    adapt=adapt,
+    canonicalize=canonicalize,
     names=names(),
     heads={"MarianMTModel": Head("seq2seq")},
     unused=UNUSED,
@@ -143,18 +162,18 @@ PEGASUS = Family(
     name="pegasus",
     prefix="",
     fields=FIELDS,
-    same=SAME,
-    ours=OURS | {"position": "sinusoidal_halves", "embed_norm": False, "order": "pre"},
-    only={
+    must_equal=MUST_EQUAL,
+    base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves"), residual=PreNorm()),
+    allowed={
         "is_decoder": (False,),
         "add_final_layer_norm": (True,),
         "normalize_before": (True,),
         "normalize_embedding": (False,),
     },
-    free=FREE,
+    ignored=IGNORED,
     read=read,
     write=write,
-    adapt=adapt,
+    canonicalize=canonicalize,
     names=names(),
     heads={"PegasusForConditionalGeneration": Head("seq2seq")},
     unused=UNUSED,

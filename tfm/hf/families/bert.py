@@ -1,5 +1,6 @@
 """BERT (Devlin et al. 2018)."""
 
+from tfm.config.model import Config
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 
 
@@ -11,14 +12,14 @@ def names(model: str) -> dict[str, str]:
         "encoder.embed.positions": f"{model}.embeddings.position_embeddings.weight",
         "encoder.embed.types": f"{model}.embeddings.token_type_embeddings.weight",
         "encoder.embed.norm": f"{model}.embeddings.LayerNorm",
-        "encoder.blocks.attn.query": f"{layer}.attention.self.query",
-        "encoder.blocks.attn.key": f"{layer}.attention.self.key",
-        "encoder.blocks.attn.value": f"{layer}.attention.self.value",
-        "encoder.blocks.attn.output": f"{layer}.attention.output.dense",
-        "encoder.blocks.attn_norm": f"{layer}.attention.output.LayerNorm",
-        "encoder.blocks.ffn.up": f"{layer}.intermediate.dense",
-        "encoder.blocks.ffn.down": f"{layer}.output.dense",
-        "encoder.blocks.ffn_norm": f"{layer}.output.LayerNorm",
+        "encoder.layers.mixer.query": f"{layer}.attention.self.query",
+        "encoder.layers.mixer.key": f"{layer}.attention.self.key",
+        "encoder.layers.mixer.value": f"{layer}.attention.self.value",
+        "encoder.layers.mixer.output": f"{layer}.attention.output.dense",
+        "encoder.layers.residual.mixer": f"{layer}.attention.output.LayerNorm",
+        "encoder.layers.feed_forward.up": f"{layer}.intermediate.dense",
+        "encoder.layers.feed_forward.down": f"{layer}.output.dense",
+        "encoder.layers.residual.feed_forward": f"{layer}.output.LayerNorm",
     }
 
 
@@ -32,10 +33,10 @@ FIELDS = {
     "hidden_dropout_prob": Field("dropout", 0.1),
     "attention_probs_dropout_prob": Field("attn_dropout", 0.1),
     "max_position_embeddings": Field("length", 512),
-    "type_vocab_size": Field("token_types", 2),
+    "type_vocab_size": Field("input.token_types", 2, zero_is_none=True),
     "layer_norm_eps": Field("norm_eps", 1e-12),
 }
-ONLY = {
+ALLOWED = {
     "tie_word_embeddings": (True,),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
@@ -51,8 +52,9 @@ POOLER = {"pooler": "bert.pooler.dense"}
 BERT = Family(
     name="bert",
     prefix="bert.",
+    base=Config(),
     fields=FIELDS,
-    only=ONLY,
+    allowed=ALLOWED,
     names=names("bert"),
     heads={
         "BertModel": Head("model", POOLER),

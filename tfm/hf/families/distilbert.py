@@ -1,5 +1,8 @@
 """DistilBERT (Sanh et al. 2019): half of BERT, without token types."""
 
+from tfm.config.inputs import Head as HeadOptions
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 
 LAYER = "distilbert.transformer.layer.{}"
@@ -7,6 +10,7 @@ LAYER = "distilbert.transformer.layer.{}"
 DISTILBERT = Family(
     name="distilbert",
     prefix="distilbert.",
+    base=Config(input=Tokens(token_types=None), norm_eps=1e-12, head=HeadOptions(pool_activation="relu")),
     fields={
         "vocab_size": Field("vocab", 30522),
         "dim": Field("width", 768),
@@ -17,22 +21,21 @@ DISTILBERT = Family(
         "dropout": Field("dropout", 0.1),
         "attention_dropout": Field("attn_dropout", 0.1),
         "max_position_embeddings": Field("length", 512),
-        "tie_word_embeddings": Field("tied", True),
+        "tie_word_embeddings": Field("tie_embeddings", True),
     },
-    ours={"token_types": 0, "norm_eps": 1e-12, "pool_activation": "relu"},
-    free=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
+    ignored=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
     names={
         "encoder.embed.tokens": "distilbert.embeddings.word_embeddings.weight",
         "encoder.embed.positions": "distilbert.embeddings.position_embeddings.weight",
         "encoder.embed.norm": "distilbert.embeddings.LayerNorm",
-        "encoder.blocks.attn.query": f"{LAYER}.attention.q_lin",
-        "encoder.blocks.attn.key": f"{LAYER}.attention.k_lin",
-        "encoder.blocks.attn.value": f"{LAYER}.attention.v_lin",
-        "encoder.blocks.attn.output": f"{LAYER}.attention.out_lin",
-        "encoder.blocks.attn_norm": f"{LAYER}.sa_layer_norm",
-        "encoder.blocks.ffn.up": f"{LAYER}.ffn.lin1",
-        "encoder.blocks.ffn.down": f"{LAYER}.ffn.lin2",
-        "encoder.blocks.ffn_norm": f"{LAYER}.output_layer_norm",
+        "encoder.layers.mixer.query": f"{LAYER}.attention.q_lin",
+        "encoder.layers.mixer.key": f"{LAYER}.attention.k_lin",
+        "encoder.layers.mixer.value": f"{LAYER}.attention.v_lin",
+        "encoder.layers.mixer.output": f"{LAYER}.attention.out_lin",
+        "encoder.layers.residual.mixer": f"{LAYER}.sa_layer_norm",
+        "encoder.layers.feed_forward.up": f"{LAYER}.ffn.lin1",
+        "encoder.layers.feed_forward.down": f"{LAYER}.ffn.lin2",
+        "encoder.layers.residual.feed_forward": f"{LAYER}.output_layer_norm",
     },
     heads={
         "DistilBertModel": Head("model"),

@@ -1,17 +1,18 @@
-"""ELECTRA (Clark et al. 2020): embeddings may be narrower than layers, and the model that is kept tells replaced tokens from real ones."""
+"""ELECTRA (Clark et al. 2020): embeddings may be narrower than layers, and the discriminator is what is used."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config.inputs import Head as HeadOptions
 from tfm.config.model import Config
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families import bert
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Where the embeddings are as wide as the layers, there is no map between them."""
+    """The width of embeddings; where it is that of the layers, there is no map between them."""
     embedding, width = fields.get("embedding_size", 128), fields.get("hidden_size", 256)
-    return {"embed_width": embedding if embedding != width else 0}, {"embedding_size"}
+    return {"input.width": embedding if embedding != width else None}, {"embedding_size"}
 
 
 def write(config: Config) -> dict[str, Any]:
@@ -22,18 +23,18 @@ def write(config: Config) -> dict[str, Any]:
 ELECTRA = Family(
     name="electra",
     prefix="electra.",
+    base=Config(head=HeadOptions(pool_activation="gelu")),
     fields=bert.FIELDS
     | {
         "hidden_size": Field("width", 256),
         "num_attention_heads": Field("heads", 4),
         "intermediate_size": Field("ffn", 1024),
     },
-    only=bert.ONLY | {"hidden_act": ("gelu",)},
-    ours={"pool_activation": "gelu"},
-    free=frozenset(("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout")),
+    allowed=bert.ALLOWED | {"hidden_act": ("gelu",)},
+    ignored=frozenset(("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout")),
     read=read,
     write=write,
-    names=bert.names("electra") | {"encoder.embed.up": "electra.embeddings_project"},
+    names=bert.names("electra") | {"encoder.embed.projection": "electra.embeddings_project"},
     heads={
         "ElectraModel": Head("model"),
         "ElectraForMaskedLM": Head(

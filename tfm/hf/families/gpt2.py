@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.names import Theirs
+from tfm.hf.names import HfTensor
 
 LAYER = "transformer.h.{}"
 
 
-def joined(part: int) -> Theirs:
-    """Queries, keys or values out of the kernel [in, out] that holds all three."""
-    return Theirs(f"{LAYER}.attn.c_attn", part=part, parts=3, turned=False)
+def joined(part: int) -> HfTensor:
+    """Queries, keys or values; the kernel [in, out] holds all three."""
+    return HfTensor(f"{LAYER}.attn.c_attn", part=part, parts=3, transposed=False)
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The feed-forward layer's size has a default of its own."""
+    """The size of the feed-forward layer, whose default depends on the width."""
     return {"ffn": fields.get("n_inner") or 4 * fields.get("n_embd", 768)}, {"n_inner"}
 
 
@@ -28,6 +30,7 @@ def write(config: Config) -> dict[str, Any]:
 GPT2 = Family(
     name="gpt2",
     prefix="transformer.",
+    base=Config(input=Tokens(token_types=None, norm=False), residual=PreNorm()),
     fields={
         "vocab_size": Field("vocab", 50257),
         "n_embd": Field("width", 768),
@@ -38,28 +41,31 @@ GPT2 = Family(
         "resid_pdrop": Field("dropout", 0.1),
         "attn_pdrop": Field("attn_dropout", 0.1),
         "layer_norm_epsilon": Field("norm_eps", 1e-5),
-        "tie_word_embeddings": Field("tied", True),
+        "tie_word_embeddings": Field("tie_embeddings", True),
     },
-    ours={"order": "pre", "embed_norm": False, "token_types": 0},
-    only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
-    same={"embd_pdrop": "resid_pdrop", "n_ctx": "n_positions"},
-    free=frozenset(
-        """reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
-        gradient_checkpointing""".split()
+    allowed={
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    },
+    must_equal={"embd_pdrop": "resid_pdrop", "n_ctx": "n_positions"},
+    ignored=frozenset(
+        """reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
+        summary_first_dropout gradient_checkpointing""".split()
     ),
     read=read,
     write=write,
     names={
         "decoder.embed.tokens": "transformer.wte.weight",
         "decoder.embed.positions": "transformer.wpe.weight",
-        "decoder.blocks.attn.query": joined(0),
-        "decoder.blocks.attn.key": joined(1),
-        "decoder.blocks.attn.value": joined(2),
-        "decoder.blocks.attn.output": Theirs(f"{LAYER}.attn.c_proj", turned=False),
-        "decoder.blocks.attn_norm": f"{LAYER}.ln_1",
-        "decoder.blocks.ffn.up": Theirs(f"{LAYER}.mlp.c_fc", turned=False),
-        "decoder.blocks.ffn.down": Theirs(f"{LAYER}.mlp.c_proj", turned=False),
-        "decoder.blocks.ffn_norm": f"{LAYER}.ln_2",
+        "decoder.layers.mixer.query": joined(0),
+        "decoder.layers.mixer.key": joined(1),
+        "decoder.layers.mixer.value": joined(2),
+        "decoder.layers.mixer.output": HfTensor(f"{LAYER}.attn.c_proj", transposed=False),
+        "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
+        "decoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.c_fc", transposed=False),
+        "decoder.layers.feed_forward.down": HfTensor(f"{LAYER}.mlp.c_proj", transposed=False),
+        "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
         "decoder.norm": "transformer.ln_f",
         "table": "lm_head.weight",
     },

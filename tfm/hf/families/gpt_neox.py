@@ -1,40 +1,44 @@
-"""GPT-NeoX and Pythia (Black et al. 2022): rotary positions for a part of each head, attention and feed-forward side by side."""
+"""GPT-NeoX and Pythia (Black et al. 2022): rotary positions for a part of each head, parallel sublayers."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.config.positions import Rotary
+from tfm.config.residuals import Parallel
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.families.llama import rope, rope_fields
-from tfm.hf.names import Theirs
+from tfm.hf.families.rope import read_rotary, rope_parameters
+from tfm.hf.names import HfTensor
 
 LAYER = "gpt_neox.layers.{}"
 
 
-def joined(part: int) -> Theirs:
-    """Queries, keys or values out of the kernel that holds all three, head by head."""
-    return Theirs(f"{LAYER}.attention.query_key_value", part=part, parts=3, by_head=True)
+def joined(part: int) -> HfTensor:
+    """Queries, keys or values; the kernel holds all three, head by head."""
+    return HfTensor(f"{LAYER}.attention.query_key_value", part=part, parts=3, by_head=True)
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """A quarter of each head is turned where nothing else is said."""
-    found, known = rope({"rotary_pct": 0.25} | dict(fields) if not fields.get("rope_parameters") else fields)
-    return found, known
+    """Rotary positions; by default a quarter of each head is rotated."""
+    return read_rotary(fields if fields.get("rope_parameters") else {"rotary_pct": 0.25, **fields})
 
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
-    names = {"rope_theta": config.rotary_base, "partial_rotary_factor": config.rotary_share}
+    position = config.position
+    assert isinstance(position, Rotary)
     return {
-        "rotary_emb_base": config.rotary_base,
-        "rotary_pct": config.rotary_share,
-        "rope_parameters": rope_fields(config) | names,
+        "rotary_emb_base": position.base,
+        "rotary_pct": position.fraction,
+        "rope_parameters": rope_parameters(position) | {"partial_rotary_factor": position.fraction},
     }
 
 
 GPT_NEOX = Family(
     name="gpt_neox",
     prefix="gpt_neox.",
+    base=Config(input=Tokens(token_types=None, norm=False), position=Rotary(), residual=Parallel()),
     fields={
         "vocab_size": Field("vocab", 50432),
         "hidden_size": Field("width", 6144),
@@ -46,25 +50,24 @@ GPT_NEOX = Family(
         "attention_dropout": Field("attn_dropout", 0.0),
         "max_position_embeddings": Field("length", 2048),
         "layer_norm_eps": Field("norm_eps", 1e-5),
-        "use_parallel_residual": Field("order", True, {True: "parallel", False: "pre"}),
-        "tie_word_embeddings": Field("tied", False),
+        "use_parallel_residual": Field("residual", True, {True: "parallel", False: "pre"}),
+        "tie_word_embeddings": Field("tie_embeddings", False),
     },
-    ours={"position": "rotary", "embed_norm": False, "token_types": 0},
-    only={"attention_bias": (True,), "is_decoder": (False, True)},
+    allowed={"attention_bias": (True,), "is_decoder": (False, True)},
     read=read,
     write=write,
     names={
         "decoder.embed.tokens": "gpt_neox.embed_in.weight",
-        "decoder.blocks.attn.query": joined(0),
-        "decoder.blocks.attn.key": joined(1),
-        "decoder.blocks.attn.value": joined(2),
-        "decoder.blocks.attn.output": f"{LAYER}.attention.dense",
-        "decoder.blocks.attn_norm": f"{LAYER}.input_layernorm",
-        "decoder.blocks.ffn.up": f"{LAYER}.mlp.dense_h_to_4h",
-        "decoder.blocks.ffn.down": f"{LAYER}.mlp.dense_4h_to_h",
-        "decoder.blocks.ffn_norm": f"{LAYER}.post_attention_layernorm",
+        "decoder.layers.mixer.query": joined(0),
+        "decoder.layers.mixer.key": joined(1),
+        "decoder.layers.mixer.value": joined(2),
+        "decoder.layers.mixer.output": f"{LAYER}.attention.dense",
+        "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
+        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
+        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
+        "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
         "decoder.norm": "gpt_neox.final_layer_norm",
-        "table": Theirs("embed_out.weight", other="lm_head.weight"),
+        "table": HfTensor("embed_out.weight", fallback_name="lm_head.weight"),
     },
     heads={"GPTNeoXForCausalLM": Head("lm")},
     unused=r"attention\.(masked_)?bias$|rotary_emb\.inv_freq$",

@@ -1,25 +1,33 @@
-"""ModernBERT (Warner et al. 2024): rotary positions, and most layers see only what is near."""
+"""ModernBERT (Warner et al. 2024): rotary positions; most layers attend within a window."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
-from tfm.hf.names import Theirs
+from tfm.config.choices import flatten
+from tfm.config.inputs import Head as HeadOptions
+from tfm.config.inputs import Tokens
+from tfm.config.mixers import Softmax
+from tfm.config.model import Config, Kind, Layer
+from tfm.config.patterns import Sliding
+from tfm.config.positions import Rotary
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import Family, Field, Head, layer_kinds
+from tfm.hf.names import HfTensor
 
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "model.layers.{}"
-NAMES: dict[str, str | Theirs] = {
+NAMES: dict[str, str | HfTensor] = {
     "encoder.embed.tokens": "model.embeddings.tok_embeddings.weight",
     "encoder.embed.norm": "model.embeddings.norm",
-    **{
-        f"encoder.blocks.attn.{ours}": Theirs(f"{LAYER}.attn.Wqkv", n, 3)
-        for n, ours in enumerate(("query", "key", "value"))
-    },
-    "encoder.blocks.attn.output": f"{LAYER}.attn.Wo",
-    "encoder.blocks.attn_norm": Theirs(f"{LAYER}.attn_norm", first=1),
-    **{f"encoder.blocks.ffn.{ours}": Theirs(f"{LAYER}.mlp.Wi", n, 2) for n, ours in enumerate(("gate", "up"))},
-    "encoder.blocks.ffn.down": f"{LAYER}.mlp.Wo",
-    "encoder.blocks.ffn_norm": f"{LAYER}.mlp_norm",
+    "encoder.layers.mixer.query": HfTensor(f"{LAYER}.attn.Wqkv", part=0, parts=3),
+    "encoder.layers.mixer.key": HfTensor(f"{LAYER}.attn.Wqkv", part=1, parts=3),
+    "encoder.layers.mixer.value": HfTensor(f"{LAYER}.attn.Wqkv", part=2, parts=3),
+    "encoder.layers.mixer.output": f"{LAYER}.attn.Wo",
+    "encoder.layers.residual.mixer": f"{LAYER}.attn_norm",
+    "encoder.layers.feed_forward.gate": HfTensor(f"{LAYER}.mlp.Wi", part=0, parts=2),
+    "encoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.Wi", part=1, parts=2),
+    "encoder.layers.feed_forward.down": f"{LAYER}.mlp.Wo",
+    "encoder.layers.residual.feed_forward": f"{LAYER}.mlp_norm",
     "encoder.norm": "model.final_norm",
 }
 # What all heads begin with.
@@ -29,10 +37,10 @@ OUTPUT = {"output": "classifier"}
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Which layers see everything, and the bases of rotary positions: newer folders give both for each kind of layer."""
-    every, (far, near) = _every(fields), _bases(fields)
-    found = {"global_every": every, "rotary_base": far if every else near, "rotary_base_near": near if every else 0.0}
-    known = {
+    """The kinds of layers: the first one, which has no norm before its mixer, and a period of the others."""
+    layer_types = _layer_types(fields)
+    global_base, local_base = _bases(fields)
+    used = {
         "layer_types",
         "global_attn_every_n_layers",
         "rope_parameters",
@@ -40,55 +48,99 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         "global_rope_theta",
         "local_rope_theta",
     }
-    return found, known
+    kinds = {GLOBAL: Layer()}
+    if LOCAL in layer_types:
+        window = Sliding(window=fields.get("local_attention", 128))
+        kinds[LOCAL] = Layer(mixer=Softmax(pattern=window), position=Rotary(base=local_base))
+        used.add("local_attention")
+    first, *rest = (kinds[name] for name in layer_types)
+    values = {"position.base": global_base, "prefix": 1}
+    values |= flatten(Layer(first.mixer, first.position, PreNorm(mixer_norm=False)), "prefix.0.")
+    period = _period(rest) or [Layer()]
+    values["period"] = len(period)
+    for index, layer in enumerate(period):
+        values |= flatten(layer, f"period.{index}.")
+    return values, used
 
 
-def _every(fields: Mapping[str, Any]) -> int:
-    """Every so many layers one sees everything; 0 for none. Raises ValueError for layers that are in another order."""
-    kinds, said = fields.get("layer_types"), fields.get("global_attn_every_n_layers", 3)
-    if kinds is None:
-        return said
-    for every in (said or 0, *range(len(kinds) + 1)):
-        if list(kinds) == _kinds(every, len(kinds)):
-            return every
-    raise ValueError(
-        "config.json has layer_types in which full_attention does not come at equal distances from the first layer on"
-    )
+def _layer_types(fields: Mapping[str, Any]) -> list[str]:
+    """The type of every layer; in older folders every n-th one is global. Raises ValueError for other types."""
+    layers, layer_types = fields.get("num_hidden_layers", 22), fields.get("layer_types")
+    if layer_types is None:
+        interval = fields.get("global_attn_every_n_layers", 3)
+        return [LOCAL if not interval or layer % interval else GLOBAL for layer in range(layers)]
+    if len(layer_types) != layers or not set(layer_types) <= {GLOBAL, LOCAL}:
+        raise ValueError(
+            f"config.json has layer_types={layer_types}; "
+            f"of modernbert, only {layers} times {GLOBAL} or {LOCAL} are supported"
+        )
+    return list(layer_types)
 
 
-def _kinds(every: int, layers: int) -> list[str]:
-    """Their names of the layers."""
-    return ["sliding_attention" if not every or layer % every else "full_attention" for layer in range(layers)]
+def _period(layers: list[Layer]) -> list[Layer]:
+    """The shortest period of some layers."""
+    sizes = range(1, len(layers) + 1)
+    return next((layers[:size] for size in sizes if layers[size:] == layers[:-size]), layers)
 
 
 def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:
-    """The bases of layers that see everything and of the others. Raises ValueError for scaled ones."""
+    """The rotary bases of global and of local layers. Raises ValueError for scaled positions."""
+    older = {
+        GLOBAL: fields.get("global_rope_theta", 160_000.0),
+        LOCAL: fields.get("local_rope_theta", 10_000.0),
+    }
     bases = []
-    older = fields.get("global_rope_theta", 160_000.0), fields.get("local_rope_theta", 10_000.0)
-    for kind, base in zip(("full_attention", "sliding_attention"), older, strict=True):
-        given = {**((fields.get("rope_parameters") or {}).get(kind) or {}), **(fields.get("rope_scaling") or {})}
-        scaling = given.get("rope_type", given.get("type", "default"))
-        if scaling != "default":
-            raise ValueError(f"config.json has rotary positions of type {scaling}; only default ones are supported")
-        bases.append(given.get("rope_theta", base))
+    for layer_type, base in older.items():
+        by_type = (fields.get("rope_parameters") or {}).get(layer_type) or {}
+        rope = {**by_type, **(fields.get("rope_scaling") or {})}
+        rope_type = rope.get("rope_type", rope.get("type", "default"))
+        if rope_type != "default":
+            raise ValueError(f"config.json has rotary positions of type {rope_type}; only default ones are supported")
+        bases.append(rope.get("rope_theta", base))
     return float(bases[0]), float(bases[1] or bases[0])
 
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`; both the newer and the older fields."""
-    bases = {"full_attention": config.rotary_base, "sliding_attention": config.rotary_base_near or config.rotary_base}
-    return {
-        "layer_types": _kinds(config.global_every, config.layers),
-        "global_attn_every_n_layers": config.global_every or None,
-        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
-        "global_rope_theta": bases["full_attention"],
-        "local_rope_theta": bases["sliding_attention"],
+    kinds = layer_kinds(config)
+    layer_types = [LOCAL if _window(kind) else GLOBAL for kind in kinds]
+    assert isinstance(config.position, Rotary)
+    windows = [window for window in map(_window, kinds) if window]
+    local_bases = [kind.position.base for kind in kinds if _window(kind) and isinstance(kind.position, Rotary)]
+    bases = {GLOBAL: config.position.base, LOCAL: local_bases[0] if local_bases else 10_000.0}
+    return ({"local_attention": windows[0]} if windows else {}) | {
+        "layer_types": layer_types,
+        "global_attn_every_n_layers": _interval(layer_types),
+        "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
+        "global_rope_theta": bases[GLOBAL],
+        "local_rope_theta": bases[LOCAL],
     }
+
+
+def _window(kind: Kind) -> int | None:
+    """The window of a local layer; None for a global one."""
+    pattern = kind.mixer.pattern if isinstance(kind.mixer, Softmax) else None
+    return pattern.window if isinstance(pattern, Sliding) else None
+
+
+def _interval(layer_types: list[str]) -> int | None:
+    """The n of "every n-th layer from the first on is global"; None for other orders."""
+    for interval in (3, *range(1, len(layer_types) + 1)):  # of a few layers several are true; 3 is the default
+        if layer_types == [LOCAL if layer % interval else GLOBAL for layer in range(len(layer_types))]:
+            return interval
+    return None
 
 
 MODERNBERT = Family(
     name="modernbert",
     prefix="model.",
+    base=Config(
+        input=Tokens(token_types=None),
+        position=Rotary(),
+        residual=PreNorm(),
+        activation="geglu",
+        head=HeadOptions(pool_activation="gelu", pool_norm=True),
+    ),
     fields={
         "vocab_size": Field("vocab", 50368),
         "hidden_size": Field("width", 768),
@@ -96,29 +148,20 @@ MODERNBERT = Family(
         "num_hidden_layers": Field("layers", 22),
         "num_attention_heads": Field("heads", 12),
         "max_position_embeddings": Field("length", 8192),
-        "local_attention": Field("window", 128),
         "norm_eps": Field("norm_eps", 1e-5),
         "norm_bias": Field("norm", False, {False: "layer_no_bias", True: "layer"}),
         "attention_bias": Field("bias", False),
-        "classifier_bias": Field("head_bias", False),
-        "classifier_pooling": Field("pool", "cls", {"cls": "first", "mean": "mean"}),
+        "classifier_bias": Field("head.bias", False),
+        "classifier_pooling": Field("head.pool", "cls", {"cls": "first", "mean": "mean"}),
         "embedding_dropout": Field("dropout", 0.0),
         "attention_dropout": Field("attn_dropout", 0.0),
-        "tie_word_embeddings": Field("tied", True),
+        "tie_word_embeddings": Field("tie_embeddings", True),
     },
-    same={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
-    only={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
-    ours={
-        "order": "pre",
-        "position": "rotary",
-        "activation": "geglu",
-        "token_types": 0,
-        "first_norm": False,
-        "pool_activation": "gelu",
-        "pool_norm": True,
-    },
-    free=frozenset(
-        """cls_token_id deterministic_flash_attn initializer_cutoff_factor position_embedding_type reference_compile
+    must_equal={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
+    allowed={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
+    ignored=frozenset(
+        """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention
+        position_embedding_type reference_compile
         repad_logits_with_grad sparse_pred_ignore_index sparse_prediction""".split()
     ),
     read=read,

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019): BERT with other positions and a classifier that needs no pooler."""
+"""RoBERTa (Liu et al. 2019): BERT with shifted positions, and a classifier without a pooler."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from tfm.config.model import Config
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families import bert
-from tfm.hf.names import Theirs
+from tfm.hf.names import HfTensor
 
-# The first position is 2: the table's first rows belong to nothing and to padding.
+# Positions begin at 2: the first row of the table is unused, the second is for padding.
 UNUSED_ROWS = 2
 CLASSIFIER = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The table of positions has rows that no position uses."""
+    """The length; the table of positions has unused rows."""
     return {"length": fields.get("max_position_embeddings", 512) - UNUSED_ROWS}, {"max_position_embeddings"}
 
 
@@ -26,13 +26,14 @@ def write(config: Config) -> dict[str, Any]:
 ROBERTA = Family(
     name="roberta",
     prefix="roberta.",
+    base=Config(),
     fields={name: field for name, field in bert.FIELDS.items() if name != "max_position_embeddings"}
     | {"vocab_size": Field("vocab", 50265)},
-    only=bert.ONLY | {"pad_token_id": (1,), "hidden_act": ("gelu",)},
+    allowed=bert.ALLOWED | {"pad_token_id": (1,), "hidden_act": ("gelu",)},
     read=read,
     write=write,
     names=bert.names("roberta")
-    | {"encoder.embed.positions": Theirs("roberta.embeddings.position_embeddings.weight", skip=UNUSED_ROWS)},
+    | {"encoder.embed.positions": HfTensor("roberta.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)},
     heads={
         "RobertaModel": Head("model", {"pooler": "roberta.pooler.dense"}),
         "RobertaForMaskedLM": Head(

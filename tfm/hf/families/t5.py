@@ -6,9 +6,12 @@ Scores are not divided by the root of the head size there: our queries are large
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config import positions
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
 from tfm.hf.config import Family, Field, Head
-from tfm.hf.names import Theirs
+from tfm.hf.names import HfTensor
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -21,16 +24,17 @@ ACTIVATIONS = {
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The sizes of heads and of the two stacks, and whether states are divided before the output: where it is tied, unless told."""
+    """The sizes of heads and of the two stacks, and whether logits are scaled: by default where the output is tied."""
     layers, width, heads = fields.get("num_layers", 6), fields.get("d_model", 512), fields.get("num_heads", 8)
-    size, others = fields.get("d_kv", 64), fields.get("num_decoder_layers") or layers
-    found = {
-        "layers": others,
-        "encoder_layers": layers if layers != others else 0,
-        "head_size": size if size * heads != width else 0,
-        "output_scale": fields.get("tie_word_embeddings", True) and fields.get("scale_decoder_outputs", True),
+    head_size, decoder_layers = fields.get("d_kv", 64), fields.get("num_decoder_layers") or layers
+    scale_logits = fields.get("tie_word_embeddings", True) and fields.get("scale_decoder_outputs", True)
+    values = {
+        "layers": decoder_layers,
+        "encoder_layers": layers if layers != decoder_layers else None,
+        "head_size": head_size if head_size * heads != width else None,
+        "head.scale_logits": scale_logits,
     }
-    return found, {"num_layers", "num_decoder_layers", "d_kv", "scale_decoder_outputs"}
+    return values, {"num_layers", "num_decoder_layers", "d_kv", "scale_decoder_outputs"}
 
 
 def write(config: Config) -> dict[str, Any]:
@@ -39,7 +43,7 @@ def write(config: Config) -> dict[str, Any]:
         "num_layers": config.encoder_layers or config.layers,
         "num_decoder_layers": config.layers,
         "d_kv": config.sizes["H"],
-        "scale_decoder_outputs": config.output_scale,
+        "scale_decoder_outputs": config.head.scale_logits,
         "is_encoder_decoder": True,
         "decoder_start_token_id": 0,
         "pad_token_id": 0,
@@ -47,52 +51,72 @@ def write(config: Config) -> dict[str, Any]:
     }
 
 
-def names(config: Config) -> dict[str, str | Theirs]:
+def names(config: Config) -> dict[str, str | HfTensor]:
     """The tensors of both stacks."""
-    gated = config.activation in ("geglu_tanh", "swiglu")
-    found: dict[str, str | Theirs] = {"encoder.embed.tokens": "shared.weight"}
-    for side, sublayers in {"encoder": ("attn", "ffn"), "decoder": ("attn", "cross", "ffn")}.items():
-        block = f"{side}.block.{{}}.layer"
-        found[f"{side}.embed.positions"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        for number, part in enumerate(sublayers):
-            ours, theirs = f"{side}.blocks.{part}", f"{block}.{number}"
-            found[f"{ours}_norm"] = f"{theirs}.layer_norm"
-            if part == "ffn":
-                found[f"{ours}.up"] = f"{theirs}.DenseReluDense.{'wi_1' if gated else 'wi'}"
-                found[f"{ours}.gate"] = f"{theirs}.DenseReluDense.wi_0"
-                found[f"{ours}.down"] = f"{theirs}.DenseReluDense.wo"
-                continue
-            kind = "SelfAttention" if part == "attn" else "EncDecAttention"
-            found[f"{ours}.query"] = Theirs(f"{theirs}.{kind}.q", factor=config.sizes["H"] ** 0.5)
-            found |= {
-                f"{ours}.{one}": f"{theirs}.{kind}.{other}"
-                for one, other in (("key", "k"), ("value", "v"), ("output", "o"))
-            }
-    return found | {
+    tensors: dict[str, str | HfTensor] = {
+        "encoder.embed.tokens": "shared.weight",
         "encoder.norm": "encoder.final_layer_norm",
         "decoder.norm": "decoder.final_layer_norm",
         "table": "lm_head.weight",
+    }
+    for stack in ("encoder", "decoder"):
+        block, layers = f"{stack}.block.{{}}.layer", f"{stack}.layers"
+        tensors[f"{stack}.positions.0"] = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        tensors |= _attention(config, f"{layers}.mixer", f"{block}.0.SelfAttention")
+        tensors[f"{layers}.residual.mixer"] = f"{block}.0.layer_norm"
+        if stack == "decoder":
+            tensors |= _attention(config, f"{layers}.cross", f"{block}.1.EncDecAttention")
+            tensors[f"{layers}.residual.cross"] = f"{block}.1.layer_norm"
+        last = f"{block}.{1 if stack == 'encoder' else 2}"
+        tensors |= _feed_forward(config, f"{layers}.feed_forward", f"{last}.DenseReluDense")
+        tensors[f"{layers}.residual.feed_forward"] = f"{last}.layer_norm"
+    return tensors
+
+
+def _attention(config: Config, path: str, hf_path: str) -> dict[str, str | HfTensor]:
+    """The tensors of self-attention or cross-attention."""
+    return {
+        f"{path}.query": HfTensor(f"{hf_path}.q", factor=config.sizes["H"] ** 0.5),
+        f"{path}.key": f"{hf_path}.k",
+        f"{path}.value": f"{hf_path}.v",
+        f"{path}.output": f"{hf_path}.o",
+    }
+
+
+def _feed_forward(config: Config, path: str, hf_path: str) -> dict[str, str | HfTensor]:
+    """The tensors of a feed-forward layer."""
+    gated = config.activation in ("geglu_tanh", "swiglu")
+    return {
+        f"{path}.up": f"{hf_path}.{'wi_1' if gated else 'wi'}",
+        f"{path}.gate": f"{hf_path}.wi_0",
+        f"{path}.down": f"{hf_path}.wo",
     }
 
 
 T5 = Family(
     name="t5",
     prefix="",
+    base=Config(
+        input=Tokens(token_types=None, norm=False),
+        position=positions.T5(),
+        residual=PreNorm(),
+        norm="rms",
+        bias=False,
+    ),
     fields={
         "vocab_size": Field("vocab", 32128),
         "d_model": Field("width", 512),
         "num_heads": Field("heads", 8),
         "d_ff": Field("ffn", 2048),
         "feed_forward_proj": Field("activation", "relu", ACTIVATIONS),
-        "relative_attention_num_buckets": Field("buckets", 32),
-        "relative_attention_max_distance": Field("bucket_distance", 128),
+        "relative_attention_num_buckets": Field("position.buckets", 32),
+        "relative_attention_max_distance": Field("position.max_distance", 128),
         "dropout_rate": Field("dropout", 0.1),
         "layer_norm_epsilon": Field("norm_eps", 1e-6),
-        "tie_word_embeddings": Field("tied", True),
+        "tie_word_embeddings": Field("tie_embeddings", True),
     },
-    ours={"position": "buckets", "order": "pre", "norm": "rms", "embed_norm": False, "token_types": 0, "bias": False},
-    only={"is_decoder": (False,)},
-    free=frozenset(("dense_act_fn", "is_gated_act", "n_positions")),
+    allowed={"is_decoder": (False,)},
+    ignored=frozenset(("dense_act_fn", "is_gated_act", "n_positions")),
     read=read,
     write=write,
     names=names,
