@@ -159,7 +159,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
     job = _job(resolve.settle(run, decided, corpus.sizes, jax.default_backend()), task)
-    shapes = corpus.of_every_shape()
+    shapes = corpus.example_batches()
 
     def batches(step: int):
         """A batch of every shape, then those of the corpus."""
@@ -173,9 +173,9 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     result = {"preset": options.preset, "task": run.task.name, **_facts(job), **timing.summary(timed)}
     result |= {
         "ms_unwaited": round(1e3 * step_seconds, 3),
-        "tokens_per_s": round(corpus.tokens_a_step / step_seconds),
+        "tokens_per_s": round(corpus.tokens_per_step / step_seconds),
         **timing.shares(timed),
-        "data_tokens_per_s": round(corpus.tokens_a_step / data_seconds),
+        "data_tokens_per_s": round(corpus.tokens_per_step / data_seconds),
         "data_over_step": round(step_seconds / data_seconds, 2),
         **timing.utilization(job, flops, step_seconds),
     }

@@ -19,7 +19,7 @@ from train.settings.schema import Tokenizer as Options
 from train.tasks import mlm
 from train.text import tokenizer as tokenize
 
-PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.Specials(0, 1, 2, 3, 4)
+PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50
 REGULAR = np.arange(5, VOCAB)
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, vocab_multiple=8)
@@ -207,7 +207,7 @@ def test_validation_masks_are_fixed(texts, corpus):
     one, two = list(corpus.valid_batches()), list(make_corpus(texts).valid_batches())
     assert len(one) == len(two) == -(-len(corpus.valid) // 8)
     assert all(same(a, b) for a, b in zip(one, two, strict=True))
-    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(most=1), strict=False)] == [True]
+    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(max_batches=1), strict=False)] == [True]
 
 
 def test_rows_that_fill_the_last_validation_batch_do_not_count(corpus):

@@ -19,8 +19,8 @@ _PUNCTUATION = re.compile(r"([^\w\s])\1+")
 def documents() -> list[str]:
     """A topic is a document and so are the docstrings of a module.
 
-    Repeated docstrings are dropped, and runs of a punctuation mark, mostly rulers, become one. The text depends on the version of
-    Python, hence the hash in run.json.
+    Repeated docstrings are dropped, and runs of a punctuation mark, mostly rulers, become one. The text depends on
+    the version of Python, hence the hash in run.json.
     """
     path = cache.cache_dir() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
     if not path.exists():

@@ -8,7 +8,8 @@ from train.settings.schema import Data
 def load(data: Data, task: str, valid_only: bool = False) -> tuple[list[str], list[str]]:
     """The documents that the options describe, by default English that every Python brings along.
 
-    `valid_only` leaves out those to train on where there is a source of those to validate on. Raises UserError for more than one column.
+    `valid_only` leaves out those to train on where there is a source of those to validate on. Raises UserError for
+    more than one column.
     """
     columns = sources.Columns.of(data, labelled=False)
     column = columns.texts[0]

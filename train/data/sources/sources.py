@@ -1,6 +1,7 @@
 """Where rows of text come from: built-in data, files or TFDS; and the part of them that is held out for validation.
 
-A row is a dictionary of the columns that a task asks for: {"text": ...}, or {"sentence1": ..., "sentence2": ..., "label": ...}.
+A row is a dictionary of the columns that a task asks for: {"text": ...}, or {"sentence1": ..., "sentence2": ...,
+"label": ...}.
 """
 
 import glob

@@ -1,7 +1,8 @@
 """TensorFlow datasets, read without TensorFlow.
 
-A set that already lies in $TFDS_DATA_DIR (by default ~/tensorflow_datasets) is read from there; its builder need not be importable, so a
-set of one's own is prepared once, by any program, and found by its name from then on. Any other set is downloaded and prepared first.
+A set that already lies in $TFDS_DATA_DIR (by default ~/tensorflow_datasets) is read from there; its builder need not
+be importable, so a set of one's own is prepared once, by any program, and found by its name from then on. Any other
+set is downloaded and prepared first.
 
 TFDS is imported inside functions (M27: half a second), and no other source needs it. It logs, prints and retries a lot:
 all of it is held back here, and what it raises becomes one sentence.
@@ -28,11 +29,12 @@ from train.files.suppress_output import suppress_output
 def read(source: str) -> list[dict[str, Any]]:
     """`tfds:NAME[/CONFIG][:VERSION][:SPLIT]` -> the rows of a TensorFlow dataset, as dictionaries such as a line of a .jsonl file holds.
 
-    VERSION is three numbers or stars (2.0.0, 2.*.*); anything else after a colon is the split, in the notation of TFDS: `train` (the
-    default), `train[:10%]`, `train+test`. Text is str, and bytes that are not UTF-8 become U+FFFD; a class label is its name, or None where
-    it is hidden (-1); numbers are Python's. A sequence is a list, a dictionary of features stays one, and a sequence of dictionaries is a
-    dictionary of lists (`answers` of SQuAD). Images, audio and video are left out.
-    Raises UserError for a set or a split that is unknown, cannot be had, or needs TensorFlow.
+    VERSION is three numbers or stars (2.0.0, 2.*.*); anything else after a colon is the split, in the notation of
+    TFDS: `train` (the default), `train[:10%]`, `train+test`. Text is str, and bytes that are not UTF-8 become U+FFFD;
+    a class label is its name, or None where it is hidden (-1); numbers are Python's. A sequence is a list, a
+    dictionary of features stays one, and a sequence of dictionaries is a dictionary of lists (`answers` of SQuAD).
+    Images, audio and video are left out. Raises UserError for a set or a split that is unknown, cannot be had, or
+    needs TensorFlow.
     """
     name, split = _parse(source)
     with _reported(name):
@@ -108,7 +110,8 @@ def _prepared(family: str = "") -> list[str]:
 def _prepare(builder: Any):
     """Downloads a set and writes it as array_record, which needs no TensorFlow to read; TFDS's own mirror holds tfrecord only.
 
-    TFDS tries a site ten times, for minutes, and waits for ever for one that does not answer. Here it gives up after seconds.
+    TFDS tries a site ten times, for minutes, and waits for ever for one that does not answer. Here it gives up after
+    seconds.
     """
     from tensorflow_datasets import download
     from tensorflow_datasets.core.download import downloader
