@@ -250,23 +250,21 @@ def test_padded_rows_hold_one_document_each(texts):
     assert make_corpus(texts).batch(0)["segments"].max() > 1
 
 
-def test_order_of_several_draws():
-    """Draw d has its own rows: epoch e takes all of draw e mod 3, in an order of its own."""
+def test_order_of_several_segmentations():
+    """Segmentation s has its own rows: epoch e takes all of segmentation e mod 3, in an order of its own."""
     sizes = [5, 7, 4]
-    draws, rows = feed.shuffled_rows(sizes, seed=3, size=32)(0)
+    segmentations, rows = feed.shuffled_rows(sizes, seed=3, batch_size=32)(0)
     epochs = np.split(np.arange(32), np.cumsum([5, 7, 4, 5, 7, 4])[:-1])
     for epoch, places in enumerate(epochs):
-        assert (draws[places] == epoch % 3).all()
+        assert (segmentations[places] == epoch % 3).all()
         np.testing.assert_array_equal(np.sort(rows[places]), np.arange(sizes[epoch % 3]))
     assert (rows[epochs[0]] != rows[epochs[3]]).any()
-    alone = feed.shuffled_rows([5], seed=3, size=48)(0)[1]
+    alone = feed.shuffled_rows([5], seed=3, batch_size=48)(0)[1]
     np.testing.assert_array_equal(alone[:5], rows[:5])
-    batches = feed.shuffled_rows(sizes, seed=3, size=8)
+    batches = feed.shuffled_rows(sizes, seed=3, batch_size=8)
     for n in (2, 0, 3):
-        assert [each.tolist() for each in batches(n)] == [
-            draws[8 * n : 8 * n + 8].tolist(),
-            rows[8 * n : 8 * n + 8].tolist(),
-        ]
+        part = slice(8 * n, 8 * n + 8)
+        np.testing.assert_equal(batches(n), (segmentations[part], rows[part]))
 
 
 def test_bpe_dropout_reads_another_draw_each_epoch(texts):

@@ -5,7 +5,7 @@ A pair in a row of 12 places:
     tokens     [CLS] a man runs [SEP] he moves [SEP] [PAD] ...      what the model reads
     types          0 0   0    0     0  1     1     1     0          the second text has type 1
     valid          1 1   1    1     1  1     1     1     0          0 is padding
-    labels     2                   its class, int32 [B]; 1 for each of its classes, float32 [B,C]; or a value, float32 [B]
+    labels     2                   its class, int32 [B]; or 1 for each class, float32 [B,C]; or a value, float32 [B]
     weights    1                   0 for an empty row
 """
 
@@ -245,7 +245,7 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
 
 
 class Prediction(NamedTuple):
-    """The predicted label (a class, classes joined by commas, or a value), its probability, and those of all classes."""
+    """The predicted label (a class, classes joined by commas, or a value), its probability, those of all classes."""
 
     label: str
     probability: str
