@@ -137,7 +137,8 @@ def test_a_run_that_began_with_a_folder_marks_texts_as_it_and_is_exported_so(fol
 
     for language, text in (("en", "w5 w17 w3"), ("de", "w9 w8")):
         (tmp_path / f"x.{language}").write_text("".join(f"{text} w{n}\n" for n in range(40)))
-    flags = f"--task=translate --init={folders / 'bart'} --data={tmp_path}/x.en,{tmp_path}/x.de --batch.length=8 --batch.tokens=64 --steps=1"
+    flags = f"--task=translate --init={folders / 'bart'} --data={tmp_path}/x.en,{tmp_path}/x.de "
+    flags += "--batch.length=8 --batch.tokens=64 --steps=1"
     code, _, err = call(
         main, *flags.split(), "--optim.rate=0", "--eval.final=false", "--task.bleu=0", f"--out={tmp_path}/run"
     )
