@@ -1,5 +1,6 @@
 """Texts as token ids, encoded once into a memory-mapped cache."""
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,8 @@ class Tokens(NamedTuple):
         return self.ids[self.starts[text] : self.starts[text + 1]]
 
 
-class Segmentation(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Segmentation:
     """A random split of texts into tokens: `dropout` is the probability that a BPE merge is left out."""
 
     dropout: float = 0.0

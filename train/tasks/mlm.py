@@ -267,7 +267,8 @@ HF_TOKENS = {"mask_token": "mask"}
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    return {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}.get(head, {})
+    values: dict[str, dict[str, Any]] = {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}
+    return values.get(head, {})
 
 
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
