@@ -134,7 +134,7 @@ def _bench_model(options: Options) -> dict[str, Any]:
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     seconds = statistics.median(sum(step_time) for step_time in timed.steps)
     facts = _facts(job)
-    result = {"model": options.model, **facts, **_times(timed)}
+    result = {"model": options.model, **facts, **timing.summary(timed)}
     result["tokens_per_s"] = round(options.batch * options.length / seconds)
     result |= timing.utilization(job, facts["flops"], seconds)
     _profile(options, job, state, batches(0))
@@ -157,7 +157,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
     job = _job(resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), task)
-    shapes = corpus.of_every_shape()
+    shapes = corpus.example_batches()
 
     def batches(step: int):
         """A batch of every shape, then those of the corpus."""
@@ -168,26 +168,17 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
         step_seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
         data_seconds = timing.time_data(job, corpus.batch, options.steps)
         flops = timing.mean_flops(job, batches, options.steps)
-    result = {"preset": options.preset, "task": run.task.name, **_facts(job), **_times(timed)}
+    result = {"preset": options.preset, "task": run.task.name, **_facts(job), **timing.summary(timed)}
     result |= {
         "ms_unwaited": round(1e3 * step_seconds, 3),
-        "tokens_per_s": round(corpus.tokens_a_step / step_seconds),
-        **_shares(timed),
-        "data_tokens_per_s": round(corpus.tokens_a_step / data_seconds),
+        "tokens_per_s": round(corpus.tokens_per_step / step_seconds),
+        **timing.shares(timed),
+        "data_tokens_per_s": round(corpus.tokens_per_step / data_seconds),
         "data_over_step": round(step_seconds / data_seconds, 2),
         **timing.utilization(job, flops, step_seconds),
     }
     _profile(options, job, state, corpus.batch(0))
     return result
-
-
-def _shares(timed) -> dict[str, float]:
-    """The shares of making batches, sending them and computing in the time of the steps."""
-    total = sum(map(sum, timed.steps))
-    return {
-        f"share_{name}": round(sum(getattr(step_time, name) for step_time in timed.steps) / total, 4)
-        for name in ("data", "host", "device")
-    }
 
 
 def _job(run: Run, task):
@@ -211,20 +202,6 @@ def _facts(job) -> dict[str, Any]:
         "dtype": job.run.model.dtype,
         "params": tfm.count_params(job.specs),
         "flops": model_flops(job),
-    }
-
-
-def _times(timed) -> dict[str, Any]:
-    """Milliseconds of a step, seconds of compilation, the peak of memory in use, and the last loss."""
-    import jax
-
-    milliseconds = [1e3 * sum(step_time) for step_time in timed.steps]
-    return {
-        "ms_median": round(statistics.median(milliseconds), 3),
-        "ms_min": round(min(milliseconds), 3),
-        "compile_s": round(timed.compile, 2),
-        "peak_bytes": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
-        "loss": round(timed.loss, 4),
     }
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from train.data import packing
 from train.data.tokens import Tokens
-from train.text.tokenizer import Specials
+from train.text.tokenizer import SpecialTokens
 
-PAD, UNK, CLS, SEP, MASK = SPECIALS = Specials(1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_000_004)
+PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_000_004)
 
 
 def documents(lengths):

@@ -14,7 +14,7 @@ from train.settings.tasks import Mlm
 from train.tasks import mlm
 from train.text import tokenizer as tokenize
 
-SPECIALS = tokenize.Specials(0, 1, 2, 3, 4)
+SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 
 
 def test_sentences():
@@ -119,7 +119,7 @@ def test_any_other_document_may_follow(rows):
     """All sentences of other documents begin a random B, about equally often."""
     rng = np.random.default_rng(2)
     first, last = rows.plan.firsts[3], rows.plan.lasts[3]
-    drawn = np.bincount([rows._elsewhere(first, last, rng) for _ in range(20_000)], minlength=len(rows.document))
+    drawn = np.bincount([rows._random_sentence(first, last, rng) for _ in range(20_000)], minlength=len(rows.document))
     others = rows.document != rows.document[first]
     assert not drawn[~others].any()
     share = 20_000 / others.sum()
@@ -131,7 +131,7 @@ def test_one_document_alone():
     rows = pairs.SentencePairs(text, np.zeros(10, int), 16, Plain())
     rng = np.random.default_rng(0)
     first, last = rows.plan.firsts[0], rows.plan.lasts[0]
-    assert {rows._elsewhere(first, last, rng) for _ in range(200)} == set(range(10)) - set(range(first, last))
+    assert {rows._random_sentence(first, last, rng) for _ in range(200)} == set(range(10)) - set(range(first, last))
 
 
 def test_rows_that_do_not_count(rows):

@@ -92,7 +92,7 @@ def test_a_processor_that_cannot_be_read(images, tmp_path):
     (tmp_path / "grey").mkdir()
     (tmp_path / "grey/run.json").write_text(json.dumps({"config": {"task": {"name": "lm"}}}))
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
-        folders.open_folder("grey").processor
+        _ = folders.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")
     with pytest.raises(UserError, match=r"grey/levels.json is damaged .*; restore it or start a new run"):
-        folders.open_folder("grey").processor
+        _ = folders.open_folder("grey").processor

@@ -42,26 +42,26 @@ BART = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
 
 
 def test_marks():
-    assert tokenize.marks(tokenizer()) == tokenize.marks(tokenizer(BART)) == ([], [2], 0, 1)
-    assert tokenize.marks(tokenizer(BART), "</s>") == ([0], [2], 2, 1)
-    assert tokenize.marks(tokenizer(template("$A </s>")), "<pad>") == ([], [2], 1, 1)
-    assert tokenize.marks(tokenizer(), "<pad>") == ([], [2], 1, 1)
+    assert tokenize.sequence_template(tokenizer()) == tokenize.sequence_template(tokenizer(BART)) == ([], [2], 0, 1)
+    assert tokenize.sequence_template(tokenizer(BART), "</s>") == ([0], [2], 2, 1)
+    assert tokenize.sequence_template(tokenizer(template("$A </s>")), "<pad>") == ([], [2], 1, 1)
+    assert tokenize.sequence_template(tokenizer(), "<pad>") == ([], [2], 1, 1)
     with pytest.raises(
         UserError, match="--task.start=</S> is no token of the tokenizer; leave it out, or name one such as <s>"
     ):
-        tokenize.marks(tokenizer(), "</S>")
-    assert tokenize.before(tokenizer(template("<s> $A"))) == [0]
-    assert tokenize.before(tokenizer()) == []
+        tokenize.sequence_template(tokenizer(), "</S>")
+    assert tokenize.prefix_tokens(tokenizer(template("<s> $A"))) == [0]
+    assert tokenize.prefix_tokens(tokenizer()) == []
 
 
 def test_two_marks_between_the_texts_of_a_pair():
-    specials = tokenize.specials(tokenizer(BART))
-    assert tokenize.between(tokenizer(BART)) == 2
+    specials = tokenize.special_tokens(tokenizer(BART))
+    assert tokenize.pair_separators(tokenizer(BART)) == 2
     row, second = pairs.join([np.array([7, 8, 9]), np.array([5, 6])], 9, specials, 2)
     assert row.tolist() == tokenizer(BART).encode("w2 w3 w4", "w0 w1").ids == [0, 7, 8, 9, 2, 2, 5, 6, 2]
     assert second == 6
     assert pairs.join([np.array([7, 8, 9]), np.array([5, 6])], 8, specials, 2)[0].tolist() == [0, 7, 8, 2, 2, 5, 6, 2]
-    assert tokenize.between(tokenizer()) == 1
+    assert tokenize.pair_separators(tokenizer()) == 1
 
 
 def test_rows_of_pairs_are_what_transformers_makes_of_them():
@@ -70,7 +70,7 @@ def test_rows_of_pairs_are_what_transformers_makes_of_them():
     marked = tokenizer(BART)
     sides = [in_memory(marked, side) for side in zip(*given, strict=True)]
     rows = parallel.TranslationPairs(
-        given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.marks(marked, "</s>"), 0.0, 1
+        given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>"), 0.0, 1
     )
     batch = rows.batch(np.array([0, 1, -1]))
     empty = dict.fromkeys(("tokens", "target", "targets"), marked.token_to_id("<pad>"))
@@ -137,7 +137,8 @@ def test_a_run_that_began_with_a_folder_marks_texts_as_it_and_is_exported_so(fol
 
     for language, text in (("en", "w5 w17 w3"), ("de", "w9 w8")):
         (tmp_path / f"x.{language}").write_text("".join(f"{text} w{n}\n" for n in range(40)))
-    flags = f"--task=translate --init={folders / 'bart'} --data={tmp_path}/x.en,{tmp_path}/x.de --batch.length=8 --batch.tokens=64 --steps=1"
+    flags = f"--task=translate --init={folders / 'bart'} --data={tmp_path}/x.en,{tmp_path}/x.de "
+    flags += "--batch.length=8 --batch.tokens=64 --steps=1"
     code, _, err = call(
         main, *flags.split(), "--optim.rate=0", "--eval.final=false", "--task.bleu=0", f"--out={tmp_path}/run"
     )

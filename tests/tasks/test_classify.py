@@ -151,7 +151,7 @@ def test_losses(fill, strict, kind):
 
 def test_examples_are_texts_between_special_tokens():
     tokenizer = tokenize.train(tokenize.schema.Tokenizer(vocab=300), [text for text, _ in reviews(50, 0)])
-    specials = tokenize.specials(tokenizer)
+    specials = tokenize.special_tokens(tokenizer)
     texts = [
         in_memory(tokenizer, ["a good film of", "bad"]),
         in_memory(tokenizer, ["fine", "a song of of of of of of of"]),
@@ -391,7 +391,7 @@ def test_predict_files(whole, home, tmp_path):
     ],
 )
 def test_guess(kind, logits, label, probability):
-    found = classify.guess(kind, [] if kind == "regression" else ["a", "b"], np.float32(logits))
+    found = classify.prediction(kind, [] if kind == "regression" else ["a", "b"], np.float32(logits))
     assert found[:2] == (label, probability)
 
 

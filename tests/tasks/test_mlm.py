@@ -19,7 +19,7 @@ from train.settings.schema import Tokenizer as Options
 from train.tasks import mlm
 from train.text import tokenizer as tokenize
 
-PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.Specials(0, 1, 2, 3, 4)
+PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50
 REGULAR = np.arange(5, VOCAB)
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, vocab_multiple=8)
@@ -207,7 +207,7 @@ def test_validation_masks_are_fixed(texts, corpus):
     one, two = list(corpus.valid_batches()), list(make_corpus(texts).valid_batches())
     assert len(one) == len(two) == -(-len(corpus.valid) // 8)
     assert all(same(a, b) for a, b in zip(one, two, strict=True))
-    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(most=1), strict=False)] == [True]
+    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(max_batches=1), strict=False)] == [True]
 
 
 def test_rows_that_fill_the_last_validation_batch_do_not_count(corpus):
@@ -250,23 +250,21 @@ def test_padded_rows_hold_one_document_each(texts):
     assert make_corpus(texts).batch(0)["segments"].max() > 1
 
 
-def test_order_of_several_draws():
-    """Draw d has its own rows: epoch e takes all of draw e mod 3, in an order of its own."""
+def test_order_of_several_segmentations():
+    """Segmentation s has its own rows: epoch e takes all of segmentation e mod 3, in an order of its own."""
     sizes = [5, 7, 4]
-    draws, rows = feed.shuffled_rows(sizes, seed=3, size=32)(0)
+    segmentations, rows = feed.shuffled_rows(sizes, seed=3, batch_size=32)(0)
     epochs = np.split(np.arange(32), np.cumsum([5, 7, 4, 5, 7, 4])[:-1])
     for epoch, places in enumerate(epochs):
-        assert (draws[places] == epoch % 3).all()
+        assert (segmentations[places] == epoch % 3).all()
         np.testing.assert_array_equal(np.sort(rows[places]), np.arange(sizes[epoch % 3]))
     assert (rows[epochs[0]] != rows[epochs[3]]).any()
-    alone = feed.shuffled_rows([5], seed=3, size=48)(0)[1]
+    alone = feed.shuffled_rows([5], seed=3, batch_size=48)(0)[1]
     np.testing.assert_array_equal(alone[:5], rows[:5])
-    batches = feed.shuffled_rows(sizes, seed=3, size=8)
+    batches = feed.shuffled_rows(sizes, seed=3, batch_size=8)
     for n in (2, 0, 3):
-        assert [each.tolist() for each in batches(n)] == [
-            draws[8 * n : 8 * n + 8].tolist(),
-            rows[8 * n : 8 * n + 8].tolist(),
-        ]
+        part = slice(8 * n, 8 * n + 8)
+        np.testing.assert_equal(batches(n), (segmentations[part], rows[part]))
 
 
 def test_bpe_dropout_reads_another_draw_each_epoch(texts):

@@ -23,7 +23,7 @@ from train.reporting.console import Log
 from train.runs.checkpoint import Checkpoints
 from train.runs.folder import open_folder
 from train.settings import resolve
-from train.tasks import translate
+from train.tasks import translate, translation
 
 pytestmark = pytest.mark.slow
 SMALL = (
@@ -131,7 +131,7 @@ def test_the_built_in_pairs_go_both_ways():
 
 def test_a_batch_is_as_the_task_says():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--task.smoothing=0.2")
-    special, seen = translate.tokenize.specials(corpus.processor), []
+    special, seen = translate.tokenize.special_tokens(corpus.processor), []
     encode = lambda text: corpus.processor.encode(text, add_special_tokens=False).ids
     rows = corpus.train[0]
     for n in range(rows.buckets.batches):
@@ -148,7 +148,7 @@ def test_a_batch_is_as_the_task_says():
         seen += [number for number in numbers if number >= 0]
     assert sorted(seen) == list(range(400))
     shapes = [{name: field.shape for name, field in corpus.batch(n).items()} for n in range(rows.buckets.batches)]
-    announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.of_every_shape()]
+    announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.example_batches()]
     assert all(shape in announced for shape in shapes)
     assert all(shape in shapes for shape in announced)
     assert all((batch["smoothing"] == 0).all() for batch in corpus.valid_batches())
@@ -323,7 +323,7 @@ def test_objects_and_several_translations(tmp_path):
 
 def test_words_of_an_alignment():
     folder = open_folder("run")
-    source, target, weights = translate.aligned(
+    source, target, weights = translation.word_alignment(
         folder.load(), folder.config, folder.processor, "one two three", "drei zwei"
     )
     assert (source, target) == (["one", "two", "three"], ["drei", "zwei"])

@@ -144,21 +144,21 @@ def test_the_published_t5_model():
     (path,) = SHARED.glob("*.model")
     library = sentencepiece.SentencePieceProcessor(model_file=str(path))
     tokenizer = tokenize.load(Options(path=str(SHARED)), [], Log())
-    found = tokenize.specials(tokenizer)
+    found = tokenize.special_tokens(tokenizer)
     assert (found.pad, found.unk, found.sep) == tuple(library.piece_to_id(name) for name in ("<pad>", "<unk>", "</s>"))
     assert tokenizer.get_vocab_size() == library.get_piece_size() + 1, "its start is <s>; only [MASK] is new"
     for text in [*EDGES, *(without_runs(topics[name][:500]) for name in sorted(topics))]:
         assert tokenizer.encode(text, add_special_tokens=False).ids == library.encode(text), text
-    assert tokenize.continues(tokenizer)[tokenizer.token_to_id("ing")]
-    assert not tokenize.continues(tokenizer)[tokenizer.token_to_id("▁the")]
-    assert tokenize.alphabetic(tokenizer)[tokenizer.token_to_id("▁the")]
+    assert tokenize.continues_word(tokenizer)[tokenizer.token_to_id("ing")]
+    assert not tokenize.continues_word(tokenizer)[tokenizer.token_to_id("▁the")]
+    assert tokenize.is_alphabetic(tokenizer)[tokenizer.token_to_id("▁the")]
 
 
 def test_missing_roles_are_added(corpus, tmp_path):
     (tmp_path / "spiece.model").write_bytes(fit(corpus))
     tokenizer = tokenize.load(Options(path=str(tmp_path)), [], Log())
     size = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model")).get_piece_size()
-    assert tokenize.specials(tokenizer)._asdict() == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
+    assert tokenize.special_tokens(tokenizer)._asdict() == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
     assert tokenizer.encode("the [MASK]", add_special_tokens=False).ids == [tokenizer.token_to_id("▁the"), size + 1]
 
 
@@ -211,7 +211,7 @@ def train(texts, vocab=300):
 def test_a_small_text_trains_fewer_tokens():
     tokenizer = train(["a bb a"], 8192)
     assert 7 < tokenizer.get_vocab_size() < 20
-    assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
+    assert tokenize.special_tokens(tokenizer) == (0, 1, 2, 3, 4)
     assert tokenizer.decode(tokenizer.encode("bb a", add_special_tokens=False).ids) == "bb a"
 
 

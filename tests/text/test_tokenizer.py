@@ -67,7 +67,7 @@ def test_trained_vocabulary_size_and_special_tokens():
     for kind in ("wordpiece", "bpe", "word"):
         tokenizer = tokenize.train(Options(kind, 500), [text])
         assert tokenizer.get_vocab_size() == 500
-        assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
+        assert tokenize.special_tokens(tokenizer) == (0, 1, 2, 3, 4)
         assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -98,8 +98,8 @@ def test_tokens_that_go_on_make_whole_words(kind):
     ] * 20
     tokenizer = tokenize.train(Options(kind, 300), [" ".join(texts) + " 12 1 2 ,"])
     text = "boxing foxes, 12 milked walks" + (" walkings" if kind != "word" else "")
-    tokens, goes_on, words = ids(tokenizer, text), tokenize.continues(tokenizer), []
-    assert not goes_on[list(tokenize.specials(tokenizer))].any()
+    tokens, goes_on, words = ids(tokenizer, text), tokenize.continues_word(tokenizer), []
+    assert not goes_on[list(tokenize.special_tokens(tokenizer))].any()
     for token in tokens:
         words = [*words[:-1], [*words[-1], token]] if words and goes_on[token] else [*words, [token]]
     assert [tokenizer.decode(word).strip() for word in words] == text.replace(",", " ,").split()
@@ -128,7 +128,7 @@ def test_tokens_that_go_on_with_a_word(model, decoder, starts, goes_on):
     tokenizer.decoder = decoder
     tokenizer.add_special_tokens(["MASK"])
     np.testing.assert_array_equal(
-        tokenize.continues(tokenizer), [False] * len(starts.split()) + [True] * len(goes_on.split())
+        tokenize.continues_word(tokenizer), [False] * len(starts.split()) + [True] * len(goes_on.split())
     )
 
 
@@ -139,7 +139,7 @@ def test_every_kind_can_be_asked_for():
 
 
 def test_characters_do_not_go_on():
-    assert not tokenize.continues(tokenize.train(Options("char", 300), TEXTS)).any()
+    assert not tokenize.continues_word(tokenize.train(Options("char", 300), TEXTS)).any()
 
 
 def test_vocab_txt(tmp_path):
@@ -155,7 +155,7 @@ def test_vocab_txt(tmp_path):
             ",",
             "[UNK]",
         ]
-        assert tokenize.specials(tokenizer) == (0, 1, 2, 3, 4)
+        assert tokenize.special_tokens(tokenizer) == (0, 1, 2, 3, 4)
     cased = tokenize.load(Options(path=str(tmp_path), lower=False), [], quiet)
     assert ids(cased, "The the") == [1, 7]
 
@@ -163,7 +163,7 @@ def test_vocab_txt(tmp_path):
 def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
     (tmp_path / "vocab.txt").write_text("fox\nthe\n")
     tokenizer = tokenize.load(Options(path=str(tmp_path)), [], quiet)
-    found = tokenize.specials(tokenizer)
+    found = tokenize.special_tokens(tokenizer)
     assert sorted(found) == [2, 3, 4, 5, 6]
     assert ids(tokenizer, "the unknown [MASK] fox") == [1, found.unk, found.mask, 0]
 
@@ -184,7 +184,7 @@ def test_gpt2_files(tmp_path):
         tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
         assert tokenizer.encode("he, the", add_special_tokens=False).tokens == ["he", ",", "Ġt", "he"]
         assert tokenizer.decode(ids(tokenizer, "Zoë — 😀")) == "Zoë — 😀"
-        found = tokenize.specials(tokenizer)
+        found = tokenize.special_tokens(tokenizer)
         assert found.sep == pieces.index("<|endoftext|>"), "its own name for the end"
         assert sorted([found.pad, found.unk, found.cls, found.mask]) == list(range(259, 263))
 
@@ -194,11 +194,11 @@ def test_published_vocabularies():
         pytest.skip("no ../shared/data/tokenizers here")
     bert = tokenize.load(Options(path=str(SHARED / "bert-base-uncased")), [], quiet)
     assert bert.get_vocab_size() == 30522
-    assert tokenize.specials(bert) == (0, 100, 101, 102, 103)
+    assert tokenize.special_tokens(bert) == (0, 100, 101, 102, 103)
     assert bert.encode("Hello, world!").ids == [101, 7592, 1010, 2088, 999, 102]
     gpt2 = tokenize.load(Options(path=str(SHARED / "gpt2")), [], quiet)
     assert gpt2.get_vocab_size() == 50257 + 4
-    assert tokenize.specials(gpt2).sep == 50256
+    assert tokenize.special_tokens(gpt2).sep == 50256
     assert ids(gpt2, "Hello, world!") == [15496, 11, 995, 0]
 
 
@@ -207,7 +207,7 @@ def test_tokenizer_json_without_special_tokens_is_given_them(tmp_path):
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
     plain.save(str(tmp_path / "tokenizer.json"))
     tokenizer = tokenize.load(Options(path=str(tmp_path / "tokenizer.json")), [], quiet)
-    assert tokenize.specials(tokenizer) == (3, 4, 5, 6, 7)
+    assert tokenize.special_tokens(tokenizer) == (3, 4, 5, 6, 7)
     assert ids(tokenizer, "b a [MASK]") == [1, 0, 7]
 
 
@@ -218,7 +218,7 @@ def test_tokenizer_json_with_other_names_keeps_them(tmp_path):
     )
     tokenizer = tokenize.load(Options(path=str(tmp_path / "roberta.json")), [], quiet)
     assert tokenizer.get_vocab_size() == len(names)
-    assert tokenize.specials(tokenizer)._asdict() == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
+    assert tokenize.special_tokens(tokenizer)._asdict() == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
 
 
 def test_training_is_cached_by_content(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_alphabetic_pieces(tmp_path):
         tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
         tokenizer.decoder = decoder
         np.testing.assert_array_equal(
-            tokenize.alphabetic(tokenizer), [False, True, True, False, False, False, False, True]
+            tokenize.is_alphabetic(tokenizer), [False, True, True, False, False, False, False, True]
         )
 
 

@@ -131,7 +131,7 @@ class Pretrained:
         config, tokens = self._program.config, jnp.asarray(tokens, jnp.int32)
         if tokens.ndim != 2:
             raise ValueError(f"input_ids have shape {tokens.shape}; they must be rows of tokens, [batch, length]")
-        if config.position == "learned" and tokens.shape[1] > config.length:
+        if config.max_length is not None and tokens.shape[1] > config.max_length:
             raise ValueError(
                 f"{tokens.shape[1]} tokens are more than the {config.length} positions of the model; truncate the input"
             )

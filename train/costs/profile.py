@@ -13,12 +13,12 @@ class Operation(NamedTuple):
     """Operations of the compiled program with one origin in the model, in all layers.
 
     seconds: their time, over all steps and devices
-    count: how many ran
+    runs: how often they ran
     """
 
     origin: str
     seconds: float
-    count: int
+    runs: int
 
 
 def trace(folder: Path, work: Callable[[], object]) -> Path:
@@ -44,16 +44,16 @@ def operations(path: Path, origins: Mapping[str, str]) -> list[Operation]:
     import jax
 
     seconds: dict[str, float] = collections.defaultdict(float)
-    count: dict[str, int] = collections.Counter()
+    runs: dict[str, int] = collections.Counter()
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         for line in plane.lines:
             for event in line.events:
                 if name := origins.get(_instruction(line.name, event)):
                     origin = short_origin(name)
                     seconds[origin] += event.duration_ns / 1e9
-                    count[origin] += 1
+                    runs[origin] += 1
     longest = sorted(seconds, key=lambda origin: -seconds[origin])
-    return [Operation(origin, seconds[origin], count[origin]) for origin in longest]
+    return [Operation(origin, seconds[origin], runs[origin]) for origin in longest]
 
 
 def _instruction(line: str, event) -> str:
@@ -63,12 +63,12 @@ def _instruction(line: str, event) -> str:
 
 
 def table(operations: list[Operation], steps: int, rows: int = 10) -> dict[str, str]:
-    """The first `rows` operations: their share of the time, milliseconds a step and how many run in a step."""
+    """The first `rows` operations: their share of the time, milliseconds a step and how often they run in a step."""
     total = sum(operation.seconds for operation in operations)
 
     def row(operation: Operation) -> str:
         milliseconds = 1e3 * operation.seconds / steps
-        return f"{operation.seconds / total:6.1%} {milliseconds:10.3f} ms {operation.count / steps:7.1f} x"
+        return f"{operation.seconds / total:6.1%} {milliseconds:10.3f} ms {operation.runs / steps:7.1f} x"
 
     return {operation.origin: row(operation) for operation in operations[:rows]}
 

@@ -68,6 +68,27 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
     return Timing(compilation, times[warmup:], loss), state
 
 
+def summary(timing: Timing) -> dict[str, Any]:
+    """Milliseconds of a step, seconds of compilation, the peak of memory in use, and the last loss."""
+    milliseconds = [1e3 * sum(step_time) for step_time in timing.steps]
+    return {
+        "ms_median": round(statistics.median(milliseconds), 3),
+        "ms_min": round(min(milliseconds), 3),
+        "compile_s": round(timing.compile, 2),
+        "peak_bytes": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
+        "loss": round(timing.loss, 4),
+    }
+
+
+def shares(timing: Timing) -> dict[str, float]:
+    """The shares of making batches, sending them and computing in the time of the steps."""
+    total = sum(map(sum, timing.steps))
+    return {
+        f"share_{name}": round(sum(getattr(step_time, name) for step_time in timing.steps) / total, 4)
+        for name in StepTime._fields
+    }
+
+
 def time_loop(job: Job, state: step.State, batches: Batches, steps: int) -> tuple[float, step.State]:
     """Seconds of a step in the trainer's loop, and the last state; the next batch is made while a step is computed."""
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):

@@ -1,1 +1,1 @@
-"""From files to batches: sources (text), tokens (ids in a memory-mapped cache), packing (rows), feed (order and devices)."""
+"""From files to batches: sources (examples), tokens (ids, cached), rows of each task, corpus, feed (order, devices)."""

@@ -21,8 +21,8 @@ class Shape(NamedTuple):
 class Buckets:
     """Rows grouped by length; all batches of a bucket have one shape, and there are at most `max_shapes`.
 
-    lengths [N,C]: the tokens of each of the C sides of row n. `shape_of` [N] is the bucket of each row, `batches` the number of
-    batches of an epoch, `tokens` those of all rows, `padding` the share of places that hold none.
+    lengths [N,C]: the tokens of each of the C sides of row n. `shape_of` [N] is the bucket of each row, `batches` the
+    number of batches of an epoch, `tokens` those of all rows, `padding` the share of places that hold none.
     """
 
     def __init__(self, lengths: np.ndarray, batch: Batch, max_shapes: int):
@@ -58,10 +58,10 @@ class Buckets:
 
 
 def bucket_sizes(lengths: np.ndarray, max_sizes: int) -> np.ndarray:
-    """lengths [N,C] -> sizes [M,C] with little padding, M at most `max_sizes`; each row goes into the smallest size that holds it.
+    """lengths [N,C] -> sizes [M,C] with little padding, M <= `max_sizes`; a row goes into the smallest that holds it.
 
-    A local search: sizes start at even parts of the rows in order of length, and move while that saves places. Steps begin large
-    and end at 1.
+    A local search: sizes start at even parts of the rows in order of length, and move while that saves places. Steps
+    begin large and end at 1.
     """
     cells, counts = np.unique(lengths, axis=0, return_counts=True)
     if not len(cells):

@@ -1,7 +1,7 @@
-"""Rows of a language model: what it reads, and at each place the token that comes next.
+"""Rows of a language model: tokens, and at each place the token that comes next.
 
-Both layouts read a text in which a mark stands before every document and after the last (`train.data.tokens`), so that every token of a
-document is a target once, its first one and its end among them:
+Both layouts read a text with a separator before every document and after the last (`train.data.tokens`). Every token
+of a document is a target once, its first token and the separator after it too:
 
     text       | the cat sat | on mats |
     tokens     | the cat sat   | on mats
@@ -17,84 +17,97 @@ from train.data.tokens import Tokens, ranges
 
 
 class Packed:
-    """Rows of whole documents, or pieces of long ones, each a segment whose positions start at 0; `bytes` is the share of a target."""
+    """Rows of whole documents, or of pieces of long ones. A piece is a segment, and its positions start at 0.
+
+    bytes_per_target: UTF-8 bytes of the text for each target
+    """
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_each: float):
-        self.text, self.pad, self.bytes_each, self.plan = (
-            text,
-            pad,
-            bytes_each,
-            packing.plan(text, length, pack, around=0),
-        )
-        self.tokens, self.padding = int(text.starts[-1]), self.plan.padding
+    def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_per_target: float):
+        self.text, self.pad, self.bytes_per_target = text, pad, bytes_per_target
+        self.plan = packing.plan(text, length, pack, special_tokens=0)
+        self.tokens = int(text.starts[-1])
+        self.padding = self.plan.padding
 
     def __len__(self):
         return self.plan.rows
 
-    def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The fields that stand at the top of `train.tasks.lm`."""
-        found, segments, positions = packing.spans(self.plan, numbers)
-        here, there = (ranges(starts, found.sizes) for starts in (found.places, found.starts))
-        batch = _read(self.text, here, there, segments.shape, self.pad) | {"segments": segments, "positions": positions}
-        return _weighed(batch, segments > 0, self.bytes_each)
+    def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.lm`."""
+        pieces, segments, positions = packing.pieces_of(self.plan, rows)
+        source, target = ranges(pieces.starts, pieces.sizes), ranges(pieces.places, pieces.sizes)
+        fields = _tokens_and_targets(self.text, source, target, segments.shape, self.pad)
+        fields |= {"segments": segments, "positions": positions}
+        return fields | _weights(segments > 0, self.bytes_per_target)
 
 
 class Windows:
-    """Rows that are stretches of the text, `stride` tokens apart, each with targets that no row before it has.
+    """Rows that are windows on the text, `stride` tokens apart; a row's targets are in no row before it.
 
-    Training rows lie side by side, and begin a random number of tokens later each time (`jitter`). With `across`, a window knows no
-    documents; else each begins and ends within one.
+    across: a window may contain several documents; else it stays within one
+    jitter: every time, each window is moved right by a random number of tokens (for training)
     """
 
     buckets, independent_rows = None, True
 
     def __init__(
-        self, text: Tokens, length: int, stride: int, pad: int, bytes_each: float, across: bool, jitter: bool = False
+        self,
+        text: Tokens,
+        length: int,
+        stride: int,
+        pad: int,
+        bytes_per_target: float,
+        across: bool,
+        jitter: bool = False,
     ):
-        self.text, self.length, self.pad, self.bytes_each, self.jitter = text, length, pad, bytes_each, jitter
+        self.text, self.length, self.pad = text, length, pad
+        self.bytes_per_target, self.jitter = bytes_per_target, jitter
         bounds = text.starts[[0, -1]] if across else text.starts
-        self.starts, self.sizes, self.fresh = _windows(bounds, length, stride)
-        self.tokens, self.padding = int(text.starts[-1]), 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
+        self.starts, self.sizes, self.targets = _windows(bounds, length, stride)
+        self.tokens = int(text.starts[-1])
+        self.padding = 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
 
     def __len__(self):
         return len(self.starts)
 
-    def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The same fields without segments and positions: a row is one stretch."""
-        late = rng.integers(0, self.length, len(numbers)) if self.jitter else np.zeros(len(numbers), int)
-        filled = numbers >= 0
-        sizes, fresh, starts = (each[numbers[filled]] for each in (self.sizes, self.fresh, self.starts))
-        starts = np.minimum(starts + late[filled], self.tokens - sizes)
+    def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.lm` without segments and positions."""
+        shifts = rng.integers(0, self.length, len(rows)) if self.jitter else np.zeros(len(rows), int)
+        filled = rows >= 0
+        sizes, targets, starts = (column[rows[filled]] for column in (self.sizes, self.targets, self.starts))
+        starts = np.minimum(starts + shifts[filled], self.tokens - sizes)
         places = np.flatnonzero(filled) * self.length
-        judged = np.zeros((len(numbers), self.length), bool)
-        judged.ravel()[ranges(places + sizes - fresh, fresh)] = True
-        batch = _read(self.text, ranges(places, sizes), ranges(starts, sizes), judged.shape, self.pad)
-        return _weighed(batch, judged, self.bytes_each)
+        is_target = np.zeros((len(rows), self.length), bool)
+        is_target.ravel()[ranges(places + sizes - targets, targets)] = True
+        source, target = ranges(starts, sizes), ranges(places, sizes)
+        fields = _tokens_and_targets(self.text, source, target, is_target.shape, self.pad)
+        return fields | _weights(is_target, self.bytes_per_target)
 
 
-def _read(text: Tokens, here: np.ndarray, there: np.ndarray, shape: tuple[int, int], pad: int) -> dict[str, np.ndarray]:
-    """int32 tokens and targets of a shape [B,T]: what stands `there` in the text, and what comes next, `here` in the rows."""
+def _tokens_and_targets(
+    text: Tokens, source: np.ndarray, target: np.ndarray, shape: tuple[int, int], pad: int
+) -> dict[str, np.ndarray]:
+    """Tokens and targets, int32 [B,T]: at the places `target`, text.ids[source] and the tokens after them."""
     tokens, targets = np.full((2, *shape), pad, np.int32)
-    tokens.ravel()[here], targets.ravel()[here] = text.ids[there], text.ids[there + 1]
+    tokens.ravel()[target] = text.ids[source]
+    targets.ravel()[target] = text.ids[source + 1]
     return {"tokens": tokens, "targets": targets}
 
 
-def _weighed(batch: dict[str, np.ndarray], judged: np.ndarray, bytes_each: float) -> dict[str, np.ndarray]:
-    """The batch with weights [B,T], 1 for a target that counts, and bytes [B] of the text behind these targets."""
-    weights = judged.astype(np.float32)
-    return {**batch, "weights": weights, "bytes": weights.sum(1) * np.float32(bytes_each)}
+def _weights(is_target: np.ndarray, bytes_per_target: float) -> dict[str, np.ndarray]:
+    """bool [B,T] -> weights [B,T], 1 for a target, and bytes [B] of the text behind the targets; float32."""
+    weights = is_target.astype(np.float32)
+    return {"weights": weights, "bytes": weights.sum(1) * np.float32(bytes_per_target)}
 
 
 def _windows(bounds: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start, size and number of fresh targets of the windows on each stretch of the text between two bounds."""
-    starts, sizes, fresh = [], [], []
-    for begin, end in itertools.pairwise(bounds):
-        first = np.arange(begin, max(begin + 1, end - length + stride), stride)
-        size = np.minimum(length, end - first)
-        ends = first + size
-        starts.append(first)
-        sizes.append(size)
-        fresh.append(np.diff(ends, prepend=begin))
-    return np.concatenate(starts), np.concatenate(sizes), np.concatenate(fresh)
+    """Start, size and number of targets of each window; a window stays between two neighbouring bounds."""
+    starts, sizes, targets = [], [], []
+    for first, end in itertools.pairwise(bounds):
+        window_starts = np.arange(first, max(first + 1, end - length + stride), stride)
+        window_sizes = np.minimum(length, end - window_starts)
+        starts.append(window_starts)
+        sizes.append(window_sizes)
+        targets.append(np.diff(window_starts + window_sizes, prepend=first))
+    return np.concatenate(starts), np.concatenate(sizes), np.concatenate(targets)

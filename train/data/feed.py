@@ -15,8 +15,8 @@ Order = Callable[[int], tuple[np.ndarray, np.ndarray]]
 def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
     """The rows of each batch: segmentation s has sizes[s] rows and is an epoch; after the last the first returns.
 
-    Each epoch has an order of its own. It needs no state: example k of batch n has number n * batch_size + k, so a run resumes
-    at any step, on any number of devices.
+    Each epoch has an order of its own. It needs no state: example k of batch n has number n * batch_size + k, so a
+    run resumes at any step, on any number of devices.
     """
     import grain
 

@@ -1,4 +1,4 @@
-"""The fields of a batch, declared once by a task: axes in letters, dtypes, and which of them hold the tokens that are counted."""
+"""The fields of a batch, declared once by a task: axes in letters, and dtypes."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Field(NamedTuple):
     """One field of a batch.
 
-    axes: a letter of `tfm.AXES` for every axis, B first; a lower-case letter is an axis of the field's own, whole on every device
+    axes: a letter of `tfm.AXES` for every axis, B first; lower-case letters are axes of its own, whole on every device
     dtype: numpy's type of its numbers
     sizes: the size of every letter but B and T
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory

@@ -1,4 +1,4 @@
-"""Labels as numbers: the class of a text, several classes of it, or a value."""
+"""Labels as arrays: the class of a text, its classes, or a value."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,17 +12,22 @@ from train.data.sources.files import Row
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """kind: single | multi | regression; names: the classes, in the order of the model's outputs; none for regression."""
+    """The labels of a data set.
+
+    kind: single | multi | regression
+    names: the classes, in the order of the model's outputs; none for regression
+    """
 
     kind: str
     names: list[str]
 
     @classmethod
     def of(cls, kind: str, rows: Sequence[Row], columns: Sequence[str]) -> "Labels":
-        """The classes that the rows name, numbers in their order and words in theirs. Raises UserError where there is only one."""
+        """The classes that the rows name: numbers by value, then words by letter. Raises UserError for fewer than two."""
         if len(columns) > 1 and kind != "multi":
             raise UserError(
-                f"--data.label={','.join(columns)} names {len(columns)} columns; --task.kind={kind} has one label a text"
+                f"--data.label={','.join(columns)} names {len(columns)} columns; "
+                f"--task.kind={kind} has one label a text"
             )
         if kind == "regression":
             return cls(kind, [])
@@ -37,36 +42,36 @@ class Labels:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for a text."""
+        """Number of outputs of the model for a text."""
         return len(self.names) or 1
 
     def encode(self, rows: Sequence[Row], columns: Sequence[str]) -> np.ndarray:
-        """int32 [n] classes, float32 [n,C] ones and zeros, or float32 [n] values. Raises UserError for a label that cannot be one."""
+        """Classes int32 [N], ones and zeros float32 [N,C], or values float32 [N]. Raises UserError for other labels."""
         if self.kind == "regression":
-            return np.array([_number(row[columns[0]]) for row in rows], np.float32)
+            return np.array([_value(row[columns[0]]) for row in rows], np.float32)
         if len(columns) > 1:
-            return np.array([[_number(row[name]) for name in columns] for row in rows], np.float32).reshape(
-                -1, len(columns)
-            )
-        index = {name: number for number, name in enumerate(self.names)}
-        found = [[self._index(index, name) for name in _names(self.kind, row[columns[0]])] for row in rows]
+            values = [[_value(row[name]) for name in columns] for row in rows]
+            return np.array(values, np.float32).reshape(-1, len(columns))
+        index = {name: i for i, name in enumerate(self.names)}
+        classes = [[self._index(index, name) for name in _names(self.kind, row[columns[0]])] for row in rows]
         if self.kind == "single":
-            return np.array([numbers[0] for numbers in found], np.int32)
-        ones = np.zeros((len(rows), self.outputs), np.float32)
-        for row, numbers in enumerate(found):
-            ones[row, numbers] = 1
-        return ones
+            return np.array([row_classes[0] for row_classes in classes], np.int32)
+        is_class = np.zeros((len(rows), self.outputs), np.float32)
+        for row, row_classes in enumerate(classes):
+            is_class[row, row_classes] = 1
+        return is_class
 
     def _index(self, index: dict[str, int], name: str) -> int:
         if name not in index:
             raise UserError(
-                f"the label {name!r} never occurs in the training data (it has {', '.join(self.names[:20])}); correct it"
+                f"the label {name!r} never occurs in the training data (it has {', '.join(self.names[:20])}); "
+                "correct it"
             )
         return index[name]
 
 
 def _names(kind: str, label: Any) -> list[str]:
-    """The classes in a cell: several may be a list, or joined by commas."""
+    """The classes in a cell: one, or a list, or several joined by commas."""
     if kind == "single":
         return [_name(label)]
     cells = label if isinstance(label, list) else str(label).split(",")
@@ -77,7 +82,7 @@ def _name(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label).strip()
 
 
-def _number(label: Any) -> float:
+def _value(label: Any) -> float:
     try:
         return float(label)
     except (TypeError, ValueError) as error:
@@ -85,7 +90,7 @@ def _number(label: Any) -> float:
 
 
 def _natural(name: str) -> tuple[int, float, str]:
-    """Numbers by value, before words by letters."""
+    """A sort key: numbers by value, before words by letter."""
     try:
         return 0, float(name), name
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which piece of which document stands in which row: planned once, so that any row can be built on its own."""
+"""Pieces of documents in rows: planned once, so that any row can be built by itself."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from train.data.tokens import Tokens, ranges
 
 
 class Plan(NamedTuple):
-    """Rows of at most `length` tokens. Row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens each.
+    """Rows of at most `length` places. Row r holds the pieces starts[bounds[r] : bounds[r + 1]], of `sizes` tokens.
 
-    A piece takes `around` places more than its tokens, for the special tokens around it.
+    special_tokens: places that a piece takes beside its tokens ([CLS] and [SEP])
     """
 
     starts: np.ndarray
     sizes: np.ndarray
     bounds: np.ndarray
     length: int
-    around: int = 2
+    special_tokens: int = 2
 
     @property
     def rows(self) -> int:
@@ -27,81 +27,87 @@ class Plan(NamedTuple):
     @property
     def padding(self) -> float:
         """Share of places that hold no token."""
-        return 1 - (self.sizes.sum() + self.around * len(self.sizes)) / (self.rows * self.length) if self.rows else 0.0
+        if not self.rows:
+            return 0.0
+        return 1 - (self.sizes.sum() + self.special_tokens * len(self.sizes)) / (self.rows * self.length)
 
 
-def plan(tokens: Tokens, length: int, pack: bool, around: int = 2) -> Plan:
-    """Cuts documents into pieces of at most length - around tokens and lays them into rows.
+def plan(tokens: Tokens, length: int, pack: bool, special_tokens: int = 2) -> Plan:
+    """Cuts documents into pieces of at most length - special_tokens tokens, and assigns them to rows.
 
-    Packed, each piece goes, longest first, into the fullest row that still has room (best-fit decreasing); else each has a row.
+    Packed, each piece goes, longest first, into the fullest row that can hold it (best-fit decreasing); else each has
+    a row.
     """
-    starts, sizes = _pieces(tokens, length - around)
+    starts, sizes = _pieces(tokens, length - special_tokens)
     if not pack:
-        return Plan(starts, sizes, np.arange(len(sizes) + 1), length, around)
-    row_of = _best_fit(sizes + around, length)
-    order = np.argsort(row_of, kind="stable")
+        return Plan(starts, sizes, np.arange(len(sizes) + 1), length, special_tokens)
+    row_of = _best_fit(sizes + special_tokens, length)
+    by_row = np.argsort(row_of, kind="stable")
     counts = np.bincount(row_of) if len(row_of) else np.zeros(0, int)
-    return Plan(starts[order], sizes[order], np.concatenate([[0], np.cumsum(counts)]), length, around)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    return Plan(starts[by_row], sizes[by_row], bounds, length, special_tokens)
 
 
 def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
-    """int32 [B,T] tokens, segments and positions of the given rows.
+    """int32 [B,T] tokens, segments and positions of these rows, with [CLS] and [SEP] around each piece.
 
-    Pieces are numbered from 1 within a row, 0 is padding; positions start again at every piece.
+    Pieces are numbered from 1 within a row, 0 is padding; positions restart at every piece.
     """
-    found, segments, positions = spans(plan, rows)
+    pieces, segments, positions = pieces_of(plan, rows)
     row = np.full(segments.size, specials.pad, np.int32)
-    row[found.places] = specials.cls
-    row[ranges(found.places + 1, found.sizes)] = tokens.ids[ranges(found.starts, found.sizes)]
-    row[found.places + 1 + found.sizes] = specials.sep
+    row[pieces.places] = specials.cls
+    row[ranges(pieces.places + 1, pieces.sizes)] = tokens.ids[ranges(pieces.starts, pieces.sizes)]
+    row[pieces.places + 1 + pieces.sizes] = specials.sep
     return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
 
 
-class Spans(NamedTuple):
-    """Pieces in rows: their places in these rows, one row behind the other, their starts in the text, and their sizes; each [N]."""
+class Pieces(NamedTuple):
+    """Pieces of a text, each [N]: their places in the rows (joined), their starts in the text, and their sizes."""
 
     places: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
 
 
-def spans(plan: Plan, rows: np.ndarray) -> tuple[Spans, np.ndarray, np.ndarray]:
+def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[Pieces, np.ndarray, np.ndarray]:
     """The pieces in these rows, and int32 [B,T] segments and positions. Row -1 is empty."""
     counts = np.where(rows < 0, 0, plan.bounds[rows + 1] - plan.bounds[rows])
     pieces = ranges(plan.bounds[rows], counts)
-    wide = plan.sizes[pieces] + plan.around
-    ends = np.concatenate([[0], np.cumsum(wide)])
+    widths = plan.sizes[pieces] + plan.special_tokens
+    ends = np.concatenate([[0], np.cumsum(widths)])
     within = ends[:-1] - np.repeat(ends[np.cumsum(counts) - counts], counts)
     places = np.repeat(np.arange(len(rows)) * plan.length, counts) + within
     segments, positions = np.zeros((2, len(rows), plan.length), np.int32)
-    segments.ravel()[ranges(places, wide)] = np.repeat(ranges(np.ones_like(counts), counts), wide)
-    positions.ravel()[ranges(places, wide)] = ranges(np.zeros_like(wide), wide)
-    return Spans(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
+    segments.ravel()[ranges(places, widths)] = np.repeat(ranges(np.ones_like(counts), counts), widths)
+    positions.ravel()[ranges(places, widths)] = ranges(np.zeros_like(widths), widths)
+    return Pieces(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
 
 
-def _pieces(tokens: Tokens, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(tokens: Tokens, max_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Start and size of every piece, in the order of the text."""
-    counts = -(-tokens.lengths // most)
-    offsets = ranges(np.zeros_like(counts), counts) * most
+    counts = -(-tokens.lengths // max_size)
+    offsets = ranges(np.zeros_like(counts), counts) * max_size
     starts = np.repeat(tokens.starts[:-1], counts) + offsets
-    return starts, np.minimum(np.repeat(tokens.lengths, counts) - offsets, most)
+    return starts, np.minimum(np.repeat(tokens.lengths, counts) - offsets, max_size)
 
 
 def _best_fit(sizes: np.ndarray, length: int) -> np.ndarray:
-    """The row of every piece. Bit r of `room` says whether some row has r places left, so the fullest that fits is its lowest set bit."""
-    open_rows: list[list[int]] = [[] for _ in range(length + 1)]
-    row_of, room, rows = np.zeros(len(sizes), np.int64), 0, 0
+    """The row of every piece. Bit f of `free` is set if a row has f free places: the lowest bit fits best."""
+    rows_with: list[list[int]] = [[] for _ in range(length + 1)]  # by free places
+    row_of = np.zeros(len(sizes), np.int64)
+    free, rows = 0, 0
     for piece in np.argsort(-sizes, kind="stable"):
         size = int(sizes[piece])
-        fitting = room >> size
+        fitting = free >> size
         if fitting:
-            left = size + (fitting & -fitting).bit_length() - 1
-            row = open_rows[left].pop()
-            if not open_rows[left]:
-                room &= ~(1 << left)
+            places = size + (fitting & -fitting).bit_length() - 1
+            row = rows_with[places].pop()
+            if not rows_with[places]:
+                free &= ~(1 << places)
         else:
-            left, row, rows = length, rows, rows + 1
+            places, row = length, rows
+            rows += 1
         row_of[piece] = row
-        open_rows[left - size].append(row)
-        room |= 1 << (left - size)
+        rows_with[places - size].append(row)
+        free |= 1 << (places - size)
     return row_of

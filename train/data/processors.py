@@ -1,6 +1,7 @@
-"""Processors: what turns raw examples into the arrays that a model reads. A task names its kind, a corpus holds one, a run folder keeps it.
+"""Processors turn raw examples into the arrays that a model reads; a corpus holds one, and a run folder keeps it.
 
-The processor of a text is its tokenizer, a `tokenizers.Tokenizer`. A processor of images needs a kind of its own here, and nothing else.
+The processor of texts is a tokenizer, a `tokenizers.Tokenizer`. A processor of images is another kind: a record like
+TOKENIZER, which its task names.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 """Texts as token ids, encoded once into a memory-mapped cache."""
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +12,15 @@ from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
-# Characters in a piece of a text, and in what the tokenizer's threads are given at a time.
+# Characters of a piece of a text, and of the pieces that are tokenized together.
 _PIECE, _BATCH = 50_000, 800_000
 
 
 class Tokens(NamedTuple):
-    """All texts in one row of ids; text d is ids[starts[d] : starts[d + 1]].
+    """The ids of several texts, joined: text d is ids[starts[d] : starts[d + 1]].
 
-    They have no special tokens, or one mark before each and one more after the last, which then belongs to no text.
+    They have no special tokens, or a separator before each text and after the last. The last separator belongs to no
+    text.
     """
 
     ids: np.ndarray
@@ -26,16 +28,27 @@ class Tokens(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens in each text."""
+        """Tokens of each text."""
         return np.diff(self.starts)
 
-    def __getitem__(self, number):
+    def __getitem__(self, text):
         """The ids of a text."""
-        return self.ids[self.starts[number] : self.starts[number + 1]]
+        return self.ids[self.starts[text] : self.starts[text + 1]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segmentation:
+    """A random split of texts into tokens: `dropout` is the probability that a BPE merge is left out."""
+
+    dropout: float = 0.0
+    index: int = 0
+
+
+PLAIN = Segmentation()
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """starts [N], sizes [N] -> the numbers of N ranges, one range behind the other: with them, pieces of a text are moved at once.
+    """starts [N], sizes [N] -> the members of N ranges, joined: an index that moves many pieces of a text at once.
 
     M23: 11.6 million tokens a second instead of 0.35.
     """
@@ -43,35 +56,45 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def encode(
-    tokenizer, texts: Sequence[str], log, what: str, dropout: float = 0.0, draw: int = 0, mark: int | None = None
+    tokenizer,
+    texts: Sequence[str],
+    log,
+    name: str,
+    segmentation: Segmentation = PLAIN,
+    separator: int | None = None,
 ) -> Tokens:
-    """The texts' tokens, with a mark before each if one is given; from the cache where the same text met the same tokenizer before.
+    """The tokens of the texts, with a separator around each if there is one; from the cache if it has them.
 
-    With `dropout`, BPE merges are left out at random (Provilkov et al. 2020). The tokenizer's chance has no seed: what it drew stays in
-    the cache under the number of the draw.
+    The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
+    cache keeps what was drawn under the index of the segmentation.
     """
-    drawn = [str(dropout), str(draw)] if dropout else []
-    marked = [] if mark is None else [f"mark {mark}"]
-    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *marked], texts)
-    ids_path, starts_path = (cache.cache_dir() / "tokens" / f"{key}.{kind}" for kind in ("ids", "starts"))
+    drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
+    separated = [] if separator is None else [f"mark {separator}"]
+    key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *separated], texts)
+    ids_path = cache.cache_dir() / "tokens" / f"{key}.ids"
+    starts_path = ids_path.with_suffix(".starts")
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     if not starts_path.exists():
-        with tokenize.dropping(tokenizer, dropout), log.progress(f"tokenizing {what}", sum(map(len, texts))) as advance:
-            starts = _write(tokenizer, texts, advance, ids_path, np.array([] if mark is None else [mark], dtype))
+        separators = np.array([] if separator is None else [separator], dtype)
+        with (
+            tokenize.bpe_dropout(tokenizer, segmentation.dropout),
+            log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
+        ):
+            starts = _write(tokenizer, texts, advance, ids_path, separators)
         cache.atomic_write(starts_path, starts.tobytes())
     starts = np.frombuffer(starts_path.read_bytes(), np.int64)
     ids = np.memmap(ids_path, dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
     return Tokens(ids, starts)
 
 
-def segmentations(run: Run) -> list[tuple[float, int]]:
-    """Share of merges to leave out and number of every draw of the training text that the run asks for."""
+def segmentations(run: Run) -> list[Segmentation]:
+    """The segmentations of the training text that the run asks for."""
     options = run.tokenizer
-    return [(options.dropout, draw) for draw in range(options.draws if options.dropout else 1)]
+    return [Segmentation(options.dropout, index) for index in range(options.draws if options.dropout else 1)]
 
 
 def segmentation_hash(run: Run, texts: Iterable[Tokens]) -> str:
-    """A hash of tokens that chance had a part in, or nothing: a run cannot go on with others."""
+    """A hash of randomly segmented texts, with which alone a run can resume; "" without BPE dropout."""
     if not run.tokenizer.dropout:
         return ""
     return hashlib.sha256(b"".join(np.ascontiguousarray(text.ids).tobytes() for text in texts)).hexdigest()[:16]
@@ -84,31 +107,35 @@ def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
     return Tokens(np.concatenate(ids), np.cumsum([0, *map(len, ids)]))
 
 
-def _write(tokenizer, texts: Iterable[str], advance, path, mark: np.ndarray) -> np.ndarray:
-    """Encodes to `path`, whole or not at all, and returns where each text starts; the mark is one id or none."""
-    starts, total = [0], len(mark)
+def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray) -> np.ndarray:
+    """Writes the ids of all texts to `path`, completely or not at all; returns where each text starts.
+
+    `separators` are written before each text and after the last: one id or none.
+    """
+    starts, total = [0], len(separators)
     with cache.atomic_open(path) as file:
-        file.write(mark.tobytes())
+        file.write(separators.tobytes())
         for batch in _batches(texts):
             encodings = tokenizer.encode_batch([piece for piece, _ in batch], add_special_tokens=False)
-            for (_, last), encoding in zip(batch, encodings, strict=True):
-                file.write(np.asarray(encoding.ids, mark.dtype).tobytes())
+            for (_, is_last), encoding in zip(batch, encodings, strict=True):
+                file.write(np.asarray(encoding.ids, separators.dtype).tobytes())
                 total += len(encoding.ids)
-                if last:
+                if is_last:
                     starts.append(total)
-                    file.write(mark.tobytes())
-                    total += len(mark)
+                    file.write(separators.tobytes())
+                    total += len(separators)
             advance(sum(len(piece) for piece, _ in batch))
     return np.array(starts, np.int64)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
-    """Pieces of texts, each with whether it is the last one of its text, in lists of some size."""
-    batch, size = [], 0
+    """Pieces of texts, in lists of about _BATCH characters, with whether each is the last piece of its text."""
+    batch: list[tuple[str, bool]] = []
+    size = 0
     for text in texts:
         for piece in _pieces(text):
             batch.append(piece)
-            size += len(piece[0]) + 100  # so that empty texts are some work too
+            size += len(piece[0]) + 100  # an empty text is some work too
             if size >= _BATCH:
                 yield batch
                 batch, size = [], 0
@@ -117,7 +144,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """A text cut only at single line breaks, where no tokenizer joins."""
+    """A text cut only at single line breaks, which no tokenizer merges across; with whether each piece is the last."""
     start = 0
     for cut in re.finditer(r"(?<=\S\n)(?=\S)", text) if len(text) > _PIECE else ():
         if cut.start() - start >= _PIECE:

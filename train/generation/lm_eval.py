@@ -71,7 +71,7 @@ class HarnessModel(TemplateLM):
         devices = jax.devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
         self.params = folder.load(self.mesh, self.log.info)
-        self.mark = tokenizer.specials(folder.processor).sep
+        self.mark = tokenizer.special_tokens(folder.processor).sep
         self.length = folder.config.batch.length
         self.step = step.make_eval_step(_score, folder.config.model)
 

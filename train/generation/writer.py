@@ -10,7 +10,7 @@ from train.generation.decoder import Completion, Decoder
 from train.generation.options import Options
 from train.runs.folder import RunFolder
 from train.runs.hf_folder import HfFolder
-from train.tasks import translate
+from train.tasks import translation
 from train.text import tokenizer as tokenize
 
 # Tokens that are added if --max-new-tokens does not say how many.
@@ -44,7 +44,7 @@ class ContinuationWriter:
         self.options = options
         self.strategy = strategy
         self.log = log
-        end = tokenize.specials(folder.processor).sep
+        end = tokenize.special_tokens(folder.processor).sep
         stops = options.stops if stops is None else stops
         self.decoder = Decoder(folder, options, strategy, end, self._spell, stops, self.sliding_context)
 
@@ -124,12 +124,12 @@ class TranslationWriter:
         self.options = options
         self.strategy = strategy
         self.log = log
-        self.marks = tokenize.marks(folder.processor, folder.config.task.start)
-        self.decoder = Decoder(folder, options, strategy, self.marks.after[-1], self._spell, options.stops)
+        self.template = tokenize.sequence_template(folder.processor, folder.config.task.start)
+        self.decoder = Decoder(folder, options, strategy, self.template.suffix[-1], self._spell, options.stops)
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a sentence between its marks. Raises UserError if the model cannot read it."""
-        tokens = self.marks.around(_encode(self.processor, prompt.strip()))
+        tokens = self.template.wrap(_encode(self.processor, prompt.strip()))
         limit = self.config.max_length
         if limit is not None and len(tokens) > limit:
             raise UserError(
@@ -140,7 +140,7 @@ class TranslationWriter:
     def write(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
         """The translations of each sentence; that of an empty sentence is empty."""
         copies = _copies(self.options, self.strategy)
-        empty = self.marks.around([])
+        empty = self.template.wrap([])
         sources = [prompt for prompt in prompts if prompt != empty for _ in range(copies)]
         decoded = self._decode(sources)
         first = 0
@@ -171,7 +171,7 @@ class TranslationWriter:
     def _decode_sources(self, sources: Sequence[list[int]], decode) -> Iterator[tuple[int, Any]]:
         size = max(1, min(self.options.batch, len(sources)))
         limit = self.options.max_new_tokens
-        return translate.decode_sources(self.params, self.config, self.marks, sources, size, decode, limit)
+        return translation.decode_sources(self.params, self.config, self.template, sources, size, decode, limit)
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text of a translation, without the tokens that start it."""
@@ -192,7 +192,7 @@ def _copies(options: Options, strategy: str) -> int:
 def _encode(tokenizer, prompt: str) -> list[int]:
     """The tokens of a text. Raises UserError if it has characters that the tokenizer does not know."""
     encoding = tokenizer.encode(prompt, add_special_tokens=False)
-    unknown = tokenize.specials(tokenizer).unk
+    unknown = tokenize.special_tokens(tokenizer).unk
     pairs = zip(encoding.ids, encoding.offsets, strict=True)
     texts = {prompt[start:end] for token, (start, end) in pairs if token == unknown}
     if texts:

@@ -89,7 +89,7 @@ class RunFolder:
         """The fields of config.json that the model's configuration does not have."""
         from train.text import tokenizer
 
-        padding = {"pad_token_id": tokenizer.specials(self.processor).pad}
+        padding = {"pad_token_id": tokenizer.special_tokens(self.processor).pad}
         return padding | self.task.hf_fields(self.config, self.processor, self.facts)
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):

@@ -89,7 +89,7 @@ class HfFolder:
         """The tokens before every document in training: those that the tokenizer adds."""
         from train.text import tokenizer
 
-        return tokenizer.before(self.processor)
+        return tokenizer.prefix_tokens(self.processor)
 
     def hf_fields(self) -> dict[str, Any]:
         """The fields of config.json, which an export keeps."""

@@ -13,7 +13,7 @@ def save(tokenizer, task, run: Run, folder: Path):
     from tokenizers import Tokenizer
 
     exported = Tokenizer.from_str(tokenizer.to_str())
-    special = tokenize.specials(tokenizer)._asdict()
+    special = tokenize.special_tokens(tokenizer)._asdict()
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.HF_TOKENS}
     names = {role: exported.id_to_token(special[role]) for role in roles.values()}
     if template := task.hf_template(run):

@@ -1,13 +1,13 @@
 """Language modelling from left to right: predict every token from those before it (Radford et al. 2018, section 3.1).
 
-Two short documents in a row of 8 places, each with a mark (|) where it begins and where it ends, travel as
+Two short documents in a row of 8 places, each with a separator (|) before and after it:
 
     tokens       |  the cat sat   |  on mats [PAD]
     targets     the cat sat  |   on mats  |  [PAD]     the token that comes next
-    weights      1   1   1   1    1   1   1    0       0 where nothing is to be predicted, or another row does it
-    segments     1   1   1   1    2   2   2    0       document in this row: attention stays inside of it
-    positions    0   1   2   3    0   1   2    0       restarted at every document
-    bytes                                              one number for the row: the length of the text behind its targets, in UTF-8
+    weights      1   1   1   1    1   1   1    0       0 where there is no target, or another row has it
+    segments     1   1   1   1    2   2   2    0       document in this row: attention stays in a document
+    positions    0   1   2   3    0   1   2    0       restart at every document
+    bytes       18                                     UTF-8 bytes of the text behind the row's targets
 
 With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
 """
@@ -27,15 +27,15 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import encode, segmentation_hash, segmentations
+from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
-# Metrics by which a best checkpoint may be chosen, and whether less of them is better.
+# Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
 
-# What a run folder keeps beside the weights: how texts become tokens.
+# How a run folder keeps what turns text into tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
@@ -54,8 +54,21 @@ def specs(run: Run) -> tfm.CausalLM:
     return tfm.causal_lm_specs(run.model)
 
 
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+        "bytes": Field("B", np.float32),
+    }
+    if not run.task.windows:
+        spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
+    return spec
+
+
 def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
-    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and what the other metrics are made of."""
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
     mask = tfm.segments(batch["segments"]) if "segments" in batch else None
     hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
     total, _, hits = tfm.vocabulary_loss(
@@ -72,7 +85,7 @@ def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], ke
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from sums: loss in nats a token, perplexity of a token, bits a byte of text, accuracy, share of places without a target."""
+    """Means from sums: loss in nats a token, perplexity, bits a byte, accuracy, share of places without a target."""
     weight = max(sums["weight"], 1)
     return {
         "loss": sums["loss"] / weight,
@@ -83,63 +96,62 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
-    """The fields of a batch, as the top of this file shows them."""
-    spec = {
-        "tokens": Field("BT", np.int32, counts_tokens=True),
-        "targets": Field("BT", np.int32),
-        "weights": Field("BT", np.float32),
-        "bytes": Field("B", np.float32),
-    }
-    if not run.task.windows:
-        spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
-    return spec
-
-
 Text = Packed | Windows
 
 
 def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
-    """Text, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings (`train.run.Saved`).
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
-    `valid_only` leaves out the training text where there is a validation text of its own.
+    `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
     train, valid = documents.load(run.data, run.task.name, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
-    specials, length, task = tokenize.specials(tokenizer), run.batch.length, run.task
-
-    def rows(texts: Sequence[str], what: str, dropout: float = 0.0, draw: int = 0, judging: bool = False) -> Text:
-        text = encode(tokenizer, texts, log, what, dropout, draw, mark=specials.sep)
-        each = sum(len(document.encode("utf-8", "surrogatepass")) for document in texts) / max(1, text.starts[-1])
-        if task.windows or (judging and task.stride):
-            stride = task.stride if judging and task.stride else length
-            return Windows(text, length, stride, specials.pad, each, across=task.windows, jitter=not judging)
-        return Packed(text, length, run.data.pack, specials.pad, each)
-
-    training = [rows(train, "training text", *draw) for draw in segmentations(run)] if train else []
+    train_rows = [
+        _rows(
+            run, tokenizer, encode(tokenizer, train, log, "training text", segmentation, _separator(tokenizer)), train
+        )
+        for segmentation in (segmentations(run) if train else [])
+    ]
+    valid_text = encode(tokenizer, valid, log, "validation text", separator=_separator(tokenizer))
+    valid_rows = _rows(run, tokenizer, valid_text, valid, validation=True)
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(train, valid),
-        "segmentation_hash": segmentation_hash(run, (layout.text for layout in training)),
+        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
     }
-    return Corpus(run, tokenizer, training, rows(valid, "validation text", judging=True), sizes, facts)
+    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _separator(tokenizer) -> int:
+    """The token between documents."""
+    return tokenize.special_tokens(tokenizer).sep
+
+
+def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validation: bool = False) -> Text:
+    """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
+    pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
+    size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+    bytes_per_target = size / max(1, text.starts[-1])
+    if not (run.task.windows or (validation and stride)):
+        return Packed(text, length, run.data.pack, pad, bytes_per_target)
+    stride = stride if validation and stride else length
+    return Windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=not validation)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
-    """`n`: the number of targets in the validation text."""
+    """`n`: the number of validation targets."""
     return {"n": int(corpus.valid.tokens)}
 
 
 def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
-    """Prints how the model goes on from the beginning of the validation text."""
-    text = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
-    how = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
-    found = tfm.generate(params, run.model, [text], _SAMPLE, how, sliding_context=True)
-    spell = lambda tokens: corpus.processor.decode([int(token) for token in tokens])
-    log.info(
-        f"\na sample; what it is given ends at the bar:\n{spell(text)}|{spell([*text, *found.tokens[0]]).removeprefix(spell(text))}\n"
-    )
+    """Prints a sample of the model, which continues the beginning of the validation text."""
+    prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
+    strategy = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
+    sample = tfm.generate(params, run.model, [prompt], _SAMPLE, strategy, sliding_context=True).tokens[0]
+    before = corpus.processor.decode([int(token) for token in prompt])
+    text = corpus.processor.decode([int(token) for token in [*prompt, *sample]])
+    log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
 
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.
@@ -156,8 +168,7 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
 
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    mark = tokenize.specials(tokenizer).sep
-    return {"bos_token_id": mark, "eos_token_id": mark}
+    return {"bos_token_id": _separator(tokenizer), "eos_token_id": _separator(tokenizer)}
 
 
 def hf_template(run: Run) -> tuple[str, ...]:
@@ -167,4 +178,4 @@ def hf_template(run: Run) -> tuple[str, ...]:
 
 def text_prefix(run: Run, tokenizer) -> list[int]:
     """The tokens before every document in training."""
-    return [] if run.task.windows else [tokenize.specials(tokenizer).sep]
+    return [] if run.task.windows else [_separator(tokenizer)]

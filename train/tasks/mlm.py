@@ -1,17 +1,17 @@
 """Masked language modelling: hide 15 % of the tokens and predict them from the rest (Devlin et al. 2018, section 3.1).
 
-A row of 8 places, of which the masker chose one, travels as
+A row of 8 places, of which the masker chose one:
 
     tokens     [CLS] the [MASK] sat [SEP] [PAD] [PAD] [PAD]     what the model reads
-    segments       1   1      1   1     1     0     0     0     piece of text in this row, 0 is padding: attention stays inside a piece
-    positions      0   1      2   3     4     0     0     0     restarted at every piece
-    where          2   0                                        predicted positions, as many as the rate asks of a full row
+    segments       1   1      1   1     1     0     0     0     piece of text; 0 is padding; attention stays in a piece
+    positions      0   1      2   3     4     0     0     0     restart at every piece
+    where          2   0                                        predicted places: as many as the rate asks of a full row
     targets      cat [CLS]                                      the tokens that stood there
-    weights        1   0                                        0 for places in `where` that are not used
-    words          1   0                                        weights of the targets that are alphabetic pieces
+    weights        1   0                                        0 for an unused place of `where`
+    words          1   0                                        weights of alphabetic targets
 
-With `--task.nsp` a row is a pair of sentences (`train.data.pairs`) and has three fields more: types [B,T], next [B] (0: the second one
-follows the first, 1: it is a random one) and pairs [B], 0 for a row that does not count.
+With `--task.nsp` a row is a pair of sentences (`train.data.pairs`) and has three more fields: types [B,T], next [B]
+(0: B follows A, 1: B is random) and pairs [B], 0 for a row that does not count.
 """
 
 import itertools
@@ -33,16 +33,15 @@ from train.data.fields import Field
 from train.data.masking import Masker
 from train.data.processors import TOKENIZER
 from train.data.sources import documents
-from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
+from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
-# Metrics by which a best checkpoint may be chosen, and whether less of them is better.
+# Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
 
-
-# What a run folder keeps beside the weights: how texts become tokens.
+# How a run folder keeps what turns text into tokens.
 PROCESSOR = TOKENIZER
 
 # Commands that make sense after a run.
@@ -58,10 +57,27 @@ def specs(run: Run) -> tfm.MaskedLM:
     return tfm.masked_lm_specs(run.model, run.task.nsp)
 
 
-def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
-    """Sums over the predicted tokens of a batch, float32: `loss` in nats, `weight`, and what accuracy is made of.
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    predicted = {"M": math.ceil(run.task.rate * run.batch.length)}
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "segments": Field("BT", np.int32),
+        "positions": Field("BT", np.int32),
+        "where": Field("BM", np.int32, predicted),
+        "targets": Field("BM", np.int32, predicted),
+        "weights": Field("BM", np.float32, predicted),
+        "words": Field("BM", np.float32, predicted),
+    }
+    if run.task.nsp:
+        spec |= {"types": Field("BT", np.int32), "next": Field("B", np.int32), "pairs": Field("B", np.float32)}
+    return spec
 
-    Where there are pairs, the mean loss of a pair is added to the mean loss of a token.
+
+def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the predicted tokens of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
+
+    With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`.
     """
     mask = tfm.segments(batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
@@ -78,58 +94,51 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
         "right_words": (right * batch["words"]).sum(),
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
     }
-    if params.next is None:
-        return sums
+    return sums if params.next is None else sums | _next_loss(params, model, batch, hidden, sums)
+
+
+def _next_loss(
+    params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], hidden: Array, sums: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Sums over the pairs of a batch, and `loss` of tokens and pairs together."""
     logits = tfm.next_sentence(params, model, hidden)
     right = (logits.argmax(-1) == batch["next"]).astype(jnp.float32)
-    found = {
-        "pairs": batch["pairs"].sum(),
+    pairs = batch["pairs"].sum()
+    loss_next = (tfm.cross_entropy(logits, batch["next"]) * batch["pairs"]).sum()
+    return {
+        "pairs": pairs,
         "loss_tokens": sums["loss"],
-        "loss_next": (tfm.cross_entropy(logits, batch["next"]) * batch["pairs"]).sum(),
+        "loss_next": loss_next,
         "right_next": (right * batch["pairs"]).sum(),
+        "loss": sums["loss"] + loss_next * sums["weight"] / jnp.maximum(pairs, 1),
     }
-    return sums | found | {"loss": sums["loss"] + found["loss_next"] * weight / jnp.maximum(found["pairs"], 1)}
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from sums: loss in nats a token, perplexity over the predicted tokens, accuracy on all of them and on alphabetic pieces.
+    """Means from sums: loss in nats a token, perplexity, accuracy on all targets and on alphabetic ones, padding.
 
-    With pairs, `loss` is the sum of `loss_tokens` and `loss_next`.
+    With next-sentence prediction, `loss` is the sum of `loss_tokens` and `loss_next`.
     """
     weight = max(sums["weight"], 1)
-    found = {
+    means = {
         "loss": sums["loss"] / weight,
         "perplexity": float(np.exp(min(sums.get("loss_tokens", sums["loss"]) / weight, 700.0))),
         "accuracy": sums["right"] / weight,
         "accuracy_words": sums["right_words"] / max(sums["words"], 1),
         "padding": sums["padding"] / weight,
     }
-    if "pairs" not in sums:
-        return found
-    pairs = max(sums["pairs"], 1)
-    of_next = {"loss_next": sums["loss_next"] / pairs, "accuracy_next": sums["right_next"] / pairs}
-    return found | {"loss_tokens": sums["loss_tokens"] / weight} | of_next
-
-
-def batch_spec(run: Run) -> dict[str, Field]:
-    """The fields of a batch, as the top of this file shows them."""
-    predicted = {"M": math.ceil(run.task.rate * run.batch.length)}
-    spec = {
-        "tokens": Field("BT", np.int32, counts_tokens=True),
-        "segments": Field("BT", np.int32),
-        "positions": Field("BT", np.int32),
-        "where": Field("BM", np.int32, predicted),
-        "targets": Field("BM", np.int32, predicted),
-        "weights": Field("BM", np.float32, predicted),
-        "words": Field("BM", np.float32, predicted),
-    }
-    if run.task.nsp:
-        spec |= {"types": Field("BT", np.int32), "next": Field("B", np.int32), "pairs": Field("B", np.float32)}
-    return spec
+    if "pairs" in sums:
+        pairs = max(sums["pairs"], 1)
+        means |= {
+            "loss_tokens": sums["loss_tokens"] / weight,
+            "loss_next": sums["loss_next"] / pairs,
+            "accuracy_next": sums["right_next"] / pairs,
+        }
+    return means
 
 
 class Packed:
-    """Rows of packed text, masked afresh each time."""
+    """Rows of packed text, masked anew for every batch."""
 
     buckets, independent_rows = None, True
 
@@ -140,18 +149,18 @@ class Packed:
     def __len__(self):
         return self.plan.rows
 
-    def batch(self, numbers: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """The fields that stand at the top of this file."""
-        return self.masker(rng, packing.fill(self.text, self.plan, numbers, self.masker.specials))
+    def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields at the top of this file."""
+        return self.masker(rng, packing.fill(self.text, self.plan, rows, self.masker.specials))
 
 
 Text = Packed | pairs.SentencePairs
 
 
 def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
-    """Text, tokenizer and rows as the run describes them; `saved` is what a run that was there before brings (`train.run.Saved`).
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
-    `valid_only` leaves out the training text where there is a validation text of its own.
+    `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
     train, valid = documents.load(run.data, run.task.name, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
@@ -159,27 +168,27 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
 
 
 def corpus(run: Run, tokenizer, train: Sequence[str], valid: Sequence[str], log) -> Corpus[Text]:
-    """Documents as rows: packed, or sentence pairs."""
+    """Documents as rows: packed text, or sentence pairs."""
     masker, length = Masker.of(run.task, tokenizer), run.batch.length
 
-    def rows(documents: Sequence[str], what: str, dropout: float = 0.0, draw: int = 0) -> Text:
+    def rows(documents: Sequence[str], name: str, segmentation: Segmentation = PLAIN) -> Text:
         if not run.task.nsp:
-            return Packed(encode(tokenizer, documents, log, what, dropout, draw), length, run.data.pack, masker)
+            return Packed(encode(tokenizer, documents, log, name, segmentation), length, run.data.pack, masker)
         texts, document = pairs.sentences(documents)
-        return pairs.SentencePairs(encode(tokenizer, texts, log, what, dropout, draw), document, length, masker)
+        return pairs.SentencePairs(encode(tokenizer, texts, log, name, segmentation), document, length, masker)
 
-    training = [rows(train, "training text", *draw) for draw in segmentations(run)] if train else []
+    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(train, valid),
-        "segmentation_hash": segmentation_hash(run, (layout.text for layout in training)),
+        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
     }
-    return Corpus(run, tokenizer, training, rows(valid, "validation text"), sizes, facts)
+    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
-    """`majority`: accuracy of always guessing the most frequent target of the validation text; `n`: its number of targets."""
+    """`majority`: accuracy of always guessing the most frequent validation target; `n`: the number of targets."""
     counts = np.zeros(corpus.processor.get_vocab_size())
     for batch in corpus.valid_batches():
         np.add.at(counts, batch["targets"].ravel(), batch["weights"].ravel())
@@ -187,45 +196,61 @@ def baselines(corpus: Corpus[Text]) -> dict[str, float]:
 
 
 def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
-    """Prints validation sentences with hidden words, and what the model makes of them; it reads the text around them too."""
-    text, masker, continues = corpus.valid.text.ids, corpus.valid.masker, tokenize.continues(corpus.processor)
-    name = lambda token: corpus.processor.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
-    length, rng = run.batch.length - 2, np.random.default_rng(run.seed)
+    """Prints validation sentences with hidden words, and the model's guesses; it reads the text around them too."""
+    rng = np.random.default_rng(run.seed)
+    continues = tokenize.continues_word(corpus.processor)
     for start, end in _sentences(corpus, continues, 5):
-        before = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
-        tokens, _ = pairs.join([text[before : before + length]], length + 2, masker.specials)
-        words = start + np.flatnonzero(_whole_words(masker, continues, text[start:end]))
+        is_word = _single_token_words(corpus.valid.masker, continues, corpus.valid.text.ids[start:end])
+        words = start + np.flatnonzero(is_word)
         hidden = np.sort(rng.choice(words, max(2, len(words) // 5), replace=False))
-        where = (hidden - before + 1).astype(np.int32)
-        tokens[where] = masker.specials.mask
-        spelled = (f"[{name(text[n])}]" if n in hidden else name(text[n]).removeprefix("##") for n in range(start, end))
-        joined = (
-            piece if inner else f" {piece}" for inner, piece in zip(continues[text[start:end]], spelled, strict=True)
-        )
-        log.info("\n" + "".join(joined).strip())
-        for place, row in zip(
-            hidden, np.asarray(_probabilities(params, run.model, tokens[None], where[None])), strict=True
-        ):
-            guesses = (f"{name(token)} {row[token]:.2f}" for token in np.argsort(-row)[:4])
-            log.info(f"{name(text[place]):>16} : {'  '.join(guesses)}")
+        log.info("\n" + _with_brackets(corpus, continues, start, end, hidden))
+        for place, probabilities in zip(hidden, _guess(params, run, corpus, (start, end), hidden), strict=True):
+            best = np.argsort(-probabilities)[:4]
+            guesses = (f"{_spelled(corpus, token)} {probabilities[token]:.2f}" for token in best)
+            log.info(f"{_spelled(corpus, corpus.valid.text.ids[place]):>16} : {'  '.join(guesses)}")
 
 
-def _sentences(corpus: Corpus[Text], continues: np.ndarray, number: int) -> list[tuple[int, int]]:
-    """Start and end of validation sentences of 8 to 24 tokens with at least 6 whole words, spread over the text."""
-    text = np.asarray(corpus.valid.text.ids)
+def _sentences(corpus: Corpus[Text], continues: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Start and end of `count` validation sentences of 8 to 24 tokens with at least 6 words of one token each."""
+    text, masker = np.asarray(corpus.valid.text.ids), corpus.valid.masker
     stops = np.flatnonzero(text == corpus.processor.token_to_id("."))
-    most = min(24, corpus.run.batch.length - 2)
-    spans = ((int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops) if 8 <= end - start <= most)
-    found = [
-        (start, end) for start, end in spans if _whole_words(corpus.valid.masker, continues, text[start:end]).sum() >= 6
-    ]
-    return found[:: max(1, len(found) // number)][:number]
+    max_tokens = min(24, corpus.run.batch.length - 2)
+    spans = [(int(start) + 1, int(end) + 1) for start, end in itertools.pairwise(stops)]
+    spans = [(start, end) for start, end in spans if 8 <= end - start <= max_tokens]
+    spans = [span for span in spans if _single_token_words(masker, continues, text[slice(*span)]).sum() >= 6]
+    return spans[:: max(1, len(spans) // count)][:count]
 
 
-def _whole_words(masker: Masker, continues: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Which tokens are alphabetic and neither continue a word nor are continued by the next token."""
+def _single_token_words(masker: Masker, continues: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """tokens [T] -> bool [T]: alphabetic, and neither continues a word nor is continued by the next token."""
     inner = continues[tokens]
     return masker.alphabetic[tokens] & ~inner & ~np.append(inner[1:], False)
+
+
+def _with_brackets(corpus: Corpus[Text], continues: np.ndarray, start: int, end: int, hidden: np.ndarray) -> str:
+    """The text of tokens `start` to `end`, with brackets around the hidden ones."""
+    spelled = ""
+    for place in range(start, end):
+        token = corpus.valid.text.ids[place]
+        piece = _spelled(corpus, token)
+        piece = f"[{piece}]" if place in hidden else piece.removeprefix("##")
+        spelled += piece if continues[token] else f" {piece}"
+    return spelled.strip()
+
+
+def _spelled(corpus: Corpus[Text], token: int) -> str:
+    return corpus.processor.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
+
+
+def _guess(params, run: Run, corpus: Corpus[Text], sentence: tuple[int, int], hidden: np.ndarray) -> np.ndarray:
+    """The model's probabilities [M,V] of the hidden tokens of a sentence, read in the middle of a full row of text."""
+    text, specials = corpus.valid.text.ids, corpus.valid.masker.specials
+    (start, end), length = sentence, run.batch.length - 2
+    first = int(np.clip(start - (length - (end - start)) // 2, 0, max(0, len(text) - length)))
+    tokens, _ = pairs.join([text[first : first + length]], length + 2, specials)
+    where = (hidden - first + 1).astype(np.int32)
+    tokens[where] = specials.mask
+    return np.asarray(_probabilities(params, run.model, tokens[None], where[None]))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -242,7 +267,8 @@ HF_TOKENS = {"mask_token": "mask"}
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    return {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}.get(head, {})
+    values: dict[str, dict[str, Any]] = {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}
+    return values.get(head, {})
 
 
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Text as tokens: tokenizers that are trained here or read from files."""

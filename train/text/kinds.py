@@ -1,4 +1,4 @@
-"""The kinds of tokenizers: a function for each that trains one, and one for each file that holds one."""
+"""The kinds of tokenizers: a function that trains each kind, and a function that reads each kind of file."""
 
 import json
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def _wordpiece(options: schema.Tokenizer, specials: list[str], texts: Iterable[s
 
 
 def _bpe(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
-    """Bytes, and the most frequent pairs of what is there already (Radford et al. 2019): no text is unknown, all comes back."""
+    """Bytes, and merges of the most frequent pairs (Radford et al. 2019): no text is unknown, and decoding is exact."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = _split_as_gpt2(Tokenizer(models.BPE()))
@@ -29,7 +29,7 @@ def _bpe(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
 
 
 def _unigram(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
-    """The likeliest cut of a text into pieces (Kudo 2018)."""
+    """The most probable split of a text into pieces (Kudo 2018)."""
     return _with_template(sentencepiece.train(options.vocab, specials, texts))
 
 
@@ -58,12 +58,12 @@ TRAINERS = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram, "word": _
 
 
 def _common(options: schema.Tokenizer, specials: list[str]) -> dict[str, Any]:
-    """What all trainers are told."""
+    """Options of all trainers."""
     return {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
 
 
 def _read_json(path: Path, lower: bool):
-    """A tokenizer.json, which says everything itself."""
+    """A tokenizer.json; it says itself whether text is lower-cased."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(path.read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def _read_wordpiece(path: Path, lower: bool):
 
 
 def _read_gpt2(path: Path, lower: bool):
-    """GPT-2's encoder.json, tokens and their ids, beside vocab.bpe, a merge on each line but the first."""
+    """GPT-2's two files: encoder.json has tokens and ids, vocab.bpe a merge on every line but the first."""
     from tokenizers import Tokenizer, models
 
     vocab = json.loads((path.parent / "encoder.json").read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def _read_sentencepiece(path: Path, lower: bool):
     return sentencepiece.read(path)
 
 
-# By a file's name, else by its ending; a folder is searched for the names in this order.
+# By the name of a file, else by its ending; in a folder the first name counts.
 READERS = {
     "tokenizer.json": _read_json,
     "vocab.txt": _read_wordpiece,
@@ -110,7 +110,7 @@ READERS = {
 
 
 def _split_as_bert(tokenizer, lower: bool):
-    """Words and single punctuation marks, lower-cased and without accents if `lower`; joined again with spaces."""
+    """Sets the rules of BERT: words and single punctuation marks, lower-cased and without accents if `lower`."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
@@ -120,7 +120,7 @@ def _split_as_bert(tokenizer, lower: bool):
 
 
 def _split_as_gpt2(tokenizer):
-    """Words with the space before them, each byte a character."""
+    """Sets the rules of GPT-2: words with the space before them, a character for each byte."""
     from tokenizers import decoders, pre_tokenizers
 
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -129,7 +129,7 @@ def _split_as_gpt2(tokenizer):
 
 
 def _with_template(tokenizer):
-    """Lets the saved file wrap a text in [CLS] and [SEP], as other readers of tokenizer.json expect of BERT."""
+    """Adds [CLS] and [SEP] around a text to the saved file, as readers of tokenizer.json expect of BERT."""
     from tokenizers import processors
 
     ids = tokenizer.get_vocab()

@@ -1,6 +1,6 @@
-"""SentencePiece models (Kudo and Richardson 2018), trained or read from .model files, as `tokenizers.Tokenizer` objects with equal ids.
+"""SentencePiece models (Kudo and Richardson 2018), trained or read from .model files, as `tokenizers.Tokenizer` objects.
 
-Some differences remain. The names of control and unknown pieces, such as </s>, are special tokens wherever they stand
+Ids are equal, and some differences remain. The names of control and unknown pieces, such as </s>, are special tokens wherever they stand
 in a text. Of cuts with equal scores, the same pieces in another order, any may be taken. A character map that a file
 brings is applied to a letter and its marks at once, and to CR LF: decomposed text (two marks on a letter, Hangul in
 parts) comes out in another way. What is trained here has no such map, and composes first, with NFKC. The ids are those
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What a .model file says: its pieces in the order of their ids, and how text is prepared for them."""
+    """The content of a .model file: its pieces in the order of their ids, and the rules that prepare a text."""
 
     pieces: list[Piece]
     kind: int
@@ -48,12 +48,12 @@ class Model(NamedTuple):
     remove_extra_whitespaces: bool
 
     def texts(self, *kinds: int) -> list[str]:
-        """The pieces of some kinds."""
+        """The texts of all pieces of these kinds."""
         return [piece.text for piece in self.pieces if piece.kind in kinds]
 
 
 def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
-    """A Unigram tokenizer (Kudo 2018) of `vocab` tokens at most; the five specials, in the order of the roles, come first."""
+    """A Unigram tokenizer (Kudo 2018) of at most `vocab` tokens; `specials` come first, in the order of the roles."""
     from sentencepiece import SentencePieceTrainer
     from tokenizers import normalizers
 
@@ -77,12 +77,12 @@ def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
 
 
 def seconds(texts: Iterable[str]) -> float:
-    """About how long training on these texts takes."""
+    """An estimate of the training time."""
     return sum(map(len, texts)) / _RATE
 
 
 def read(path: Path):
-    """The tokenizer in a .model file. Raises ValueError where it is damaged, or a kind that is not supported."""
+    """The tokenizer in a .model file. Raises ValueError where the file is damaged or its kind is not supported."""
     return convert(parse(path.read_bytes()))
 
 
@@ -104,20 +104,15 @@ def convert(model: Model):
 
 
 def parse(data: bytes) -> Model:
-    """The bytes of a .model file, a ModelProto of sentencepiece_model.proto; raises ValueError where they are none."""
+    """A .model file (ModelProto of sentencepiece_model.proto) -> Model. Raises ValueError for other bytes."""
+    # What wrong types of fields and truncated files raise.
+    malformed = (TypeError, AttributeError, IndexError, UnicodeDecodeError, struct.error)
     try:
-        top = list(_fields(data))
-        pieces = [_piece(dict(_fields(value))) for number, value in top if number == 1]
-        trainer, rules = (
-            dict(field for n, value in top if n == number for field in _fields(value)) for number in (2, 3)
-        )
-    except (
-        TypeError,
-        AttributeError,
-        IndexError,
-        UnicodeDecodeError,
-        struct.error,
-    ) as error:  # a field of another type, or cut short
+        messages = list(_fields(data))
+        pieces = [_piece(dict(_fields(value))) for field, value in messages if field == 1]
+        trainer = _merged(value for field, value in messages if field == 2)
+        rules = _merged(value for field, value in messages if field == 3)
+    except malformed as error:
         raise ValueError("it is no SentencePiece model, or damaged") from error
     if not trainer or not rules or [piece.kind for piece in pieces].count(UNKNOWN) != 1:
         raise ValueError("it is no SentencePiece model, or damaged")
@@ -129,29 +124,29 @@ def parse(data: bytes) -> Model:
     return Model(pieces, kind, rules.get(2, b""), bool(rules.get(3, 1)), bool(rules.get(4, 1)))
 
 
-def _lines(texts: Iterable[str], longest: int = 1000) -> Iterator[str]:
-    """Lines for the trainer, which would pass over those of more than 4192 bytes, or with the character that it uses for itself."""
-    piece = re.compile(rf".{{1,{longest}}}(?!\S)|.{{1,{longest}}}")
+def _lines(texts: Iterable[str], max_length: int = 1000) -> Iterator[str]:
+    """Lines for the trainer. It would skip lines of more than 4192 bytes, and those with its own character U+2585."""
+    piece = re.compile(rf".{{1,{max_length}}}(?!\S)|.{{1,{max_length}}}")
     for text in texts:
         yield from piece.findall(text.replace("\u2585", " "))
 
 
 def _coverage(lines: Iterable[str], vocab: int) -> float:
-    """The share of the text to give tokens to, character by character: all, or what half of the vocabulary has room for."""
+    """The share of the text whose characters become tokens: all of it, or as much as half of the vocabulary holds."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line)
-    share = sum(number for _, number in counts.most_common(vocab // 2)) / max(counts.total(), 1)
+    share = sum(count for _, count in counts.most_common(vocab // 2)) / max(counts.total(), 1)
     if share < 0.98 and counts:  # the trainer accepts no less
-        number = f"{len(counts):,} different characters"
         raise UserError(
-            f"--tokenizer.vocab={vocab} is too small for a text of {number}; raise it, or take --tokenizer.kind=bpe"
+            f"--tokenizer.vocab={vocab} is too small for a text of {len(counts):,} different characters; "
+            "raise it, or take --tokenizer.kind=bpe"
         )
     return share if counts else 1.0
 
 
 def _interruptibly(work: Callable[[], object]):
-    """Runs `work` in a thread that does not hold up the end of the process: Python sees Ctrl-C only between two of its own instructions."""
+    """Runs `work` in a daemon thread: the main thread must stay in Python to see Ctrl-C."""
     errors: list[BaseException] = []
 
     def run():
@@ -168,20 +163,25 @@ def _interruptibly(work: Callable[[], object]):
 
 
 def _unigram(model: Model):
-    """Scores as the library uses them: a user's symbol beats all other ways to cut its text, and what is no text is never chosen."""
+    """Scores for the library: a user's symbol beats all other cuts of its text; control pieces never win."""
     from tokenizers import models
 
     scores = [piece.score for piece in model.pieces if piece.kind == NORMAL] or [0.0]
-    best, never = max(scores), (min(scores) - 1) * (1 + max(len(piece.text) for piece in model.pieces))
-    symbol = lambda text: len(text.encode()) * best - 0.1
-    score = lambda piece: {NORMAL: piece.score, USER_DEFINED: symbol(piece.text)}.get(piece.kind, never)
+    best = max(scores)
+    never = (min(scores) - 1) * (1 + max(len(piece.text) for piece in model.pieces))
+
+    def score(piece: Piece) -> float:
+        if piece.kind == USER_DEFINED:
+            return len(piece.text.encode()) * best - 0.1
+        return piece.score if piece.kind == NORMAL else never
+
     unknown = next(i for i, piece in enumerate(model.pieces) if piece.kind == UNKNOWN)
     vocab = [(piece.text, score(piece)) for piece in model.pieces]
     return models.Unigram(vocab, unknown, byte_fallback=bool(model.texts(BYTE)))
 
 
 def _bpe(model: Model):
-    """The library merges any two neighbours that make a piece, best score first: each way to cut a piece in two is a merge."""
+    """The library merges neighbours that form a piece, best score first: every cut of a piece in two is a merge."""
     from tokenizers import models
 
     parts = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, UNUSED)}
@@ -198,14 +198,14 @@ def _bpe(model: Model):
 
 
 def _normalizer(model: Model):
-    """The character map, except for users' symbols, then the rules for spaces, each shown as \u2581."""
+    """The character map, which spares users' symbols; then the rules for spaces, written as \u2581."""
     from tokenizers import Regex, normalizers
 
     steps: list = []
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
         changed = [text for text in model.texts(USER_DEFINED) if steps[0].normalize_str(text) != text]
-        for n, text in enumerate(changed):  # kept from the map behind a character of private use
+        for n, text in enumerate(changed):  # a character of private use hides it from the map
             steps = [normalizers.Replace(text, chr(0xF0000 + n)), *steps, normalizers.Replace(chr(0xF0000 + n), text)]
     if model.remove_extra_whitespaces:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"\A |[ {SPACE}]+\z"), "")]
@@ -215,22 +215,27 @@ def _normalizer(model: Model):
 
 
 def _splitter(model: Model):
-    """Cuts before each word where no piece spans two, so that words are looked up once; and around users' symbols: BPE merges none."""
+    """Cuts before each word if no piece spans two words (words are then cached), and around users' symbols for BPE."""
     from tokenizers import Regex, pre_tokenizers
 
     steps: list = []
     symbols = sorted(model.texts(USER_DEFINED), key=len, reverse=True)
     if symbols and model.kind == BPE:
         steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, symbols))), "isolated"))
-    whole = model.texts(NORMAL, USER_DEFINED, UNUSED)
+    pieces = model.texts(NORMAL, USER_DEFINED, UNUSED)
     # Without a piece for the space itself, an unknown run goes on from word to word.
-    if SPACE in whole and not any(SPACE in text[1:] for text in whole):
+    if SPACE in pieces and not any(SPACE in text[1:] for text in pieces):
         steps.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme="never"))
     return pre_tokenizers.Sequence(steps) if steps else None
 
 
+def _merged(messages: Iterable[bytes]) -> dict[int, Any]:
+    """The fields of a protobuf message that may come in several parts."""
+    return {field: value for message in messages for field, value in _fields(message)}
+
+
 def _piece(fields: dict[int, Any]) -> Piece:
-    """One SentencePiece message."""
+    """The fields of a SentencePiece message -> Piece."""
     (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
     if not math.isfinite(score):
         raise TypeError(f"score={score}")
@@ -238,26 +243,26 @@ def _piece(fields: dict[int, Any]) -> Piece:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message in its wire format: numbers, and integers or bytes. Raises IndexError where it is cut short."""
+    """The fields of a protobuf message: number, and integer or bytes. Raises IndexError where it is truncated."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
+        field, wire = tag >> 3, tag & 7
         if wire == 0:
             value, at = _varint(data, at)
-            yield number, value
+            yield field, value
             continue
         if wire not in (1, 2, 5):
             raise TypeError(f"wire type {wire}")
         size, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
         if at + size > len(data):
             raise IndexError(f"{size} bytes at {at}")
-        yield number, data[at : at + size]
+        yield field, data[at : at + size]
         at += size
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, lowest first, and where it ends."""
+    """An integer of seven bits a byte, lowest first, and the place after it."""
     value = shift = 0
     while data[at] > 127:
         value |= (data[at] & 127) << shift

@@ -1,4 +1,4 @@
-"""Tokenizers: trained here, or read from a file. All of them are `tokenizers.Tokenizer` objects with the five roles below."""
+"""Tokenizers, trained or read from a file: `tokenizers.Tokenizer` objects with five special tokens."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,8 @@ from train.files import cache
 from train.settings import schema
 from train.text import kinds, sentencepiece
 
-# The role a special token plays, and the names it goes by. A tokenizer that lacks one is given the first.
+# The roles of special tokens, and the names that tokenizers give them. A tokenizer that lacks a role gets its first
+# name.
 ROLES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -24,7 +25,7 @@ ROLES = {
 }
 
 
-class Specials(NamedTuple):
+class SpecialTokens(NamedTuple):
     """Ids of the special tokens, by role."""
 
     pad: int
@@ -34,29 +35,29 @@ class Specials(NamedTuple):
     mask: int
 
 
-class Marks(NamedTuple):
-    """What a translation model finds around texts: tokens before and after each of them, what its own text begins with, and padding.
+class SequenceTemplate(NamedTuple):
+    """The special tokens of a translation model: around every text, at the decoder's start, padding.
 
-    Its text is written behind `begin`, and ends at the last of `after`.
+    A translation is written after `decoder_prefix`, and ends with the last token of `suffix`.
     """
 
-    before: list[int]
-    after: list[int]
-    start: int
+    prefix: list[int]
+    suffix: list[int]
+    decoder_start: int
     pad: int
 
     @property
-    def begin(self) -> list[int]:
-        """What stands before the text that it writes."""
-        return [self.start, *self.before]
+    def decoder_prefix(self) -> list[int]:
+        """The tokens before the first word of a translation."""
+        return [self.decoder_start, *self.prefix]
 
-    def around(self, text: Iterable[int]) -> list[int]:
-        """A text between its marks."""
-        return [*self.before, *text, *self.after]
+    def wrap(self, ids: Iterable[int]) -> list[int]:
+        """A text with its prefix and suffix."""
+        return [*self.prefix, *ids, *self.suffix]
 
 
 def load(options: schema.Tokenizer, texts: Sequence[str], log):
-    """The tokenizer that the options describe: read from `path`, or trained on the texts and cached by what it was trained on."""
+    """The tokenizer that the options describe: read from `path`, or trained on the texts and cached."""
     from tokenizers import Tokenizer
 
     if options.path:
@@ -64,18 +65,18 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
     if not path.exists():
-        with log.waiting(_forecast(options, texts)):
+        with log.waiting(_training_message(options, texts)):
             cache.atomic_write(path, train(options, texts).to_str().encode())
     return Tokenizer.from_file(str(path))
 
 
 def train(options: schema.Tokenizer, texts: Iterable[str]):
-    """A new tokenizer of `options.vocab` tokens at most."""
+    """A new tokenizer of at most `options.vocab` tokens."""
     return kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
 
 
 def read(path: Path, lower: bool):
-    """The tokenizer in a file, or in a folder that holds one, as kinds.READERS lists them. Raises UserError for anything else."""
+    """The tokenizer in a file, or in a folder with a file of kinds.READERS. Raises UserError for others."""
     if path.is_dir():
         path = _file_in(path)
     if not path.exists():
@@ -96,54 +97,60 @@ def read(path: Path, lower: bool):
         raise UserError(f"--tokenizer.path={path} is not a tokenizer.json: {error}") from error
 
 
-def specials(tokenizer) -> Specials:
-    """The ids behind the roles. Tokenizers from elsewhere may lack some: padding then is the end of a text, what begins a text is padding,
-    and nothing can be masked (-1)."""
+def special_tokens(tokenizer) -> SpecialTokens:
+    """The ids of the special tokens. A tokenizer from elsewhere may lack some.
+
+    Padding is then the end of a text, [UNK] and [CLS] are padding, and mask=-1 says that nothing can be masked.
+    """
     vocab = tokenizer.get_vocab()
-    found = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
-    found["sep"] = max(found["sep"], 0)
-    found["pad"] = found["sep"] if found["pad"] < 0 else found["pad"]
-    found["unk"] = found["pad"] if found["unk"] < 0 else found["unk"]
-    found["cls"] = found["pad"] if found["cls"] < 0 else found["cls"]
-    return Specials(**found)
+    ids = {role: next((vocab[name] for name in names if name in vocab), -1) for role, names in ROLES.items()}
+    ids["sep"] = max(ids["sep"], 0)
+    ids["pad"] = ids["sep"] if ids["pad"] < 0 else ids["pad"]
+    for role in ("unk", "cls"):
+        ids[role] = ids["pad"] if ids[role] < 0 else ids[role]
+    return SpecialTokens(**ids)
 
 
-def marks(tokenizer, start: str = "") -> Marks:
-    """The marks around texts and translations: [SEP] ends them and [CLS] begins a translation. Where its `start` is another token, they are
-    marked as the tokenizer does it, which is how models of transformers learn. Raises UserError where there is no such token."""
-    special = specials(tokenizer)
+def sequence_template(tokenizer, start: str = "") -> SequenceTemplate:
+    """The special tokens of a translation model: [SEP] ends a text and [CLS] starts a translation.
+
+    Models of transformers name another `start`; the tokenizer then adds prefix and suffix. Raises UserError where it
+    has no such token.
+    """
+    special = special_tokens(tokenizer)
     if not start:
-        return Marks([], [special.sep], special.cls, special.pad)
-    number = tokenizer.token_to_id(start)
-    if number is None:
+        return SequenceTemplate([], [special.sep], special.cls, special.pad)
+    start_id = tokenizer.token_to_id(start)
+    if start_id is None:
         raise UserError(
-            f"--task.start={start} is no token of the tokenizer; leave it out, or name one such as {tokenizer.id_to_token(0)}"
+            f"--task.start={start} is no token of the tokenizer; leave it out, or name one such as "
+            f"{tokenizer.id_to_token(0)}"
         )
-    before, _, after = _added(tokenizer, "a")
-    return Marks(before, after or [special.sep], number, special.pad)
+    prefix, _, suffix = _added_tokens(tokenizer, "a")
+    return SequenceTemplate(prefix, suffix or [special.sep], start_id, special.pad)
 
 
-def before(tokenizer) -> list[int]:
-    """What the tokenizer puts before a text: of models of transformers, what a language model finds there."""
-    return _added(tokenizer, "a")[0]
+def prefix_tokens(tokenizer) -> list[int]:
+    """The tokens that the tokenizer itself puts before a text, as language models of transformers expect them."""
+    return _added_tokens(tokenizer, "a")[0]
 
 
-def between(tokenizer) -> int:
-    """How many [SEP] stand between the two texts of a pair: one, or as many as the tokenizer puts there itself (RoBERTa: 2)."""
-    return max(1, len(_added(tokenizer, "a", "a")[1]))
+def pair_separators(tokenizer) -> int:
+    """The number of [SEP] between the texts of a pair: 1, or what the tokenizer itself adds (RoBERTa: 2)."""
+    return max(1, len(_added_tokens(tokenizer, "a", "a")[1]))
 
 
-def _added(tokenizer, *texts: str) -> list[list[int]]:
-    """The tokens that a tokenizer adds itself before, between and after texts (between: none where there is but one)."""
-    whole = tokenizer.encode(*texts)
-    inner = [n for n, added in enumerate(whole.special_tokens_mask) if not added]
+def _added_tokens(tokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
+    """The tokens that a tokenizer itself adds before, between and after one or two texts."""
+    encoding = tokenizer.encode(*texts)
+    inner = [n for n, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
     first, last = (inner[0], inner[-1]) if inner else (0, -1)
-    middle = [whole.ids[n] for n in range(first, last) if whole.special_tokens_mask[n]]
-    return [whole.ids[:first], middle, whole.ids[last + 1 :]]
+    middle = [encoding.ids[n] for n in range(first, last) if encoding.special_tokens_mask[n]]
+    return encoding.ids[:first], middle, encoding.ids[last + 1 :]
 
 
 def words(text: str, encoding) -> tuple[list[str], list[int]]:
-    """The words of a text, and the number of the first token of each."""
+    """The words of a text, and the index of the first token of each."""
     ids = encoding.word_ids
     starts = [n for n in range(len(ids)) if n == 0 or ids[n] != ids[n - 1]]
     ends = [encoding.offsets[after - 1][1] for after in (*starts[1:], len(ids))]
@@ -156,12 +163,13 @@ def fingerprint(tokenizer) -> str:
 
 
 @contextlib.contextmanager
-def dropping(tokenizer, dropout: float) -> Iterator[None]:
-    """A BPE tokenizer that leaves out merges at random meanwhile. Raises UserError for another kind."""
+def bpe_dropout(tokenizer, dropout: float) -> Iterator[None]:
+    """Lets a BPE tokenizer leave out merges at random within the context. Raises UserError for another kind."""
     if dropout and not hasattr(tokenizer.model, "dropout"):
         kind = type(tokenizer.model).__name__
         raise UserError(
-            f"--tokenizer.dropout={dropout} leaves out merges, which a {kind} tokenizer has not; add --tokenizer.kind=bpe"
+            f"--tokenizer.dropout={dropout} leaves out merges, which a {kind} tokenizer has not; "
+            "add --tokenizer.kind=bpe"
         )
     if dropout:
         tokenizer.model.dropout = dropout
@@ -172,53 +180,38 @@ def dropping(tokenizer, dropout: float) -> Iterator[None]:
             tokenizer.model.dropout = None
 
 
-def alphabetic(tokenizer) -> np.ndarray:
-    """bool [vocabulary]: pieces made of letters, whatever mark the tokenizer puts before or within words."""
+def is_alphabetic(tokenizer) -> np.ndarray:
+    """bool [V]: whether a token is made of letters, apart from the tokenizer's mark before or within words."""
     pieces = (tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.get_vocab_size()))
     return np.array([piece.strip().removeprefix("##").lstrip("\u2581").isalpha() for piece in pieces])
 
 
-def continues(tokenizer) -> np.ndarray:
-    """bool [vocabulary]: tokens that go on with the word of the token before, for masking whole words; a special token never does.
+def continues_word(tokenizer) -> np.ndarray:
+    """bool [V]: whether a token continues the word of the token before it; special tokens do not.
 
-    WordPiece marks such pieces itself. BPE and Unigram mark a word's first, by the space before it, so a piece of letters and digits
-    without that mark goes on; so does a byte that goes on with a character. Tokenizers of whole words, or of characters, have none.
-    The first token of a text starts a word whatever is said here: byte-level BPE leaves it without a space.
+    WordPiece marks such tokens itself. BPE and Unigram mark the first token of a word, by the space before it: a
+    token of letters and digits without that mark continues a word, and so does a later byte of a character. Tokens of
+    word and character tokenizers never do. The first token of a text may say otherwise: byte-level BPE leaves it
+    without a space.
     """
     from tokenizers import models
 
-    kind, size = tokenizer.model, tokenizer.get_vocab_size()
-    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    if isinstance(kind, models.WordLevel):
+    model, size = tokenizer.model, tokenizer.get_vocab_size()
+    if isinstance(model, models.WordLevel):
         return np.zeros(size, bool)
-    if isinstance(kind, models.WordPiece):
-        goes_on = lambda i: tokenizer.id_to_token(i).startswith(kind.continuing_subword_prefix)
-    else:
-        goes_on = _goes_on(tokenizer)
-    return np.array([i not in special and goes_on(i) for i in range(size)])
+    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    continues = _by_prefix(tokenizer) if isinstance(model, models.WordPiece) else _by_space(tokenizer)
+    return np.array([i not in special and continues(i) for i in range(size)])
 
 
-def _forecast(options: schema.Tokenizer, texts: Sequence[str]) -> str:
-    """What is said before training."""
-    what = f"training a {options.kind} tokenizer of {options.vocab} tokens"
-    if options.kind != "unigram":
-        return what
-    return f"{what} on {sum(map(len, texts)) / 1e6:.1f} million characters, the slowest kind: about {sentencepiece.seconds(texts):.0f} s"
+def _by_prefix(tokenizer) -> Callable[[int], bool]:
+    """Whether a WordPiece token has the prefix of continuations."""
+    prefix = tokenizer.model.continuing_subword_prefix
+    return lambda token: tokenizer.id_to_token(token).startswith(prefix)
 
 
-def _file_in(folder: Path) -> Path:
-    """The tokenizer's file in a folder: one with a known name, or its only .model."""
-    names = [name for name in kinds.READERS if not name.startswith("*")]
-    models = sorted(folder.glob("*.model"))
-    found = [folder / name for name in names if (folder / name).exists()] or models[: len(models) == 1]
-    if not found:
-        several = f", but {len(models)} .model files: name one of them" if models else ""
-        raise UserError(f"--tokenizer.path={folder} holds none of {', '.join(names)}{several}")
-    return found[0]
-
-
-def _goes_on(tokenizer) -> Callable[[int], bool]:
-    """Whether a token of BPE or Unigram has no mark of a new word and is made of letters and digits, or is a character's later byte."""
+def _by_space(tokenizer) -> Callable[[int], bool]:
+    """Whether a BPE or Unigram token is letters and digits without a space, or a later byte of a character."""
     from tokenizers import decoders, pre_tokenizers
 
     later = range(0x80, 0xC0)  # in UTF-8
@@ -227,25 +220,45 @@ def _goes_on(tokenizer) -> Callable[[int], bool]:
     # The character U+00nn is the bytes C2 nn for these: the second of its symbols stands for the byte itself.
     inner = {symbol(chr(byte))[0][0][1] for byte in later} if byte_level else {f"<0x{byte:02X}>" for byte in later}
 
-    def goes_on(token: int) -> bool:
-        piece, text = tokenizer.id_to_token(token), tokenizer.decode([token], skip_special_tokens=False)
+    def continues(token: int) -> bool:
+        piece = tokenizer.id_to_token(token)
+        text = tokenizer.decode([token], skip_special_tokens=False)
         if (piece[:1] if byte_level else piece) in inner:
             return True
-        return (
-            not piece.startswith(sentencepiece.SPACE)
-            and text != ""
-            and all(unicodedata.category(letter)[0] in "LMN" for letter in text)
-        )
+        if piece.startswith(sentencepiece.SPACE) or not text:
+            return False
+        return all(unicodedata.category(letter)[0] in "LMN" for letter in text)
 
-    return goes_on
+    return continues
+
+
+def _training_message(options: schema.Tokenizer, texts: Sequence[str]) -> str:
+    """What the log says before training."""
+    message = f"training a {options.kind} tokenizer of {options.vocab} tokens"
+    if options.kind != "unigram":
+        return message
+    millions, seconds = sum(map(len, texts)) / 1e6, sentencepiece.seconds(texts)
+    return f"{message} on {millions:.1f} million characters, the slowest kind: about {seconds:.0f} s"
+
+
+def _file_in(folder: Path) -> Path:
+    """The tokenizer's file in a folder: the first name of kinds.READERS, or the only .model."""
+    names = [name for name in kinds.READERS if not name.startswith("*")]
+    models = sorted(folder.glob("*.model"))
+    paths = [folder / name for name in names if (folder / name).exists()]
+    if not paths and len(models) == 1:
+        paths = models
+    if not paths:
+        several = f", but {len(models)} .model files: name one of them" if models else ""
+        raise UserError(f"--tokenizer.path={folder} holds none of {', '.join(names)}{several}")
+    return paths[0]
 
 
 def _with_roles(tokenizer, path: str):
-    """Makes the tokens of all roles special, and adds those that the tokenizer lacks."""
+    """The tokenizer with a special token for every role; those that it lacks are added."""
     vocab = tokenizer.get_vocab()
-    tokenizer.add_special_tokens(
-        [next((name for name in names if name in vocab), names[0]) for names in ROLES.values()]
-    )
+    tokens = [next((name for name in names if name in vocab), names[0]) for names in ROLES.values()]
+    tokenizer.add_special_tokens(tokens)
     size, last = tokenizer.get_vocab_size(), max(tokenizer.get_vocab().values())
     if last >= size:
         raise UserError(

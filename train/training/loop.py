@@ -50,7 +50,7 @@ class Training:
             self.state = step.new_state(self.specs, job.optimizer, run.seed, mesh, run.optim.ema)
         self.spec = job.batch_spec
         laid = lambda name, field: feed.layout(self.spec[name], field.shape, mesh, run.batch.accumulate).shape
-        announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.of_every_shape()]
+        announced = [{name: laid(name, field) for name, field in fields.items()} for fields in corpus.example_batches()]
         self.train_step = recompilation.Guard(job.train_step, announced)
         self.eval_step = step.make_eval_step(task.loss, job.model)
         self.share = functools.partial(feed.local_rows, mesh, run.batch.accumulate)
@@ -221,7 +221,7 @@ class Training:
         means = self.task.metrics(sums)
         means |= {"rate": float(self.rate(self.step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:
-            means |= {"tokens_per_s": self.corpus.tokens_a_step / seconds, "ms_per_step": 1000 * seconds}
+            means |= {"tokens_per_s": self.corpus.tokens_per_step / seconds, "ms_per_step": 1000 * seconds}
             means |= {"mfu": self.flops / seconds / (self.peak * self.mesh.size)} if self.peak else {}
         return means
 

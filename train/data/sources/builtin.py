@@ -1,4 +1,4 @@
-"""English that is on every machine: Python's language reference topics and the standard library's docstrings, about 2 MB."""
+"""English text that every machine has: Python's reference topics and the docstrings of its library, about 2 MB."""
 
 import ast
 import json
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from train.files import cache
 
-# Modules whose docstrings are about other things than Python, or that are tests.
+# Modules that are tests, or are not about Python.
 _SKIPPED = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "site-packages", "pydoc_data"}
 
 _PUNCTUATION = re.compile(r"([^\w\s])\1+")
 
 
 def documents() -> list[str]:
-    """A topic is a document and so are the docstrings of a module.
+    """One document for each topic, and one for the docstrings of each module.
 
-    Repeated docstrings are dropped, and runs of a punctuation mark, mostly rulers, become one. The text depends on the version of
-    Python, hence the hash in run.json.
+    Repeated docstrings are dropped. Runs of a punctuation mark (rulers) become one mark. The text depends on the
+    version of Python, hence the hash in run.json.
     """
     path = cache.cache_dir() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
     if not path.exists():
@@ -43,7 +43,7 @@ def _extract() -> list[str]:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """Of a module, its classes and its functions. Files that this Python cannot parse (templates, other versions) have none."""
+    """Docstrings of a module, its classes and functions; none of a file that this Python cannot parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

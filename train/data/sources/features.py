@@ -1,4 +1,4 @@
-"""The features of a TensorFlow dataset: what its values are in plain Python."""
+"""The features of a TensorFlow dataset, and their values in plain Python."""
 
 import functools
 from collections.abc import Callable
@@ -6,15 +6,16 @@ from typing import Any
 
 
 def without_media(feature: Any) -> Any:
-    """A feature without the images, audio and video in it, so that nothing decodes them; None where nothing else is left."""
+    """A feature without its images, audio and video, which are then not decoded; None if nothing is left."""
     from tensorflow_datasets import features as kinds
 
     if isinstance(feature, kinds.Image | kinds.Audio | kinds.Video):
         return None
     if isinstance(feature, kinds.FeaturesDict):
-        kept = {name: inner for name, each in feature.items() if (inner := without_media(each))}
-        same = len(kept) == len(feature) and all(kept[name] is each for name, each in feature.items())
-        return feature if same else kinds.FeaturesDict(kept) if kept else None
+        kept = {name: inner for name, member in feature.items() if (inner := without_media(member))}
+        if len(kept) == len(feature) and all(kept[name] is member for name, member in feature.items()):
+            return feature
+        return kinds.FeaturesDict(kept) if kept else None
     if isinstance(feature, kinds.Sequence):
         inner = without_media(feature.feature)
         return feature if inner is feature.feature else inner and type(feature)(inner)
@@ -26,11 +27,11 @@ def converter(feature: Any) -> Callable[[Any], Any]:
     from tensorflow_datasets import features as kinds
 
     if isinstance(feature, kinds.FeaturesDict):
-        inner = {name: converter(each) for name, each in sorted(feature.items())}  # TFDS keeps no order
+        inner = {name: converter(member) for name, member in sorted(feature.items())}  # TFDS keeps no order
         return lambda value: {name: convert(value[name]) for name, convert in inner.items()}
     if isinstance(feature, kinds.Dataset):
         convert = converter(feature.feature)
-        return lambda value: [convert(each) for each in value]
+        return lambda values: [convert(value) for value in values]
     if isinstance(feature, kinds.Sequence):  # its dictionaries are decoded into a dictionary of arrays
         return converter(feature.feature)
     names = feature.names if isinstance(feature, kinds.ClassLabel) else None
@@ -38,11 +39,11 @@ def converter(feature: Any) -> Callable[[Any], Any]:
 
 
 def _plain(value: Any, names: list[str] | None) -> Any:
-    """An array of any rank, a scalar or bytes -> lists, numbers and text; with names, numbers are classes."""
+    """An array, a scalar or bytes -> lists, numbers and text; with `names`, numbers are classes."""
     if hasattr(value, "tolist"):  # numpy's arrays and scalars
         value = value.tolist()
     if isinstance(value, list):
-        return [_plain(each, names) for each in value]
+        return [_plain(member, names) for member in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if names is not None and value is not None:

@@ -17,14 +17,14 @@ Row = dict[str, Any]
 
 
 class Columns(NamedTuple):
-    """The names of the columns that a task asks for: texts, and labels where it learns from them."""
+    """The names of the columns that a task reads: texts, and labels if it has any."""
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
 
     @property
     def parallel(self) -> bool:
-        """Whether they are a text and its translation."""
+        """Whether the columns are a text and its translation."""
         return len(self.texts) == 2 and not self.labels
 
     @classmethod
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
 
 
 def read(path: Path, data: Data, columns: Columns) -> list[Row]:
-    """The rows of a file, by the format that its name says. Raises UserError where it is not what it should be."""
+    """The rows of a file, in the format that its name says. Raises UserError for a bad file."""
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
@@ -44,46 +44,49 @@ def read(path: Path, data: Data, columns: Columns) -> list[Row]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a .txt file, empty ones too."""
+    """The lines of a .txt file, with empty ones."""
     return _read_text(path).removesuffix("\n").split("\n")
 
 
 def read_parallel(source: str, columns: Columns) -> list[Row]:
-    """The rows of two files with a comma between, a line each. The ending of a file (.en, .de.gz) tells its side, else the order does."""
+    """The rows of two files, joined by a comma in `source`, a line each.
+
+    The ending of a file (.en, .de.gz) says its side; without endings, source comes first.
+    """
     paths = [Path(name) for name in source.split(",")]
     endings = [path.with_suffix("").suffix[1:] if path.suffix == ".gz" else path.suffix[1:] for path in paths]
     if endings == list(columns.texts[::-1]):
         paths.reverse()
     elif endings != list(columns.texts) and "txt" not in endings:
-        told = f"--task.source={columns.texts[0]} --task.target={columns.texts[1]}"
+        flags = f"--task.source={columns.texts[0]} --task.target={columns.texts[1]}"
         raise UserError(
-            f"{source} has files of {' and '.join(endings)}, and {told} asks for others; name the languages that are there"
+            f"{source} has files of {' and '.join(endings)}, and {flags} asks for others; "
+            "name the languages that are there"
         )
     lines = [read_lines(path) for path in paths]
     if len(lines[0]) != len(lines[1]):
-        counts = " and ".join(f"{path} has {len(each):,}" for path, each in zip(paths, lines, strict=True))
+        counts = " and ".join(f"{path} has {len(side):,}" for path, side in zip(paths, lines, strict=True))
         raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
     return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
 
 
 def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = "") -> Row:
-    """The columns of a row that are asked for. Raises UserError where one is missing, a text is no text or a label is empty."""
+    """The row with these columns alone. Raises UserError for a missing column, an empty label or a bad text."""
     for flag, names in (("field", columns.texts), ("label", columns.labels)):
         for name in names:
             value = row.get(name)
             if value is None and name in row:
                 raise UserError(
-                    f"{where} has a row with nothing in its column {name!r}; leave such rows out, or choose another column"
+                    f"{where} has a row with nothing in its column {name!r}; leave such rows out, "
+                    "or choose another column"
                 )
             if value is None or (flag == "field" and not isinstance(value, str)):
-                what = "text column" if flag == "field" else "column"
-                told = (
-                    "--task.source and --task.target, or --data.field=ONE,OTHER"
-                    if columns.parallel
-                    else f"--data.{flag}=NAME"
-                )
+                kind = "text column" if flag == "field" else "column"
+                flags = f"--data.{flag}=NAME"
+                if columns.parallel:
+                    flags = "--task.source and --task.target, or --data.field=ONE,OTHER"
                 raise UserError(
-                    f"{where} has no {what} {name!r} (it has {', '.join(row)}); name it with {told}{remedy}"
+                    f"{where} has no {kind} {name!r} (it has {', '.join(row)}); name it with {flags}{remedy}"
                 )
     return {name: row[name] for name in (*columns.texts, *columns.labels)}
 
@@ -123,18 +126,17 @@ _SPLITS: dict[str, Callable[[str], list[str]]] = {
 
 
 def _json_lines(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), start=1):
+    for line_number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
+        where = f"{path}, line {line_number}"
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+            raise UserError(f"{where} is not JSON: {error}") from error
         if not isinstance(value, dict):
-            raise UserError(
-                f"{path}, line {number} is a {type(value).__name__}, not an object with a text field {data.field!r}"
-            )
-        yield checked(value, columns, f"{path}, line {number}")
+            raise UserError(f"{where} is a {type(value).__name__}, not an object with a text field {data.field!r}")
+        yield checked(value, columns, where)
 
 
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
@@ -148,21 +150,22 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
         raise UserError(f"{path}, line {lines.line_num} is not a line of a table: {error}") from error
     if not rows:
         return
-    names, hint = rows[0][1], "; add --data.header=false if the first line names no columns"
-    if not data.header:
-        names, hint = [str(number) for number, _ in enumerate(names, start=1)], ""
-        rows = [(0, []), *rows]
-    for number, cells in rows[1:]:
+    if data.header:
+        names, rows = rows[0][1], rows[1:]
+        hint = "; add --data.header=false if the first line names no columns"
+    else:
+        names, hint = [str(column) for column in range(1, len(rows[0][1]) + 1)], ""
+    for line_number, cells in rows:
         if len(cells) != len(names):
             raise UserError(
-                f"{path}, line {number} has {len(cells)} columns where the first line has {len(names)}; repair it"
+                f"{path}, line {line_number} has {len(cells)} columns where the first line has {len(names)}; repair it"
             )
         row = dict(zip(names, cells, strict=True))
         yield checked(row if data.header else _unnamed(row, columns), columns, f"{path}", hint)
 
 
 def _unnamed(row: Row, columns: Columns) -> Row:
-    """Columns without a header have numbers from 1; where none is asked for, the first is the text and the last the label."""
+    """A row without a header: columns are numbered from 1; by default the text is first and the label last."""
     cells = list(row.values())
     texts = columns.texts if not columns.labels else columns.texts[:1]
     return {**dict(zip(texts, cells, strict=False)), **dict.fromkeys(columns.labels[:1], cells[-1]), **row}

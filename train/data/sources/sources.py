@@ -1,6 +1,6 @@
-"""Where rows of text come from: built-in data, files or TFDS; and the part of them that is held out for validation.
+"""Examples from built-in data, files or TensorFlow datasets, and the split for validation.
 
-A row is a dictionary of the columns that a task asks for: {"text": ...}, or {"sentence1": ..., "sentence2": ..., "label": ...}.
+An example is a row of columns, a dictionary: {"text": ...}, or {"sentence1": ..., "sentence2": ..., "label": ...}.
 """
 
 import glob
@@ -17,9 +17,9 @@ Builtin = Callable[[], tuple[list[Row], list[Row]]]
 
 
 def load(data: Data, columns: Columns, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
-    """Rows to train on and rows to validate on; `builtin` makes both where no file is named.
+    """Training and validation rows; `builtin` makes both if no source is named.
 
-    `valid_only` leaves out those to train on where there is a source of those to validate on.
+    `valid_only` leaves out training rows if --eval-data has a source of its own.
     """
     if valid_only and data.eval:
         return [], read(data.eval, data, columns, builtin)
@@ -31,8 +31,7 @@ def load(data: Data, columns: Columns, builtin: Builtin, valid_only: bool = Fals
 
 
 def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Row]:
-    """The rows of one source, blank ones only where pairs are counted. Raises UserError where there is no text, or something is not what
-    it should be."""
+    """The rows of a source; blank rows only of sentence pairs, which are counted. Raises UserError for a bad source."""
     if source == "builtin":
         return builtin()[1]
     if "," in source and columns.parallel:
@@ -53,7 +52,7 @@ def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Ro
 
 
 def train_valid_split(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
-    """The last tenth of a single document, or the tenth of many rows whose hash says so, at least one."""
+    """Splits rows by the hash of their text, about a tenth for validation; a single document is cut at 90 %."""
     if len(rows) == 1 and not columns.labels:
         (name,), (row,) = columns.texts, rows
         cut = int(len(row[name]) * 0.9)

@@ -1,10 +1,10 @@
 """TensorFlow datasets, read without TensorFlow.
 
-A set that already lies in $TFDS_DATA_DIR (by default ~/tensorflow_datasets) is read from there; its builder need not be importable, so a
-set of one's own is prepared once, by any program, and found by its name from then on. Any other set is downloaded and prepared first.
+A set in $TFDS_DATA_DIR (by default ~/tensorflow_datasets) is read from there, even if its builder cannot be imported:
+any program may prepare a set of one's own. Any other set is downloaded and prepared first.
 
-TFDS is imported inside functions (M27: half a second), and no other source needs it. It logs, prints and retries a lot:
-all of it is held back here, and what it raises becomes one sentence.
+TFDS is imported inside functions (M27: half a second). It logs, prints and retries a lot: its output is suppressed
+here, and its errors become one sentence.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from train.files.suppress_output import suppress_output
 
 
 def read(source: str) -> list[dict[str, Any]]:
-    """`tfds:NAME[/CONFIG][:VERSION][:SPLIT]` -> the rows of a TensorFlow dataset, as dictionaries such as a line of a .jsonl file holds.
+    """`tfds:NAME[/CONFIG][:VERSION][:SPLIT]` -> rows of a TensorFlow dataset, dictionaries as in a .jsonl file.
 
-    VERSION is three numbers or stars (2.0.0, 2.*.*); anything else after a colon is the split, in the notation of TFDS: `train` (the
-    default), `train[:10%]`, `train+test`. Text is str, and bytes that are not UTF-8 become U+FFFD; a class label is its name, or None where
-    it is hidden (-1); numbers are Python's. A sequence is a list, a dictionary of features stays one, and a sequence of dictionaries is a
-    dictionary of lists (`answers` of SQuAD). Images, audio and video are left out.
-    Raises UserError for a set or a split that is unknown, cannot be had, or needs TensorFlow.
+    VERSION is three numbers or stars (2.0.0, 2.*.*). Anything else after a colon is the split, in the notation of
+    TFDS: `train` (the default), `train[:10%]`, `train+test`. Text is str; bytes that are not UTF-8 become U+FFFD. A
+    class label is its name, or None where it is hidden (-1). A sequence is a list, a sequence of dictionaries a
+    dictionary of lists (`answers` of SQuAD). Images, audio and video are left out. Raises UserError for a set or a
+    split that is unknown, unavailable or needs TensorFlow.
     """
     name, split = _parse(source)
     with _reported(name):
@@ -53,17 +53,18 @@ def read(source: str) -> list[dict[str, Any]]:
 
 
 def _parse(source: str) -> tuple[str, str]:
-    """`tfds:NAME:SPLIT` -> (NAME, SPLIT). A split never looks like a version, and its own colons stand in brackets."""
-    found = re.fullmatch(r"tfds:(\w[^:\[\]\s]*(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(.+))?", source)
-    if not found:
+    """`tfds:NAME:SPLIT` -> (NAME, SPLIT). A split does not look like a version; its colons stand in brackets."""
+    match = re.fullmatch(r"tfds:(\w[^:\[\]\s]*(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(.+))?", source)
+    if not match:
         raise UserError(
-            f"{source!r} names no TensorFlow dataset; write tfds:NAME or tfds:NAME:SPLIT, such as tfds:glue/sst2:validation"
+            f"{source!r} names no TensorFlow dataset; write tfds:NAME or tfds:NAME:SPLIT, "
+            "such as tfds:glue/sst2:validation"
         )
-    return found[1], found[2] or "train"
+    return match[1], match[2] or "train"
 
 
 def _folder() -> str:
-    """Where sets lie. TFDS itself asks only once, when it is imported."""
+    """The folder of all sets. TFDS itself reads the variable only once, at import."""
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
@@ -81,34 +82,39 @@ def _open(name: str) -> Any:
     except Exception as error:
         if not isinstance(error, tfds.core.DatasetNotFoundError) and (not config or not configs or config in configs):
             raise
-        known = [f"{family}/{config}" for config in configs] + _prepared(family)
-        near = (
-            _nearest(name, known) if len(known) > 15 else [] if known else _nearest(family, [*families, *_prepared()])
-        )
-        listed = f"known are {', '.join(known)}" if known else "https://www.tensorflow.org/datasets/catalog lists all"
-        raise UserError(
-            f"tfds:{name} is unknown; " + (f"did you mean {' or '.join(near)}?" if near else listed)
-        ) from error
+        of_family = [f"{family}/{config}" for config in configs] + _prepared(family)
+        raise UserError(f"tfds:{name} is unknown; {_suggestion(name, family, of_family, families)}") from error
 
 
-def _nearest(word: str, known: list[str]) -> list[str]:
-    """Up to three names that begin with a word, or look like it."""
-    begun = [name for name in known if name.startswith(word)]
-    return list(dict.fromkeys(begun + difflib.get_close_matches(word, known, cutoff=0.5 if "/" in word else 0.6)))[:3]
+def _suggestion(name: str, family: str, of_family: list[str], families: list[str]) -> str:
+    """The sets of the same family, or the names nearest to an unknown name."""
+    if of_family and len(of_family) <= 15:
+        return f"known are {', '.join(of_family)}"
+    near = _nearest(name, of_family) if of_family else _nearest(family, [*families, *_prepared()])
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"known are {', '.join(of_family)}" if of_family else "https://www.tensorflow.org/datasets/catalog lists all"
+
+
+def _nearest(word: str, names: list[str]) -> list[str]:
+    """Up to three names that begin with a word or look like it."""
+    matches = [name for name in names if name.startswith(word)]
+    matches += difflib.get_close_matches(word, names, cutoff=0.5 if "/" in word else 0.6)
+    return list(dict.fromkeys(matches))[:3]
 
 
 def _prepared(family: str = "") -> list[str]:
-    """What lies in the folder: NAME of every set, or NAME/CONFIG:VERSION of one."""
+    """The sets in the folder: NAME of every set, or NAME/CONFIG:VERSION of those of a family."""
     if not family:
         return [path.name for path in Path(_folder()).glob("*") if _prepared(path.name)]
-    found = sorted(path.parent for path in Path(_folder(), family).glob("**/features.json"))
-    return [f"{path.parent.relative_to(_folder())}:{path.name}" for path in found]
+    paths = sorted(path.parent for path in Path(_folder(), family).glob("**/features.json"))
+    return [f"{path.parent.relative_to(_folder())}:{path.name}" for path in paths]
 
 
 def _prepare(builder: Any):
-    """Downloads a set and writes it as array_record, which needs no TensorFlow to read; TFDS's own mirror holds tfrecord only.
+    """Downloads a set and writes it as array_record, which can be read without TensorFlow (TFDS's mirror has tfrecord).
 
-    TFDS tries a site ten times, for minutes, and waits for ever for one that does not answer. Here it gives up after seconds.
+    TFDS tries a site ten times, for minutes, and waits without limit for an answer. Here it gives up after seconds.
     """
     from tensorflow_datasets import download
     from tensorflow_datasets.core.download import downloader
@@ -124,14 +130,15 @@ def _prepare(builder: Any):
 
 
 def _records(builder: Any, name: str, split: str) -> Sequence[bytes]:
-    """The serialized examples of a split. Raises UserError where there is no such split, or only TensorFlow reads its format."""
+    """The serialized examples of a split. Raises UserError for an unknown split or a format of TensorFlow."""
     from tensorflow_datasets import decode
 
-    formats = {each.value for each in builder.info.available_file_formats()}
+    formats = {file_format.value for file_format in builder.info.available_file_formats()}
     if not formats & {"array_record", "parquet"}:
         raise UserError(
             f"tfds:{name} lies in {builder.data_dir} as {', '.join(formats)}, which needs TensorFlow to read; "
-            "prepare it with file_format='array_record', or move that folder away to have it downloaded and prepared anew"
+            "prepare it with file_format='array_record', or move that folder away to have it downloaded and prepared "
+            "anew"
         )
     splits = builder.info.splits
     try:
@@ -143,16 +150,17 @@ def _records(builder: Any, name: str, split: str) -> Sequence[bytes]:
     if not size:
         return []
     records = builder.as_data_source(split, deserialize_method=decode.DeserializeMethod.RAW_BYTES)
-    if len(records) != size:  # parquet knows no parts
+    if len(records) != size:  # parquet has no parts of a split
         raise UserError(
-            f"tfds:{name}:{split} is a part of a set that can only be read whole; name a whole split: {', '.join(splits)}"
+            f"tfds:{name}:{split} is a part of a set that can only be read whole; name a whole split: "
+            f"{', '.join(splits)}"
         )
     return records.__getitems__(range(size))  # all at once; M26: one at a time takes 20 times as long
 
 
 @contextlib.contextmanager
 def _reported(name: str) -> Iterator[None]:
-    """Silence, in which what TFDS raises becomes UserError, whatever its type: its builders are the code of many strangers."""
+    """Suppresses output, and turns every error of TFDS into UserError: builders raise errors of all types."""
     try:
         with suppress_output("absl"):
             yield
@@ -163,53 +171,51 @@ def _reported(name: str) -> Iterator[None]:
 
 
 def _explained(error: Exception, name: str) -> Exception:
-    """The sentence for what TFDS raised, which wraps errors in errors; a full disk stays what it is."""
+    """The sentence for an error of TFDS, which wraps errors in errors; OSError for a full disk."""
     from requests import RequestException
 
     chain: list[BaseException] = [error]
-    while cause := chain[-1].__cause__:
-        chain.append(cause)
-    for each in chain:
-        if isinstance(each, OSError) and each.errno == errno.ENOSPC:
-            return OSError(each.errno, each.strerror, each.filename)
-        if isinstance(each, RequestException | urllib.error.URLError):
-            host = urllib.parse.urlparse(getattr(getattr(each, "request", None), "url", "")).hostname or "its site"
+    while wrapped := chain[-1].__cause__:
+        chain.append(wrapped)
+    for cause in chain:
+        if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+            return OSError(cause.errno, cause.strerror, cause.filename)
+        if isinstance(cause, RequestException | urllib.error.URLError):
+            host = urllib.parse.urlparse(getattr(getattr(cause, "request", None), "url", "")).hostname or "its site"
             return UserError(
                 f"tfds:{name} is not in {_folder()}, and {host} cannot be reached to download it; "
                 "check the network, or prepare it elsewhere and point TFDS_DATA_DIR there"
             )
-        if isinstance(each, ImportError) and each.name:
-            module = each.name.split(".")[0]
+        if isinstance(cause, ImportError) and cause.name:
+            module = cause.name.split(".")[0]
             return UserError(
-                f"tfds:{name} cannot be prepared without {module}; pip install {module.replace('_', '-')}, or prepare it elsewhere"
+                f"tfds:{name} cannot be prepared without {module}; pip install {module.replace('_', '-')}, "
+                "or prepare it elsewhere"
             )
-    reason = (
-        re.sub(r'.*builder_kwargs "{.*?}": ', "", " ".join(str(chain[-1]).split()))[:300] or type(chain[-1]).__name__
-    )
-    return UserError(f"tfds:{name} cannot be read: {reason}")
+    reason = re.sub(r'.*builder_kwargs "{.*?}": ', "", " ".join(str(chain[-1]).split()))[:300]
+    return UserError(f"tfds:{name} cannot be read: {reason or type(chain[-1]).__name__}")
 
 
 @contextlib.contextmanager
 def _tidy(builder: Any) -> Iterator[None]:
-    """After a failure, removes what TFDS leaves: begun downloads, empty folders, the note of a default configuration of nothing."""
-    root = Path(_folder())
-
-    def found():
-        return (
-            {root, *root.glob("*"), *root.glob("downloads/**/*"), *root.glob(f"{builder.name}/**/*")}
-            if root.exists()
-            else set()
-        )
-
-    before = found()
+    """After a failure, removes what TFDS leaves behind: partial downloads, empty folders, the configuration."""
+    before = _left_behind(builder.name)
     try:
         yield
     except BaseException:
         if not _prepared(builder.name):
-            (root / builder.name / ".config" / "metadata.json").unlink(missing_ok=True)
-        for path in sorted(found() - before, reverse=True):
-            if path.is_file() and ".tmp." in str(path.relative_to(root)):
+            Path(_folder(), builder.name, ".config", "metadata.json").unlink(missing_ok=True)
+        for path in sorted(_left_behind(builder.name) - before, reverse=True):
+            if path.is_file() and ".tmp." in str(path.relative_to(_folder())):
                 path.unlink()
             elif path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
         raise
+
+
+def _left_behind(name: str) -> set[Path]:
+    """The folder of all sets, and all files and folders of downloads and of one set."""
+    root = Path(_folder())
+    if not root.exists():
+        return set()
+    return {root, *root.glob("*"), *root.glob("downloads/**/*"), *root.glob(f"{name}/**/*")}

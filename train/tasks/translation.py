@@ -1,0 +1,110 @@
+"""Translations by a trained model: batches of sentences, beam search, and attention to source words."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax import Array
+
+import tfm
+from train.data.batching import length_sorted_batches
+from train.settings.schema import Run
+from train.text import tokenizer as tokenize
+from train.text.tokenizer import SequenceTemplate
+
+Result = TypeVar("Result")
+
+
+def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
+    """The best translation of each text, in the order of the texts."""
+    template = tokenize.sequence_template(tokenizer, run.task.start)
+    beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
+    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    sources = [template.wrap(encoding.ids) for encoding in encodings]
+
+    def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
+        groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, template.suffix[-1:])
+        return [tokenizer.decode(group[0].tokens) for group in groups]
+
+    translations = [""] * len(texts)
+    with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
+        for row, translation in decode_sources(params, run.model, template, sources, batch, search):
+            translations[row] = translation
+            advance(1)
+    return translations
+
+
+def decode_sources(
+    params: tfm.Seq2Seq,
+    config: tfm.Config,
+    template: SequenceTemplate,
+    sources: Sequence[Sequence[int]],
+    batch: int,
+    decode: Callable[[tfm.CausalLM, Sequence[list[int]], np.ndarray, int], Sequence[Result]],
+    max_new_tokens: int = 0,
+) -> Iterator[tuple[int, Result]]:
+    """Indices of sources, the shortest first, and their decoded results. A batch has sources of similar lengths.
+
+    sources: token ids with prefix and suffix
+    decode: takes the language model of a batch of translations, the tokens that start each, the indices of its sources
+        and the most tokens to add; returns one result per source
+    max_new_tokens: 0 means twice the padded length of the sources
+    """
+    for rows, count in length_sorted_batches([len(source) for source in sources], batch):
+        tokens, valid = padded([sources[row] for row in rows], template.pad)
+        model = encode_sources(config, params, tokens, valid)
+        limit = limit_new_tokens(config, template.decoder_prefix, max_new_tokens or 2 * tokens.shape[1])
+        results = decode(model, [template.decoder_prefix] * batch, rows, limit)
+        yield from zip(rows[:count].tolist(), results, strict=False)
+
+
+@partial(jax.jit, static_argnums=0)
+def encode_sources(config: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
+    """Sources [B,S] -> a language model of their translations."""
+    return tfm.encode_source(params, config, tokens, valid)
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of tokens -> int32 [B,S], S a bucket, and bool [B,S], where they have tokens."""
+    tokens = np.full((len(rows), tfm.bucket(max(map(len, rows)))), pad, np.int32)
+    valid = np.zeros(tokens.shape, bool)
+    for b, row in enumerate(rows):
+        tokens[b, : len(row)] = row
+        valid[b, : len(row)] = True
+    return tokens, valid
+
+
+def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: int) -> int:
+    """The most tokens to add after the start of a translation: learned positions may allow fewer."""
+    limit = config.max_length
+    return max_new_tokens if limit is None else min(max_new_tokens, limit - len(start))
+
+
+def word_alignment(
+    params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str
+) -> tuple[list[str], list[str], np.ndarray]:
+    """The words of a source and of its translation, and the attention [T,S] from target words to source words.
+
+    A mean over layers, heads and the tokens of a target word, and a sum over the tokens of a source word. The
+    position that predicts a token attends for it.
+    """
+    template = tokenize.sequence_template(tokenizer, run.task.start)
+    source_ids = tokenizer.encode(source, add_special_tokens=False)
+    target_ids = tokenizer.encode(target, add_special_tokens=False)
+    tokens, valid = padded([template.wrap(source_ids.ids)], template.pad)
+    target_tokens, _ = padded([[*template.decoder_prefix, *target_ids.ids]], template.pad)
+    weights = np.asarray(_alignment(run.model, encode_sources(run.model, params, tokens, valid), target_tokens))
+    first = len(template.prefix)  # place of the first source word, and of the prediction of the first target word
+    weights = weights[first : first + len(target_ids.ids), first : first + len(source_ids.ids)]
+    source_words, source_starts = tokenize.words(source, source_ids)
+    target_words, target_starts = tokenize.words(target, target_ids)
+    by_word = np.add.reduceat(np.add.reduceat(weights, source_starts, axis=1), target_starts, axis=0)
+    return source_words, target_words, by_word / np.diff([*target_starts, len(target_ids.ids)])[:, None]
+
+
+@partial(jax.jit, static_argnums=0)
+def _alignment(config: tfm.Config, model: tfm.CausalLM, target: Array) -> Array:
+    """target [1,T] -> cross-attention weights [T,S], a mean over layers and heads."""
+    return tfm.alignment(model, config, target).mean((0, 1, 2))
