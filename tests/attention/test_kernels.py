@@ -94,6 +94,14 @@ def test_chunks_agree_in_bfloat16_and_with_alibi(small):
     np.testing.assert_allclose(y.astype(jnp.float32), tfm.attend(*arrays(), tfm.causal()), atol=0.05)
 
 
+def test_blocks_are_smaller_where_a_pattern_is_narrow():
+    """Unless most pairs are visited anyway."""
+    q = jax.ShapeDtypeStruct((1, 4096, 4, 1, 64), jnp.float32)
+    size = lambda mask: chunked.block_size(q, 4096, mask)
+    assert [size(mask) for mask in (None, tfm.causal(), tfm.window(512, 512))] == [256] * 3
+    assert [size(tfm.window(reach, reach)) for reach in (128, 32)] == [128, 64]
+
+
 @struct.dataclass
 class Scaled(tfm.ScoreBias):
     """Scores times a factor of each distance (as Huang et al. 2020, method 1), looked up by an array of integers."""

@@ -43,8 +43,7 @@ def attend(
 def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 [B,K,G,T,S]; each row sums to 1.
 
-    Where `context` spreads the length, each device has some queries and compares them with all keys, and so do masks
-    and biases.
+    On a mesh that shards the length, each device scores its own queries against all keys.
     """
     i, j = positions_like(q), jnp.arange(k.shape[1])[None]
     scores = attention_scores(q, k)
@@ -63,5 +62,5 @@ def attention_scores(q: Array, k: Array) -> Array:
 
 
 def weighted_sum(weights: Array, v: Array) -> Array:
-    """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v: sums of values."""
+    """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v."""
     return jnp.einsum("BKGTS,BSKH->BTKGH", weights.astype(v.dtype), replicate_length(v))

@@ -28,6 +28,9 @@ SCORES = {"cpu": 1 << 18}
 SCORES_ELSEWHERE = 1 << 24
 SMALLEST, LARGEST = 64, 1024
 
+# Larger blocks are taken as long as those that are visited hold at most so many times the pairs of the best size (M37).
+WASTE = 1.4
+
 
 class Blocks(NamedTuple):
     """Inputs in P blocks of queries and Q blocks of keys, at most C positions each.
@@ -124,7 +127,7 @@ def _backward(residuals, dy: Array):
         return sums, dq
 
     sums = [jnp.zeros(blocks.k.shape), jnp.zeros(blocks.v.shape), jax.tree.map(jnp.zeros_like, _partition(bias)[0])]
-    inputs = jnp.arange(len(blocks.q)), blocks.q, *outputs, _split(dy, block_size(q))
+    inputs = jnp.arange(len(blocks.q)), blocks.q, *outputs, _split(dy, blocks.q.shape[-2])
     (dk, dv, dbias), dq = jax.lax.scan(query_block, sums, inputs)
     dq = _join(dq, q.shape[1]) * q.shape[-1] ** -0.5
     return (
@@ -141,15 +144,23 @@ flash.defvjp(_forward, _backward)
 
 def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> Blocks:
     """The inputs in blocks."""
-    size = block_size(q)
+    size = block_size(q, k.shape[1], mask)
     q_blocks = _split(q * q.shape[-1] ** -0.5, size)
     return Blocks(q_blocks, _split(k, size), _split(v, size), q.shape[1], k.shape[1], mask, bias)
 
 
-def block_size(q: Array) -> int:
-    """The number of queries [B,T,K,G,H], and of keys, in a block: a power of two."""
+def block_size(q: Array, keys: int, mask: Mask | None) -> int:
+    """The number of queries [B,T,K,G,H], and of keys, in a block: a power of two.
+
+    On a CPU blocks are smaller where a static pattern is narrow, so that fewer pairs are computed in vain.
+    """
     root = math.isqrt(SCORES.get(platform(), SCORES_ELSEWHERE) * q.shape[1] * q.shape[-1] // q.size)
-    return min(max(SMALLEST, 1 << max(root.bit_length() - 1, 0)), LARGEST)
+    size = min(max(SMALLEST, 1 << max(root.bit_length() - 1, 0)), LARGEST)
+    if mask is None or platform() not in SCORES:
+        return size
+    halves = [size >> n for n in range(size.bit_length()) if size >> n >= SMALLEST]
+    pairs = {half: half**2 * mask.blocks(half, half, q.shape[1], keys).sum() for half in halves}
+    return max(half for half in halves if pairs[half] <= WASTE * min(pairs.values()))
 
 
 def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
