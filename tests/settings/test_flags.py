@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from tfm.config.choices import Options, flatten, tag
+from tfm.config.choices import Options, tag
+from tfm.config.dotted import flatten
 from train import UserError
 from train.settings import flags
 

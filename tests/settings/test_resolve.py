@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfm.config.choices import flatten
+from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Layer
 from tfm.config.patterns import Sliding

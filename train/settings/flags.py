@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from tfm.config import choices
+from tfm.config import choices, dotted
 from train import UserError
 
 T = TypeVar("T")
@@ -71,8 +71,8 @@ def show(value: Any) -> str:
 def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ()) -> T:
     """The dataclass with the values and texts of all layers. Raises UserError for what it refuses."""
     try:
-        return choices.override(choices.unchecked(cls, {}), *layers, read=read)
-    except choices.UnknownNameError as error:
+        return dotted.override(dotted.unchecked(cls, {}), *layers, read=read)
+    except dotted.UnknownNameError as error:
         near = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
         remedy = f"did you mean {near}?" if near else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
@@ -94,7 +94,7 @@ def print_help(cls: type, usage: str, argv: Sequence[str]) -> bool:
     """Prints the `--help` of a command that has no presets, and returns True, if it is asked for."""
     is_asked = not {"--help", "-h"}.isdisjoint(argv)
     if is_asked:
-        print(format_help(usage, flags_of(choices.unchecked(cls, {}))))
+        print(format_help(usage, flags_of(dotted.unchecked(cls, {}))))
     return is_asked
 
 

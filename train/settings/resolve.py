@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import flatten, suggest
+from tfm.config.choices import suggest
+from tfm.config.dotted import flatten
 from tfm.config.model import COMPUTE
 from train import UserError
 from train.settings import flags
