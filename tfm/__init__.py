@@ -10,7 +10,7 @@ PUBLIC = {
     "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
     "config.model": ("COMPUTE", "Config", "Layer"),
     "config.inputs": ("Head",),
-    "config.choices": ("flatten", "override"),
+    "config.dotted": ("flatten", "override"),
     "params": (
         *(
             "Spec",

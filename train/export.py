@@ -83,14 +83,14 @@ def export(argv):
 def _write(folder, params, to: Path) -> dict[str, float]:
     """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
     import tfm
-    from tfm.hf.folder import fit
+    from tfm.hf.folder import match_family
     from train.runs import parity
 
     model = folder.config.model
     fields = folder.hf_fields()
     named = {name: fields[name] for name in ("model_type", "architectures") if name in fields}
     try:
-        family, architecture, hf_model, hf_params = fit(model, params, named)
+        family, architecture, hf_model, hf_params = match_family(model, params, named)
     except ValueError as error:
         remedy = "; transformers classifies by the first token: train with --model.pool=first"
         raise UserError(

@@ -4,132 +4,173 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import tfm
 from tfm import ops
-from tfm.attention import attend
-from tfm.config import model
-from tfm.layers import block
+from tfm.attention.dispatch import KERNELS
+from tfm.config.choices import Options, choices_of, type_hints
+from tfm.config.inputs import Head, Tokens
+from tfm.config.mixers import Softmax
+from tfm.config.model import COMPUTE, Config, Kind, Layer
+from tfm.config.patterns import Sliding
+from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
+from tfm.config.residuals import PostNorm, PreNorm
 from tfm.models import heads
-from tfm.positions import absolute
+
+ERRORS = [
+    (lambda: Config(heads=5), "heads=5 must divide width=128; try heads=4"),
+    (lambda: Config(heads=4, kv_heads=3), "kv_heads=3 must divide heads=4; try kv_heads=2"),
+    (lambda: Config(layers=0), "layers=0 must be at least 1"),
+    (lambda: Config(kv_heads=-1), "kv_heads=-1 must be at least 1, or none"),
+    (lambda: Config(kv_heads=0), "kv_heads=0 must be at least 1, or none"),
+    (lambda: Config(ffn=-4), "ffn=-4 must be at least 1, or none"),
+    (lambda: Config(pad_vocab_to=0), "pad_vocab_to=0 must be at least 1"),
+    (lambda: Config(dropout=1.0), "dropout=1.0 must be at least 0 and less than 1"),
+    (lambda: Config(dropout=-0.1), "dropout=-0.1 must be at least 0 and less than 1"),
+    (lambda: Config(attn_dropout=1.5), "attn_dropout=1.5 must be at least 0 and less than 1"),
+    (lambda: Config(norm="lyer"), "norm=lyer is unknown; did you mean layer?"),
+    (lambda: Config(activation="swigul"), "activation=swigul is unknown; did you mean swiglu?"),
+    (lambda: Config(remat="all"), "remat=all is unknown; known are none, dots, block, offload"),
+    (lambda: Config(dtype="bfloat"), "dtype=bfloat is unknown; did you mean bfloat16?"),
+    (lambda: Config(period=()), "period=0 must be at least 1"),
+    (lambda: Config(share_layers=True, layers=3, period=(Layer(),) * 2), "share_layers=true shares whole periods"),
+    # each class of options judges itself
+    (lambda: Tokens(token_types=-1), "token_types=-1 must be at least 1, or none"),
+    (lambda: Tokens(projection="middle"), "projection=middle is unknown; known are last, first"),
+    (lambda: Head(pool="last"), "pool=last is unknown; known are first, mean"),
+    (lambda: Sliding(window=0), "window=0 must be at least 1"),
+    (lambda: Sinusoidal(order="columns"), "order=columns is unknown; known are interleaved, halves"),
+    (lambda: Rotary(base=1.0), "base=1.0 must be more than 1; 10,000 is usual"),
+    (lambda: Rotary(fraction=0.0), "fraction=0.0 must be more than 0 and at most 1"),
+    (lambda: Rotary(scaling_factor=0.5), "scaling_factor=0.5 must be at least 1"),
+    (
+        lambda: Rotary(high_freq_wavelength=9.0, low_freq_wavelength=3.0),
+        "high_freq_wavelength=9.0 must be above 0 and less than low_freq_wavelength=3.0, or both none",
+    ),
+    (lambda: T5(max_distance=0), "max_distance=0 must be more than half of buckets=32"),
+    (lambda: Disentangled(terms="c2p+p2c"), "terms=c2p+p2c is unknown; did you mean c2p_p2c?"),
+    (lambda: Disentangled(buckets=9), "buckets=9 must be even and at least 4"),
+    (
+        lambda: Disentangled(buckets=32, max_distance=9),
+        "max_distance=9 must be at least 10 with 32 buckets; or none",
+    ),
+    # and some of them the model
+    (
+        lambda: Config(position=Rotary(), width=15, heads=3),
+        "position=rotary rotates pairs, and 5 elements of each head of size 5 are rotated; try other heads",
+    ),
+    (
+        lambda: Config(period=(Layer(), Layer(position=Rotary())), width=15, heads=3),
+        "position=rotary rotates pairs, and 5 elements of each head of size 5 are rotated; try other heads",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"heads": 5}, "heads=5 must divide width=128; try heads=4"),
-        ({"heads": 4, "kv_heads": 3}, "kv_heads=3 must divide heads=4; try kv_heads=2"),
-        ({"layers": 0}, "layers=0 must be at least 1"),
-        ({"kv_heads": -1}, "kv_heads=-1 must be at least 0"),
-        ({"ffn": -4}, "ffn=-4 must be at least 0"),
-        ({"vocab_multiple": 0}, "vocab_multiple=0 must be at least 1"),
-        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
-        ({"dropout": -0.1}, "dropout=-0.1 must be at least 0 and less than 1"),
-        ({"token_types": -1}, "token_types=-1 must be at least 0"),
-        ({"norm": "lyer"}, "norm=lyer is unknown; did you mean layer?"),
-        ({"activation": "swigul"}, "activation=swigul is unknown; did you mean swiglu?"),
-        ({"order": "sandwich"}, "order=sandwich is unknown; known are post, pre"),
-        (
-            {"position": "fourier"},
-            "position=fourier is unknown; known are learned, sinusoidal, sinusoidal_halves, rotary, buckets, none",
-        ),
-        (
-            {"position": "rotary", "width": 15, "heads": 3},
-            "position=rotary turns pairs, and 5 of each head of size 5 are turned; try other heads",
-        ),
-        ({"rotary_base": 1.0}, "rotary_base=1.0 must be more than 1; 10,000 is usual"),
-        ({"rotary_stretch": 0.5}, "rotary_stretch=0.5 must be at least 1, which stretches nothing"),
-        (
-            {"rotary_short": 9.0, "rotary_long": 3.0},
-            "rotary_short=9.0 must be above 0 and less than rotary_long=3.0, or both 0",
-        ),
-        ({"rotary_base_near": 0.5}, "rotary_base_near=0.5 must be more than 1; 10,000 is usual"),
-        ({"global_every": 3}, "global_every=3 needs a window for the other layers; 128 is usual"),
-        (
-            {"first_norm": False},
-            "first_norm=False needs order=pre and shared=False; they are order=post and shared=False",
-        ),
-        ({"position": "buckets", "bucket_distance": 0}, "bucket_distance=0 must be at least 1 where position=buckets"),
-        (
-            {"relative": "p2c", "position": "buckets"},
-            "relative=p2c and position=buckets both place tokens by distances; leave one of them",
-        ),
-        ({"relative": "c2p", "buckets": 9}, "buckets=9 must be even and at least 4 where relative=c2p"),
-        ({"relative": "c2p", "bucket_distance": 9}, "bucket_distance=9 must be at least 10 with 32 buckets; or 0"),
-        ({"relative": "c2p+p2c"}, "relative=c2p+p2c is unknown; did you mean c2p_p2c?"),
-        ({"remat": "all"}, "remat=all is unknown; known are none, dots, block, offload"),
-        ({"dtype": "bfloat"}, "dtype=bfloat is unknown; did you mean bfloat16?"),
-    ],
-)
-def test_errors_name_the_culprit_and_the_remedy(fields, message):
+@pytest.mark.parametrize(("make", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
+def test_errors_name_the_culprit_and_the_remedy(make, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
-        tfm.Config(**fields)
+        make()
 
 
-def test_zero_means_the_usual_size():
-    config = tfm.Config(heads=4, width=32)
-    assert [config.sizes[letter] for letter in "KGF"] == [4, 1, 128]
+def test_none_is_the_size_that_others_imply():
+    config = Config(heads=4, width=32)
+    assert [config.sizes[letter] for letter in "KGHFU"] == [4, 1, 8, 128, 32]
     wider = dataclasses.replace(config, heads=8, width=64)
-    assert [wider.sizes[letter] for letter in "KGF"] == [8, 1, 256], "and it follows when the rest changes"
+    assert [wider.sizes[letter] for letter in "KGHFU"] == [8, 1, 8, 256, 64], "and it follows when the rest changes"
 
 
 @pytest.mark.parametrize(
     ("vocab", "multiple", "padded"), [(60, 64, 64), (64, 64, 64), (65, 64, 128), (30522, 128, 30592), (7, 1, 7)]
 )
 def test_vocabulary_is_rounded_up(vocab, multiple, padded):
-    assert tfm.Config(vocab=vocab, vocab_multiple=multiple).padded_vocab == padded
+    assert Config(vocab=vocab, pad_vocab_to=multiple).padded_vocab == padded
 
 
 def test_sizes_of_the_letters():
-    sizes = tfm.Config(
-        layers=3, heads=6, kv_heads=2, width=24, ffn=40, vocab=60, vocab_multiple=64, length=9, token_types=2, classes=5
-    ).sizes
-    assert sizes == dict(D=24, E=24, K=2, G=3, H=4, F=40, V=64, P=9, R=32, Y=2, C=5, L=3, U=24)
+    config = Config(layers=3, heads=6, kv_heads=2, width=24, ffn=40, vocab=60, pad_vocab_to=64, length=9, classes=5)
+    sizes = config.sizes
+    expected = dict(D=24, E=24, K=2, G=3, H=4, F=40, V=64, P=9, Y=2, C=5, L=3, U=24)
+    assert {letter: sizes[letter] for letter in expected} == expected
     assert set(sizes) <= set(tfm.AXES)
 
 
+def test_the_layers_of_a_model():
+    """A prefix, whole periods, and a period that is cut short; a kind is the model's own where it does not choose."""
+    local = Layer(mixer=Softmax(pattern=Sliding(window=4)), position=Rotary())
+    bare = Layer(residual=PreNorm(mixer_norm=False))
+    config = Config(layers=8, prefix=(bare,), period=(Layer(), local, local))
+    plan = config.layer_plan
+    own = Kind(Softmax(), Learned(), PostNorm())
+    near = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
+    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, near, near), 2, (own,))
+    assert config.kinds == (plan.prefix[0], own, near)
+    assert config.positions == (Learned(), Rotary())
+    few = dataclasses.replace(config, layers=3).layer_plan
+    assert (few.period, few.times, few.tail) == ((), 0, (own, near))
+
+
+def test_the_longest_text():
+    assert Config(length=64).max_length == 64
+    assert Config(length=64, position=Rotary()).max_length is None
+    assert Config(length=64, position=Rotary(), period=(Layer(), Layer(position=Learned()))).max_length == 64
+    assert Config(length=64, position=Disentangled(absolute=True)).max_length == 64
+    assert Config(length=64, position=Disentangled()).max_length is None
+
+
 def test_tables_hold_the_names_that_the_config_knows():
-    assert model.CHOICES["norm"] == tuple(ops.NORMS)
-    assert model.CHOICES["order"] == tuple(block.ORDERS)
-    assert model.CHOICES["activation"] == (*ops.ACTIVATIONS, *ops.GATES)
-    assert model.CHOICES["position"] == tuple(absolute.POSITIONS)
-    assert model.CHOICES["kernel"] == ("auto", *attend.KERNELS)
-    assert model.CHOICES["pool"] == tuple(heads.POOLS)
-    assert model.CHOICES["pool_activation"] == tuple(heads.POOLERS)
+    assert choices_of(Config, "norm") == tuple(ops.NORMS)
+    assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
+    assert choices_of(Config, "kernel") == ("auto", *KERNELS)
+    assert choices_of(Head, "pool") == tuple(heads.POOLS)
+    assert choices_of(Head, "pool_activation") == tuple(heads.POOLERS)
 
 
-def test_the_docstring_lists_every_field_and_choice():
-    lines = dict(re.findall(r"^(\w+): (.*)$", inspect.cleandoc(tfm.Config.__doc__), re.MULTILINE))
-    assert list(lines) == [field.name for field in dataclasses.fields(tfm.Config)]
-    for name, choices in model.CHOICES.items():
-        assert lines[name].startswith(" | ".join(choices))
+def classes_of(cls: type) -> list[type]:
+    """A dataclass and all classes of options that its fields may hold."""
+    hints = [hint for name, hint in type_hints(cls).items() if name != "name"]
+    parts = [part for hint in hints for part in (*get_args(hint), hint) if dataclasses.is_dataclass(part)]
+    return list(dict.fromkeys([cls, *(inner for part in parts for inner in classes_of(part))]))
+
+
+def test_the_docstring_of_a_class_lists_its_fields_and_their_choices():
+    classes = classes_of(Config)
+    assert {Layer, Head, Tokens, Softmax, Sliding, Rotary, PreNorm} <= set(classes)
+    for cls in classes:
+        lines = dict(re.findall(r"^(\w+): (.*)$", inspect.cleandoc(cls.__doc__), re.MULTILINE))
+        names = [field.name for field in dataclasses.fields(cls) if field.init]
+        assert list(lines) == names, cls
+        for name in names:
+            assert lines[name].startswith(" | ".join(choices_of(cls, name)))
+
+
+@pytest.mark.parametrize("cls", [cls for cls in classes_of(Config) if cls not in (Config, Layer, Head)])
+def test_options_are_of_their_tag(cls):
+    assert cls().name
+    assert issubclass(cls, Options)
+    assert {"name": cls().name}.items() <= dataclasses.asdict(cls()).items(), "run.json keeps it"
+
+
+def test_what_is_computed_is_a_part_of_the_configuration():
+    assert set(COMPUTE) <= {field.name for field in dataclasses.fields(Config)}
 
 
 def test_a_config_is_frozen_and_hashable():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        tfm.Config().width = 5
-    assert hash(tfm.Config(heads=4)) == hash(tfm.Config(heads=4))
-
-
-@pytest.mark.parametrize(("number", "whole", "nearest"), [(5, 128, 4), (100, 12, 12), (7, 12, 6), (0, 9, 1), (2, 7, 1)])
-def test_nearest_divisor(number, whole, nearest):
-    assert model.nearest_divisor(number, whole) == nearest
-
-
-def test_suggest():
-    assert model.suggest("widht", ["width", "ffn"]) == "; did you mean width?"
-    assert model.suggest("zzz", iter(["width", "ffn"])) == "; known are width, ffn"
+        Config().width = 5
+    assert hash(Config(heads=4)) == hash(Config(heads=4))
+    assert len({Config(), Config(position=Rotary()), Config(position=Rotary(base=5.0)), Config()}) == 3
 
 
 @pytest.mark.parametrize("name", tfm.__all__)
 def test_public_names_can_be_imported_and_are_documented(name):
-    thing = getattr(tfm, name)
-    if name not in ("AXES", "MESH_AXES"):
-        assert thing.__doc__
-        assert not thing.__doc__.startswith(f"{name}(")  # what dataclasses write where nobody wrote anything
-        assert thing.__module__.startswith("tfm.")
+    public = getattr(tfm, name)
+    if name not in ("AXES", "COMPUTE", "MESH_AXES"):
+        assert public.__doc__
+        assert not public.__doc__.startswith(f"{name}(")  # what dataclasses write where nobody wrote anypublic
+        assert public.__module__.startswith("tfm.")
 
 
 def test_dir_lists_the_public_names():

@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tfm
+from tfm.residuals import Norms
 
 pytestmark = pytest.mark.parity
 
@@ -32,58 +35,69 @@ def torch_bert():
     return model
 
 
+def weights_of(model):
+    """The weights of a model of transformers, by name."""
+    return {name: value.detach().numpy() for name, value in model.named_parameters()}
+
+
+def norm(weights, name):
+    return tfm.Norm(weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+
+def linear(weights, name, inputs, outputs):
+    """torch keeps [out, in], we keep [in, out] with heads as axes."""
+    return tfm.Linear(weights[f"{name}.weight"].T.reshape(*inputs, *outputs), weights[f"{name}.bias"].reshape(outputs))
+
+
+def block(weights, config, layer):
+    """A layer of BERT."""
+    name, heads = f"bert.encoder.layer.{layer}", (config.sizes["K"], config.sizes["H"])
+    width, ffn, query_heads = (config.width,), (config.ffn,), (heads[0], 1, heads[1])
+    return tfm.Block(
+        mixer=tfm.Attention(
+            query=linear(weights, f"{name}.attention.self.query", width, query_heads),
+            key=linear(weights, f"{name}.attention.self.key", width, heads),
+            value=linear(weights, f"{name}.attention.self.value", width, heads),
+            output=linear(weights, f"{name}.attention.output.dense", query_heads, width),
+        ),
+        position=None,
+        feed_forward=tfm.FeedForward(
+            linear(weights, f"{name}.intermediate.dense", width, ffn),
+            None,
+            linear(weights, f"{name}.output.dense", ffn, width),
+        ),
+        residual=Norms(
+            mixer=norm(weights, f"{name}.attention.output.LayerNorm"),
+            feed_forward=norm(weights, f"{name}.output.LayerNorm"),
+        ),
+    )
+
+
 def converted(model) -> tuple[tfm.Config, object]:
-    """The weights of a transformers BERT as ours: torch keeps [out, in], we keep [in, out] with heads as axes."""
+    """A BERT of transformers as ours."""
     c = model.config
     config = tfm.Config(
-        layers=c.num_hidden_layers, heads=c.num_attention_heads, width=c.hidden_size, ffn=c.intermediate_size, vocab=c.vocab_size,
-        length=c.max_position_embeddings, vocab_multiple=1, norm_eps=c.layer_norm_eps, dropout=0.0,
+        layers=c.num_hidden_layers, heads=c.num_attention_heads, width=c.hidden_size, ffn=c.intermediate_size,
+        vocab=c.vocab_size, length=c.max_position_embeddings, pad_vocab_to=1, norm_eps=c.layer_norm_eps, dropout=0.0,
     )  # fmt: skip
-    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    sizes = config.sizes
-
-    def linear(name, inputs, outputs):
-        shapes = [tuple(sizes[letter] for letter in letters) for letters in (inputs + outputs, outputs)]
-        return tfm.Linear(weights[f"{name}.weight"].T.reshape(shapes[0]), weights[f"{name}.bias"].reshape(shapes[1]))
-
-    def norm(name):
-        return tfm.Norm(weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-    def block(n):
-        at = f"bert.encoder.layer.{n}"
-        return tfm.Block(
-            attn=tfm.Attention(
-                query=linear(f"{at}.attention.self.query", "D", "KGH"),
-                key=linear(f"{at}.attention.self.key", "D", "KH"),
-                value=linear(f"{at}.attention.self.value", "D", "KH"),
-                output=linear(f"{at}.attention.output.dense", "KGH", "D"),
-            ),
-            attn_norm=norm(f"{at}.attention.output.LayerNorm"),
-            ffn=tfm.FeedForward(
-                linear(f"{at}.intermediate.dense", "D", "F"), None, linear(f"{at}.output.dense", "F", "D")
-            ),
-            ffn_norm=norm(f"{at}.output.LayerNorm"),
-        )
-
-    import jax
-
+    weights = weights_of(model)
     tables = [weights[f"bert.embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")]
-    blocks = jax.tree.map(lambda *leaves: np.stack(leaves), *map(block, range(config.layers)))
+    blocks = [block(weights, config, layer) for layer in range(config.layers)]
+    layers = tfm.Layers((), (jax.tree.map(lambda *leaves: np.stack(leaves), *blocks),), ())
     head = tfm.MlmHead(
-        dense=linear("cls.predictions.transform.dense", "D", "E"),
-        norm=norm("cls.predictions.transform.LayerNorm"),
+        dense=linear(weights, "cls.predictions.transform.dense", (config.width,), (config.width,)),
+        norm=norm(weights, "cls.predictions.transform.LayerNorm"),
         table=None,
         bias=weights["cls.predictions.bias"],
     )
-    encoder = tfm.Encoder(tfm.Embed(*tables, norm("bert.embeddings.LayerNorm")), blocks, None)
-    return config, jax.tree.map(jax.numpy.asarray, tfm.MaskedLM(encoder, head))
+    embed = tfm.Embed(*tables, norm(weights, "bert.embeddings.LayerNorm"))
+    encoder = tfm.Encoder(embed, layers, positions=(None,), norm=None)
+    return config, jax.tree.map(jnp.asarray, tfm.MaskedLM(encoder, head))
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_bert_agrees_with_transformers(torch_bert, scan):
     """Logits and loss to 1e-4 with padding and token types, and the shapes of every parameter."""
-    import jax
-    import jax.numpy as jnp
     import torch
 
     config, params = converted(torch_bert)
@@ -94,7 +108,7 @@ def test_bert_agrees_with_transformers(torch_bert, scan):
     valid = np.arange(17) < np.array([[17], [11]])
     labels = np.where(valid & (rng.random((2, 17)) < 0.3), tokens, -100)
     with torch.no_grad():
-        found = torch_bert(
+        expected = torch_bert(
             torch.tensor(tokens),
             attention_mask=torch.tensor(valid.astype(int)),
             token_type_ids=torch.tensor(types),
@@ -106,6 +120,6 @@ def test_bert_agrees_with_transformers(torch_bert, scan):
     )
     logits = tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
     losses = tfm.cross_entropy(logits, jnp.asarray(tokens))
-    np.testing.assert_allclose(np.asarray(hidden)[valid], found.hidden_states[-1].numpy()[valid], atol=1e-4)
-    np.testing.assert_allclose(np.asarray(logits)[valid], found.logits.numpy()[valid], atol=1e-4)
-    np.testing.assert_allclose(np.asarray(losses)[labels >= 0].mean(), found.loss.item(), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(hidden)[valid], expected.hidden_states[-1].numpy()[valid], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(logits)[valid], expected.logits.numpy()[valid], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(losses)[labels >= 0].mean(), expected.loss.item(), atol=1e-4)

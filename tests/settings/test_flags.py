@@ -1,14 +1,54 @@
-"""Flags: how they are read, corrected, explained and turned into a configuration."""
+"""Flags: how they are read, corrected and explained."""
 
 import dataclasses
+from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
+from tfm.config.choices import Options, tag
+from tfm.config.dotted import flatten
 from train import UserError
-from train.settings import flags, resolve, schema, tasks
+from train.settings import flags
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
+class Round(Options):
+    """A disc.
+
+    radius: of the rim
+    """
+
+    name: Literal["round"] = tag("round")
+    radius: float = 1.5
+
+
+@dataclass(frozen=True)
+class Square(Options):
+    """A square.
+
+    side: of all four
+    shade: light | dark: how it looks
+    """
+
+    name: Literal["square"] = tag("square")
+    side: int | None = None
+    shade: Literal["light", "dark"] = "light"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several.
+
+    shape: its outline
+    count: how many
+    """
+
+    shape: Round | Square | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class Inner:
     """Inside.
 
@@ -24,26 +64,32 @@ class Inner:
             raise ValueError(f"size={self.size} must be at least 1")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Outer:
     """Outside.
 
     name: what it is called
     rate: how fast: in steps
+    limit: where it ends; none: nowhere
     fast_mode: whether to hurry
+    shape: its outline
+    parts: how many parts
     """
 
     name: str = "x"
     rate: float = 0.5
+    limit: int | None = None
     fast_mode: bool = False
-    inner: Inner = dataclasses.field(default_factory=Inner)
+    shape: Round | Square = Round()
+    parts: tuple[Part, ...] = (Part(),)
+    inner: Inner = Inner()
 
 
-FLAGS = flags.flags_of(Outer, {})
+ALIASES = {"size": "inner.size"}
 
 
-def parse(*argv):
-    return flags.parse(argv, FLAGS, {"size": "inner.size"})
+def build(*argv, layers=()):
+    return flags.build(Outer, *layers, flags.parse(argv, ALIASES), aliases=ALIASES)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +103,40 @@ def parse(*argv):
         (["--fast_mode=true"], {"fast_mode": True}),
         (["--inner.size", "3", "--name", "a b"], {"inner.size": 3, "name": "a b"}),
         (["--inner.size=1_000"], {"inner.size": 1000}),
-        (["--inner.size=-3"], {"inner.size": -3}),
-        (["--inner.size", "-3"], {"inner.size": -3}),
+        (["--limit=-3"], {"limit": -3}),
+        (["--limit", "-3"], {"limit": -3}),
+        (["--limit=none"], {"limit": None}),
+        (["--limit=5", "--limit=None"], {"limit": None}),
         (["--rate=1e-3"], {"rate": 1e-3}),
         (["--rate=2"], {"rate": 2.0}),
         (["--name="], {"name": ""}),
         (["--name=a=b"], {"name": "a=b"}),
+        (["--name=none"], {"name": "none"}),
         (["--size=7"], {"inner.size": 7}),
         (["--inner.size=1", "--inner.size=2"], {"inner.size": 2}),
+        (["--shape=square"], {"shape": "square", "shape.side": None, "shape.shade": "light"}),
+        # options are read by the class that the name chooses, whatever the order
+        (["--shape.side=3", "--shape=square"], {"shape": "square", "shape.side": 3}),
+        (["--shape=square", "--shape.side=none"], {"shape.side": None}),
+        (["--shape.radius=3"], {"shape.radius": 3.0}),
+        # lists
+        (["--parts=2", "--parts.1.count=3"], {"parts": 2, "parts.0.count": 1, "parts.1.count": 3}),
+        (["--parts=2", "--parts.count=3"], {"parts.0.count": 3, "parts.1.count": 3}),
+        (["--parts.0.shape.side=3", "--parts.0.shape=square"], {"parts.0.shape": "square", "parts.0.shape.side": 3}),
+        (["--parts.0.shape=none"], {"parts.0.shape": None}),
+        (["--parts.0.shape=model"], {"parts.0.shape": None}),
+        (["--parts=0"], {"parts": 0}),
         ([], {}),
     ],
 )
 def test_values(argv, values):
-    found = parse(*argv)
-    assert found == values
-    assert [type(value) for value in found.values()] == [type(value) for value in values.values()]
+    config = flatten(build(*argv))
+    assert {name: config[name] for name in values} == values
+    assert [type(config[name]) for name in values] == [type(value) for value in values.values()]
+    untouched = {
+        name for name in flatten(Outer()) if name.partition(".")[0] not in {n.partition(".")[0] for n in values}
+    }
+    assert {name: config[name] for name in untouched} == {name: flatten(Outer())[name] for name in untouched}
 
 
 @pytest.mark.parametrize(
@@ -79,92 +144,111 @@ def test_values(argv, values):
     [
         (["--inner.size=abc"], "--inner.size=abc must be a whole number"),
         (["--inner.size=1.5"], "--inner.size=1.5 must be a whole number"),
+        (["--limit=1.5"], "--limit=1.5 must be a whole number or none"),
+        (["--inner.size=none"], "--inner.size=none must be a whole number"),
         (["--rate=fast"], "--rate=fast must be a number"),
         (["--rate=nan"], "--rate=nan must be a number"),
         (["--inner.on=maybe"], "--inner.on=maybe must be true or false"),
         (["--fast-mode", "perhaps"], "--fast-mode=perhaps must be true or false"),
         (["--inner.size"], "--inner.size needs a value: --inner.size=INT"),
         (["--inner.size", "--fast-mode"], "--inner.size needs a value: --inner.size=INT"),
+        (["--shape"], "--shape needs a value: --shape=STR"),
         (["inner.size=3"], "'inner.size=3' is not a flag; write --name=value"),
         (["--inner.sise=3"], "unknown flag --inner.sise; did you mean inner.size?"),
         (["--iner.size=3"], "unknown flag --iner.size; did you mean inner.size?"),
         (["--fast-mod"], "unknown flag --fast-mod; did you mean fast-mode?"),
+        (["--siz=3"], "unknown flag --siz; did you mean size?"),
         (["--zzz=1"], "unknown flag --zzz; --help lists all flags"),
+        # unions and lists
+        (["--shape=sqare"], "--shape=sqare is unknown; did you mean square?"),
+        (["--shape=none"], "--shape=none is unknown; known are round, square"),
+        (["--shape.raduis=3"], "unknown flag --shape.raduis; did you mean shape.radius?"),
+        (["--shape.side=3"], "--shape.side belongs to shape=square, not to round; leave it out"),
+        (["--shape=square", "--shape.side=x"], "--shape.side=x must be a whole number or none"),
+        (["--parts.1.count=3"], "unknown flag --parts.1.count; did you mean parts.0.count?"),
+        (["--parts=two"], "--parts=two must be a whole number"),
+        (["--parts.0.shape.side=3"], "--parts.0.shape.side belongs to parts.0.shape=square, not to none; leave it out"),
+        # what a class refuses
+        (["--inner.size=0"], "--inner.size=0 must be at least 1"),
+        (["--size=0"], "--inner.size=0 must be at least 1"),
     ],
 )
 def test_wrong_flags(argv, sentence):
     with pytest.raises(UserError) as error:
-        parse(*argv)
+        build(*argv)
     assert str(error.value) == sentence
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [("--modle.layers=2", "model.layers"), ("--step=5", "steps"), ("--eval-dat=x", "eval-data"), ("--tsk=mlm", "task")],
-)
-def test_the_trainer_names_the_nearest_flag(wrong, right):
-    with pytest.raises(UserError, match=f"did you mean {right}\\?"):
-        flags.parse([wrong], resolve.FLAGS["mlm"], resolve.ALIASES)
+def test_layers():
+    """Texts over values, and the options of a replaced class do not linger."""
+    preset = {"shape": "square", "shape.side": 4, "inner.size": 9}
+    assert build(layers=[preset]).shape == Square(side=4)
+    assert build("--shape=round", layers=[preset]).shape == Round()
+    assert build("--shape.shade=dark", layers=[preset]).shape == Square(side=4, shade="dark")
+    assert build("--shape=square", layers=[preset, {"shape": "round"}]).shape == Square()
+    assert build("--size=2", layers=[preset]).inner == Inner(size=2)
 
 
-def test_aliases():
-    argv = ["--task=mlm", "--data=a.txt", "--eval-data=b.txt"]
-    assert flags.parse(argv, resolve.FLAGS["mlm"], resolve.ALIASES) == {
-        "task.name": "mlm",
-        "data.source": "a.txt",
-        "data.eval": "b.txt",
-    }
-
-
-def test_build_and_flatten_are_inverse():
-    values = {"name": "y", "rate": 2.0, "fast_mode": True, "inner.size": 9, "inner.on": False}
-    built = flags.build(Outer, values)
-    assert built == Outer("y", 2.0, True, Inner(9, False))
-    assert flags.flatten(built) == values
-    assert flags.flatten(dataclasses.asdict(built)) == values, "as read back from run.json"
+def test_what_is_shown_can_be_read():
+    outer = Outer("y", 2.0, 7, True, Square(side=None), (Part(Square(side=2)), Part()), Inner(9, False))
+    argv = [f"--{flag.name.replace('_', '-')}={flags.show(flag.value)}" for flag in flags.flags_of(outer)]
+    assert build(*argv) == outer
+    assert flags.build(Outer, flatten(outer)) == outer
     assert flags.build(Outer, {"inner.on": False}) == Outer(inner=Inner(on=False)), "the rest are defaults"
-    assert flags.build(schema.Run, flags.flatten(schema.Run(steps=7))) == schema.Run(steps=7)
 
 
-def test_build_names_the_flag_that_a_class_refuses():
-    with pytest.raises(UserError, match=r"^--inner.size=0 must be at least 1$"):
-        flags.build(Outer, {"inner.size": 0})
+def test_the_flags_of_a_configuration():
+    """In the order of the fields; only those of the chosen classes."""
+    outer = Outer(parts=(Part(Square()),))
+    names = [flag.name for flag in flags.flags_of(outer)]
+    assert names == list(flatten(outer))
+    helps = {flag.name: flag.help for flag in flags.flags_of(outer)}
+    assert helps["rate"] == "how fast: in steps"
+    assert helps["shape"] == "round | square: its outline"
+    assert helps["parts"] == "how many parts"
+    assert helps["parts.0.shape.shade"] == "light | dark: how it looks"
+    variants = {flag.name: flag.variants for flag in flags.flags_of(outer)}
+    assert variants["shape"] == {"round": "A disc.", "square": "A square."}
 
 
-def test_every_flag_has_a_default_of_its_type_and_a_line_of_help():
-    for flag in [flag for known in resolve.FLAGS.values() for flag in known.items()]:
-        assert type(flag[1].default) is flag[1].type, flag[0]
-        assert flag[1].help, flag[0]
-    assert FLAGS["rate"].help == "how fast: in steps"
+def test_format_help():
+    explained = flags.flags_of(Outer().inner, "inner.")
+    text = flags.format_help("usage: x", explained, ALIASES, [flags.Flag("limit", None, None, "where it ends")])
+    assert text.splitlines() == [
+        "usage: x",
+        "",
+        f"  {'--size=4':<36} how large",
+        f"  {'--inner.on=true':<36} whether at all",
+        "  --limit=none",
+    ]
 
 
-@pytest.mark.parametrize("task", tasks.TASKS)
-def test_help_lists_every_flag_of_the_task_on_two_screens(task):
-    text = resolve.usage([f"--task={task}"])
-    short = {flag: alias for alias, flag in resolve.ALIASES.items()}
-    for name in resolve.FLAGS[task]:
-        assert f"  --{short.get(name, name.replace('_', '-'))}=" in text
-    assert len(text.splitlines()) <= 100
+@dataclass(frozen=True)
+class Needs:
+    """A command that cannot do without.
+
+    run: the folder
+    top_k: how many
+    """
+
+    run: str = ""
+    top_k: int = 3
+
+    def __post_init__(self):
+        if not self.run:
+            raise ValueError("run=DIR must name a folder")
 
 
-def test_layers_of_a_run(tmp_path):
-    """Defaults, preset, flags: the later one wins."""
-
-    def resolved(*argv):
-        return resolve.resolve(argv, None, None)[0]
-
-    assert (resolved().model.layers, resolved().model.width, resolved().preset) == (2, 128, "bert-tiny")
-    mini = resolved("--preset=bert-mini")
-    assert (mini.model.layers, mini.model.width, mini.model.heads, mini.model.sizes["F"]) == (4, 256, 4, 1024)
-    assert resolved("--preset=bert-mini", "--model.layers=3").model.layers == 3
+def test_options_of_a_command(capsys):
+    assert flags.options(Needs, "usage", ["--run=a", "--top-k=4"]) == Needs("a", 4)
+    assert flags.explicit_options(Needs("a", 4), ["--top-k=4"]) == {"top_k": 4}
+    with pytest.raises(UserError, match="^--run=DIR must name a folder$"):
+        flags.options(Needs, "usage", [])
+    assert flags.options(Needs, "usage", ["--help"]) is None
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["--top-k=3", "how", "many"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "was", "wanted"),
-    [("model.param-dtype", "bfloat16", "float32"), ("optim.moment-dtype", "float32", "bfloat16")],
-)
-def test_a_run_goes_on_in_the_dtypes_that_it_began_with(flag, was, wanted):
-    saved = {flag.replace("-", "_"): was}
-    assert flags.flatten(resolve.resolve(["--resume"], lambda given: saved, None)[0])[flag.replace("-", "_")] == was
-    with pytest.raises(UserError, match=f"--{flag}={wanted} differs from {was} in the run to resume"):
-        resolve.resolve(["--resume", f"--{flag}={wanted}"], lambda given: saved, None)
+def test_split_argv():
+    argv = ["--run=a", "--x.y=3", "--top-k", "4", "--z", "--seed=1"]
+    names = [field.name for field in dataclasses.fields(Needs)]
+    assert flags.split_argv(argv, names) == (["--run=a", "--top-k", "4"], ["--x.y=3", "--z", "--seed=1"])

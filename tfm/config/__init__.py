@@ -1,0 +1,1 @@
+"""The catalogue of models: sizes and variants as frozen dataclasses, without jax."""

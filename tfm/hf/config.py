@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tfm.config.choices import flatten, override
+from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.hf.names import Names
 from tfm.models import heads, seq2seq

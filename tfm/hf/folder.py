@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from tfm import params as specs_of
-from tfm.config.choices import flatten
+from tfm.config.dotted import flatten
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
 from tfm.hf.config import Family, Head, resolve

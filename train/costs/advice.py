@@ -7,7 +7,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from tfm.config.choices import choices_of, flatten
+from tfm.config.choices import choices_of
+from tfm.config.dotted import flatten
 from tfm.config.model import Config
 from train import UserError
 from train.settings import flags

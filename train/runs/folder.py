@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from tfm.config.choices import flatten, flatten_saved, override
+from tfm.config.dotted import flatten, flatten_saved, override
 from train import UserError, tasks
 from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from tfm.config.choices import flatten
+from tfm.config.dotted import flatten
 from train import UserError, tasks
 from train.settings import flags
 from train.settings.schema import Run

@@ -1,8 +1,8 @@
 """Command-line flags for nested dataclasses: `--section.field=value`, read and explained.
 
 A flag is a dotted field name; its help is the field's line in the class docstring. Presets, saved runs and the command
-line are layers of dotted names and values, which `tfm.override` lays over one another; texts are read on the way, by the
-types of the classes that the names of unions choose.
+line are layers of dotted names and values, which `tfm.override` lays over one another. It reads the texts of flags by
+the types of the classes that the names of unions choose.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from tfm.config import choices
+from tfm.config import choices, dotted
 from train import UserError
 
 T = TypeVar("T")
@@ -71,8 +71,8 @@ def show(value: Any) -> str:
 def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ()) -> T:
     """The dataclass with the values and texts of all layers. Raises UserError for what it refuses."""
     try:
-        return choices.override(choices.unchecked(cls, {}), *layers, read=read)
-    except choices.UnknownNameError as error:
+        return dotted.override(dotted.unchecked(cls, {}), *layers, read=read)
+    except dotted.UnknownNameError as error:
         near = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
         remedy = f"did you mean {near}?" if near else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
@@ -94,7 +94,7 @@ def print_help(cls: type, usage: str, argv: Sequence[str]) -> bool:
     """Prints the `--help` of a command that has no presets, and returns True, if it is asked for."""
     is_asked = not {"--help", "-h"}.isdisjoint(argv)
     if is_asked:
-        print(format_help(usage, flags_of(choices.unchecked(cls, {}))))
+        print(format_help(usage, flags_of(dotted.unchecked(cls, {}))))
     return is_asked
 
 
@@ -116,10 +116,18 @@ def split_argv(argv: Sequence[str], names: Container[str]) -> tuple[list[str], l
 
 
 class Flag(NamedTuple):
-    """A field of a configuration by its dotted name; of a union, what each of its classes is."""
+    """A field of a configuration.
+
+    name: its dotted name
+    value: its value; of a union the tag of the class, of a list the count
+    default: the same of a new object
+    help: its line of the class docstring
+    variants: of a union, what its classes are
+    """
 
     name: str
     value: Any
+    default: Any
     help: str
     variants: Mapping[str, str] = {}
 
@@ -132,13 +140,15 @@ def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
         key, text = prefix + field.name, helps.get(field.name, "")
         if classes := choices.alternatives(hint):
             variants = {tag: (cls.__doc__ or "").partition("\n")[0] for tag, cls in classes.items()}
-            yield Flag(key, getattr(value, "name", None), f"{' | '.join(classes)}: {text}", variants)
+            # Without a class of its own, a layer takes the model's; "none" may be a tag.
+            tags = (getattr(options, "name", "model") for options in (value, field.default))
+            yield Flag(key, *tags, f"{' | '.join(classes)}: {text}", variants)
         elif choices.is_list(hint):
-            yield Flag(key, len(value), text)
+            yield Flag(key, len(value), len(field.default), text)
             for index, element in enumerate(value):
                 yield from flags_of(element, f"{key}.{index}.")
         elif field.init and not dataclasses.is_dataclass(value):
-            yield Flag(key, value, text)
+            yield Flag(key, value, field.default, text)
         if dataclasses.is_dataclass(value):
             yield from flags_of(value, f"{key}.")
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tfm.config.choices import override, suggest
+from tfm.config.choices import suggest
+from tfm.config.dotted import override
 from tfm.config.model import Config
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}

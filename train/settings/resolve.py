@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import flatten, suggest
+from tfm.config.choices import suggest
+from tfm.config.dotted import flatten
 from tfm.config.model import COMPUTE
 from train import UserError
 from train.settings import flags
@@ -148,12 +149,11 @@ def help_text(argv: Sequence[str]) -> str | None:
         if not chosen:
             raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
         return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
-    brief = [flag for flag in every_flag if flag.value is None or flag.name.count(".") > 1]
-    of_layers = [flag for flag in brief if any(word.isdigit() for word in flag.name.split("."))]
-    unset = [flag for flag in of_layers if flag.value is None]
-    return flags.format_help(
-        USAGE,
-        [flag for flag in every_flag if flag not in brief],
-        ALIASES,
-        [flag for flag in brief if flag not in unset],
-    )
+    explained = [flag for flag in every_flag if flag.value is not None and flag.name.count(".") < 2]
+    brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_layer(flag)]
+    return flags.format_help(USAGE, explained, ALIASES, brief)
+
+
+def _is_default_of_layer(flag: flags.Flag) -> bool:
+    """Whether a kind of layers has not chosen this."""
+    return flag.value == flag.default and any(word.isdigit() for word in flag.name.split("."))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.choices import flatten
+from tfm.config.dotted import flatten
 from tfm.config.inputs import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
