@@ -61,6 +61,7 @@ CASES = {
     "alibi": Case(lambda p: tfm.alibi(4, 2).dense(6), None, ()),
     "causal": Case(lambda p: tfm.causal().dense(6), None, ()),
     "window": Case(lambda p: tfm.window(2, 1).dense(6), None, ()),
+    "strided": Case(lambda p: tfm.strided(2).dense(6), None, ()),
     "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
     "segments": Case(lambda p, one, two: tfm.segments(one, two).dense(6), None, ("BT:3", "BS:3")),
     "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),

@@ -237,7 +237,6 @@ def done(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -249,11 +248,11 @@ def done(tmp_path_factory):
 )
 def test_init_of_another_architecture(done, flags, sentence, home, capsys):
     before = contents(home)
-    found = refused(
+    refusal = refused(
         main, [f"--init={done}", "--data=text.txt", "--batch.size=8", "--batch.length=32", *flags.split()], capsys
     )
-    assert sentence in found
-    assert str(done) in found
+    assert sentence in refusal
+    assert str(done) in refusal
     assert contents(home) == before
 
 
@@ -302,7 +301,7 @@ def test_disk_full_while_caching(home, monkeypatch, capsys, tmp_path):
 
 @pytest.mark.slow
 def test_disk_really_full(home, capsys):
-    """On a file system of a few megabytes: the earlier checkpoint survives, and the run goes on when there is room again."""
+    """On a file system of a few megabytes: the earlier checkpoint survives, and the run can be resumed."""
     disk = home / "disk"
     disk.mkdir()
     if (

@@ -73,9 +73,10 @@ def test_a_folder_is_evaluated_as_its_run():
         assert code == 0, err
         return json.loads(out)
 
-    one, two = measured("classify"), measured("classify-hf")
-    assert one["accuracy"] == two["accuracy"] == 1.0
-    np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-5)
+    metrics = measured("classify")
+    hf_metrics = measured("classify-hf")
+    assert metrics["accuracy"] == hf_metrics["accuracy"] == 1.0
+    np.testing.assert_allclose(metrics["loss"], hf_metrics["loss"], rtol=1e-5)
     assert call(predict, "--run=classify-hf", f"--text={BAD}")[1] == call(predict, "--run=classify", f"--text={BAD}")[1]
 
 
@@ -104,11 +105,11 @@ def test_a_run_starts_from_a_folder(tmp_path):
         )
         assert code == 0, err
         assert call(export, f"--run={tmp_path}/{name}", f"--to={tmp_path}/{name}-hf")[0] == 0
-        one, two = (
+        exported, exported_again = (
             Path(f"{name}-hf/model.safetensors").read_bytes(),
             (tmp_path / f"{name}-hf/model.safetensors").read_bytes(),
         )
-        assert one == two
+        assert exported == exported_again
     code, _, err = call(
         main,
         "--task=classify",
@@ -137,8 +138,8 @@ def test_a_folder_of_a_folder_keeps_its_fields(tmp_path):
 def test_bad_input(tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree("mlm-hf", broken)
-    whole = (broken / "model.safetensors").read_bytes()
-    (broken / "model.safetensors").write_bytes(whole[:-100])
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[:-100])
     bare = tmp_path / "bare"
     shutil.copytree("mlm-hf", bare)
     (bare / "tokenizer.json").unlink()
@@ -178,8 +179,8 @@ def test_transformers_loads_what_is_written(home):
 
     tokenizer = transformers.AutoTokenizer.from_pretrained("lm-hf")
     model = transformers.AutoModelForCausalLM.from_pretrained("lm-hf").eval()
-    given = tokenizer("the cat", return_tensors="pt", return_token_type_ids=False)
-    written = model.generate(**given, max_new_tokens=5, do_sample=False)
+    encoded = tokenizer("the cat", return_tensors="pt", return_token_type_ids=False)
+    written = model.generate(**encoded, max_new_tokens=5, do_sample=False)
     expected = call(generate, "--run=lm", "--prompt=the cat", "--max-new-tokens=5", "--strategy=greedy")[1]
     assert tokenizer.decode(written[0], skip_special_tokens=True).strip() == expected.strip()
 

@@ -72,13 +72,13 @@ def test_prompt_and_completion_come_out():
 def test_a_file_of_prompts_is_as_single_prompts(flags):
     prompts = ["the cat", "a quickly old bird sat and", "it"]
     Path("prompts.txt").write_text("\n".join(prompts) + "\n")
-    found = objects("--file=prompts.txt", "--batch=2", *flags, *SHORT)
-    assert [each["prompt"] for each in found] == prompts
-    for number, (prompt, each) in enumerate(zip(prompts, found, strict=True)):
-        seed = () if flags else (f"--seed={number}",)
-        assert objects(f"--prompt={prompt}", *flags, *seed, *SHORT)[0]["completion"] == each["completion"]
+    rows = objects("--file=prompts.txt", "--batch=2", *flags, *SHORT)
+    assert [row["prompt"] for row in rows] == prompts
+    for line, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+        seed = () if flags else (f"--seed={line}",)
+        assert objects(f"--prompt={prompt}", *flags, *seed, *SHORT)[0]["completion"] == row["completion"]
     texts = written("--file=prompts.txt", *flags, *SHORT)
-    assert all(each["prompt"] + each["completion"] in texts for each in found)
+    assert all(row["prompt"] + row["completion"] in texts for row in rows)
 
 
 def test_greedy_is_what_the_library_generates():
@@ -90,39 +90,42 @@ def test_greedy_is_what_the_library_generates():
 
 
 def test_best_beams_come_first():
-    found = objects("--prompt=the cat", "--beams=4", "--n=3", *SHORT)
-    assert len(found) == 3
-    scores = [each["score"] for each in found]
+    rows = objects("--prompt=the cat", "--beams=4", "--n=3", *SHORT)
+    assert len(rows) == 3
+    scores = [row["score"] for row in rows]
     assert scores == sorted(scores, reverse=True)
-    assert len({each["completion"] for each in found}) == 3
+    assert len({row["completion"] for row in rows}) == 3
 
 
 @pytest.mark.parametrize("stop", ["e", " th", "zzz| th", "\\n|t"])
 def test_a_completion_ends_before_its_stop(stop):
     free = objects("--prompt=the cat", "--max-new-tokens=25", run="char")[0]["completion"]
-    ends = [free.index(each) for each in stop.replace("\\n", "\n").split("|") if each in free]
+    ends = [free.index(text) for text in stop.replace("\\n", "\n").split("|") if text in free]
     expected = free[: min(ends, default=len(free))]
     assert objects("--prompt=the cat", "--max-new-tokens=25", f"--stop={stop}", run="char")[0]["completion"] == expected
     assert written("--prompt=the cat", "--max-new-tokens=25", f"--stop={stop}", run="char") == f"the cat{expected}\n"
 
 
 def test_logprobs_are_those_of_the_tokens():
-    (found,) = objects("--prompt=the cat", "--logprobs=true", *SHORT, run="char")
-    pieces, logprobs = zip(*found["logprobs"], strict=True)
-    assert "".join(pieces) == found["completion"]
+    (row,) = objects("--prompt=the cat", "--logprobs=true", *SHORT, run="char")
+    pieces, logprobs = zip(*row["logprobs"], strict=True)
+    assert "".join(pieces) == row["completion"]
     assert all(logprob <= 0 for logprob in logprobs)
     lines = written("--prompt=the cat", "--logprobs=true", *SHORT, run="char").splitlines()
     assert lines[-1] == f"{logprobs[-1]:8.3f}  {pieces[-1]!r}"
 
 
 def test_several_samples_of_a_prompt():
-    found = objects("--prompt=the cat", "--n=3", "--temperature=1.5", *SHORT)
-    assert len({each["completion"] for each in found}) == 3
+    rows = objects("--prompt=the cat", "--n=3", "--temperature=1.5", *SHORT)
+    assert len({row["completion"] for row in rows}) == 3
 
 
 def test_text_goes_on_where_it_slides():
     """Windows slide unless told not to, and documents do when told."""
-    count = lambda *flags: len(objects("--prompt=the cat", "--logprobs=true", *flags, run="char")[0]["logprobs"])
+
+    def count(*flags):
+        return len(objects("--prompt=the cat", "--logprobs=true", *flags, run="char")[0]["logprobs"])
+
     assert count("--max-new-tokens=70") == 70
     assert count("--slide=false") == 32 - len("the cat")
     code, out, err = call(generate, "--run=bpe", "--prompt=the cat", "--max-new-tokens=70")
@@ -151,28 +154,40 @@ def test_strided_evaluation_judges_the_same_text_with_more_context():
 BAD = {
     "--prompt=": "--prompt is empty; give a text to go on from",
     "--prompt=é the": "the prompt has 'é', which this model cannot read; leave that out",
-    "--prompt=a --temperature=-1": "--temperature=-1.0 must be above 0; use --strategy=greedy for the most probable token",
+    "--prompt=a --temperature=-1": (
+        "--temperature=-1.0 must be above 0; use --strategy=greedy for the most probable token"
+    ),
     "--prompt=a --top-p=0": "--top-p=0.0 must be above 0 and at most 1; --top-p=1 turns it off",
     "--prompt=a --top-p=1.1": "--top-p=1.1 must be above 0 and at most 1; --top-p=1 turns it off",
     "--prompt=a --min-p=2": "--min-p=2.0 must be above 0 and at most 1; --min-p=0 turns it off",
     "--prompt=a --beams=2 --top-k=5": "--top-k belongs to --strategy=sample, not to beam; leave it out",
-    "--prompt=a --strategy=beam --temperature=2": "--temperature belongs to --strategy=sample, not to beam; leave it out",
+    "--prompt=a --strategy=beam --temperature=2": (
+        "--temperature belongs to --strategy=sample, not to beam; leave it out"
+    ),
     "--prompt=a --strategy=greedy --seed=2": "--seed belongs to --strategy=sample, not to greedy; leave it out",
-    "--prompt=a --beams=2 --logprobs=true": "--logprobs belongs to --strategy=greedy or sample, not to beam; leave it out",
+    "--prompt=a --beams=2 --logprobs=true": (
+        "--logprobs belongs to --strategy=greedy or sample, not to beam; leave it out"
+    ),
     "--prompt=a --strategy=bean": "--strategy=bean is unknown; did you mean beam?",
     "--prompt=a --beams=4 --beam-groups=3": "--beam-groups=3 must divide beams=4",
     "--prompt=a --beams=2 --n=3": "--n=3 is more than --beams=2; follow more beams or ask for fewer texts",
-    "--prompt=a --repetition-penalty=0.5": "--repetition-penalty=0.5 must be at least 1; --repetition-penalty=1 turns it off",
+    "--prompt=a --repetition-penalty=0.5": (
+        "--repetition-penalty=0.5 must be at least 1; --repetition-penalty=1 turns it off"
+    ),
     "--prompt=a --n=0": "--n=0 must be at least 1",
     "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1; --top-k=0 turns it off",
     "--prompt=a --beams=0": "--beams=0 must be at least 1",
     "--prompt=a --diversity=-1": "--diversity=-1.0 must be at least 0",
-    "--prompt=a --file=b": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
+    "--prompt=a --file=b": (
+        "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three"
+    ),
     "": "--prompt=TEXT, --prompt-file=FILE or --file=IN must say what to go on from, one of the three",
     "--prompt=a --beams=2 --max-new-tokens=99": "exceeds the 32 positions of the model; ask for at most 31\n",
     "--file=gone.txt": "gone.txt",
     "--file=holes.txt": "line 2 of --file=holes.txt is empty; give a text to go on from",
-    "--prompt=a --to=none/out.txt": "--to=none/out.txt cannot be written: No such file or directory; choose another file",
+    "--prompt=a --to=none/out.txt": (
+        "--to=none/out.txt cannot be written: No such file or directory; choose another file"
+    ),
 }
 
 

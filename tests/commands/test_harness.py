@@ -21,7 +21,7 @@ from train.main import main
 from train.runs import folder as folders
 from train.runs.folder import open_folder
 from train.settings import schema
-from train.settings import tasks as options
+from train.settings import tasks as task_options
 
 ROW = 32
 STEPS = ("--steps=60", "--eval.every=60", "--checkpoint.every=60", "--log.every=60")
@@ -116,10 +116,13 @@ def logits_of(run, tokens):
 
 
 def judged(run, tokens, count):
-    """Log-probability of the last `count` tokens of a text, and whether each is the most probable one; at most a row is seen of it."""
-    total, greedy, end = 0.0, True, len(tokens) - count
+    """Log-probability of the last `count` tokens, in windows of a row, and whether all are the most probable."""
+    total = 0.0
+    greedy = True
+    end = len(tokens) - count
     while end < len(tokens):
-        first, end = end, min(end + ROW, len(tokens))
+        first = end
+        end = min(end + ROW, len(tokens))
         begin = max(0, end - ROW - 1)
         logits = logits_of(run, tokens[begin : end - 1])
         for place in range(first, end):
@@ -144,18 +147,19 @@ def beginning(run, context):
 def answer(run, context, continuation):
     """What `loglikelihood` should say."""
     kept = context.rstrip()
-    whole = encode(run, context + continuation)
-    return judged(run, beginning(run, kept) + whole, len(whole) - len(encode(run, kept)))
+    tokens = encode(run, context + continuation)
+    return judged(run, beginning(run, kept) + tokens, len(tokens) - len(encode(run, kept)))
 
 
-def greedy(run, prompt, number, until):
+def greedy(run, prompt, count, until):
     """What `generate_until` should say: the most probable token, again and again."""
-    tokens, added = [*beginning(run, prompt), *encode(run, prompt)][-(ROW - number) :], []
-    while len(added) < number and added[-1:] != [mark(run)]:
+    tokens = [*beginning(run, prompt), *encode(run, prompt)][-(ROW - count) :]
+    added = []
+    while len(added) < count and added[-1:] != [mark(run)]:
         text = [*tokens, *added]
         added.append(int(logits_of(run, text + [0] * (ROW - len(text)))[len(text) - 1].argmax()))
     text = load(run)[0].processor.decode(added)
-    return text[: min([text.index(each) for each in until if each in text], default=len(text))]
+    return text[: min([text.index(stop) for stop in until if stop in text], default=len(text))]
 
 
 # What is asked
@@ -167,12 +171,12 @@ def asked(run, kind, arguments, batch=8):
 
     from train.generation.lm_eval import HarnessModel
 
-    requests = [Instance(request_type=kind, doc={}, arguments=each, idx=0) for each in arguments]
+    requests = [Instance(request_type=kind, doc={}, arguments=request, idx=0) for request in arguments]
     return getattr(HarnessModel(open_folder(run), batch), kind)(requests)
 
 
 PAIRS = [
-    *((doc["question"], each) for doc in DOCS for each in doc["answers"]),
+    *((doc["question"], choice) for doc in DOCS for choice in doc["answers"]),
     ("", "the cat"),
     ("", "a"),
     (" \n", "dog"),
@@ -184,8 +188,8 @@ PAIRS = [
 
 @pytest.mark.parametrize(("run", "batch"), [("bpe", 8), ("char", 3)])
 def test_likelihood_of_continuations(in_home, run, batch):
-    found = asked(run, "loglikelihood", PAIRS, batch)
-    for pair, (logprob, is_greedy) in zip(PAIRS, found, strict=True):
+    scores = asked(run, "loglikelihood", PAIRS, batch)
+    for pair, (logprob, is_greedy) in zip(PAIRS, scores, strict=True):
         total, most_probable = answer(run, *pair)
         assert logprob == pytest.approx(total, abs=1e-3), pair
         assert is_greedy is most_probable, pair
@@ -194,17 +198,17 @@ def test_likelihood_of_continuations(in_home, run, batch):
 def test_what_is_written_greedily_is_greedy(in_home):
     written = greedy("char", "the cat", 12, [])
     assert len(written) == 12
-    found = asked(
+    scores = asked(
         "char", "loglikelihood", [("the cat", written), ("the cat", written[:-1] + "Z"), ("the cat", "Z" + written[1:])]
     )
-    assert [is_greedy for _, is_greedy in found] == [True, False, False]
+    assert [is_greedy for _, is_greedy in scores] == [True, False, False]
 
 
 @pytest.mark.parametrize("run", ["bpe", "char"])
 def test_likelihood_of_whole_texts(in_home, run):
     texts = ["the cat", "", "a red bird flew. " * 20, "it", "old " * ROW, "é"]
-    found = asked(run, "loglikelihood_rolling", [(text,) for text in texts])
-    for text, logprob in zip(texts, found, strict=True):
+    logprobs = asked(run, "loglikelihood_rolling", [(text,) for text in texts])
+    for text, logprob in zip(texts, logprobs, strict=True):
         tokens = encode(run, text)
         assert logprob == pytest.approx(judged(run, [mark(run), *tokens], len(tokens))[0], abs=1e-3)
 
@@ -214,19 +218,19 @@ def test_likelihood_of_whole_texts_is_that_of_evaluate(in_home):
     text = "a red bird flew over the old house and it was new. " * 20
     ends = [end for end in range(len(text)) if len(encode("bpe", text[:end])) in (ROW, 2 * ROW)]
     texts = ["the cat sat.", "then quickly", text[: ends[0]], text[: ends[-1]]]
-    assert [len(encode("bpe", each)) // ROW for each in texts] == [0, 0, 1, 2]
+    assert [len(encode("bpe", text)) // ROW for text in texts] == [0, 0, 1, 2]
     Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     code, out, err = call(evaluate.main, "--run=bpe", "--data=texts.jsonl")
     assert code == 0, err
     figures = json.loads(out)
-    here = sum(asked("bpe", "loglikelihood_rolling", [(text,) for text in texts]))
+    total = sum(asked("bpe", "loglikelihood_rolling", [(text,) for text in texts]))
     for text in texts:
         tokens = [mark("bpe"), *encode("bpe", text), mark("bpe")]
-        here += judged("bpe", tokens[(len(tokens) - 2) // ROW * ROW :], 1)[0]
-    assert -here / figures["n"] == pytest.approx(figures["loss"], rel=1e-5)
+        total += judged("bpe", tokens[(len(tokens) - 2) // ROW * ROW :], 1)[0]
+    assert -total / figures["n"] == pytest.approx(figures["loss"], rel=1e-5)
 
 
-WISHES = [
+OPTIONS = [
     {"until": ["e"], "max_gen_toks": 9},
     {"until": " ", "max_gen_toks": 12, "do_sample": False, "temperature": 0.7},
     {"until": None, "max_new_tokens": 5, "temperature": 0.0},
@@ -237,22 +241,22 @@ WISHES = [
 @pytest.mark.parametrize("run", ["bpe", "char"])
 def test_writing(in_home, run, capsys):
     prompts = [*(doc["question"] for doc in DOCS), ""]
-    requests = [(prompt, wishes) for prompt in prompts for wishes in WISHES]
-    found = asked(run, "generate_until", requests, batch=2)
-    for (prompt, wishes), text in zip(requests, found, strict=True):
-        until = [wishes["until"]] if isinstance(wishes["until"], str) else wishes["until"] or []
-        number = wishes.get("max_gen_toks") or wishes["max_new_tokens"]
-        assert text == greedy(run, prompt, number, [each for each in until if each]), (prompt, wishes)
+    requests = [(prompt, options) for prompt in prompts for options in OPTIONS]
+    completions = asked(run, "generate_until", requests, batch=2)
+    for (prompt, options), text in zip(requests, completions, strict=True):
+        until = [options["until"]] if isinstance(options["until"], str) else options["until"] or []
+        count = options.get("max_gen_toks") or options["max_new_tokens"]
+        assert text == greedy(run, prompt, count, [stop for stop in until if stop]), (prompt, options)
     assert "a task's options without effect here: num_beams" in capsys.readouterr().err
 
 
 def test_drawn_writing(in_home):
-    wishes = {"until": [], "max_gen_toks": 20, "do_sample": True, "temperature": 1.5}
-    texts = asked("char", "generate_until", [("the cat", wishes)] * 4)
+    options = {"until": [], "max_gen_toks": 20, "do_sample": True, "temperature": 1.5}
+    texts = asked("char", "generate_until", [("the cat", options)] * 4)
     assert len(set(texts)) == 4, "repeats differ"
-    assert texts == asked("char", "generate_until", [("the cat", wishes)] * 4), "the command does not"
-    assert asked("char", "generate_until", [("the cat", wishes | {"top_k": 1})]) == [greedy("char", "the cat", 20, [])]
-    (long,) = asked("char", "generate_until", [("the cat " * 9, wishes | {"max_gen_toks": 70})])
+    assert texts == asked("char", "generate_until", [("the cat", options)] * 4), "the command does not"
+    assert asked("char", "generate_until", [("the cat", options | {"top_k": 1})]) == [greedy("char", "the cat", 20, [])]
+    (long,) = asked("char", "generate_until", [("the cat " * 9, options | {"max_gen_toks": 70})])
     assert len(long) == 70, "more than there are positions for"
 
 
@@ -274,33 +278,33 @@ def measured(*flags, run="char"):
 
 
 def test_command(in_home):
-    found = measured("--tasks=my_choice,my_cloze,my_text,my_write")
-    assert all(each["sample_len"] == len(DOCS) for each in found.values())
-    ask = lambda doc, each: answer("char", doc["question"], " " + each)[0]  # " " is lm-evaluation-harness' own
-    chosen = [[ask(doc, each) for each in doc["answers"]] for doc in DOCS]
-    scaled = [np.array(row) / [len(each) for each in doc["answers"]] for doc, row in zip(DOCS, chosen, strict=True)]
-    assert found["my_choice"]["acc,none"] == np.mean(
+    metrics = measured("--tasks=my_choice,my_cloze,my_text,my_write")
+    assert all(task["sample_len"] == len(DOCS) for task in metrics.values())
+    # lm-evaluation-harness puts a space before each choice.
+    chosen = [[answer("char", doc["question"], f" {choice}")[0] for choice in doc["answers"]] for doc in DOCS]
+    scaled = [np.array(row) / [len(choice) for choice in doc["answers"]] for doc, row in zip(DOCS, chosen, strict=True)]
+    assert metrics["my_choice"]["acc,none"] == np.mean(
         [np.argmax(row) == doc["gold"] for doc, row in zip(DOCS, chosen, strict=True)]
     )
-    assert found["my_choice"]["acc_norm,none"] == np.mean(
+    assert metrics["my_choice"]["acc_norm,none"] == np.mean(
         [np.argmax(row) == doc["gold"] for doc, row in zip(DOCS, scaled, strict=True)]
     )
     cloze = [answer("char", doc["question"], doc["answers"][0]) for doc in DOCS]
-    assert found["my_cloze"]["perplexity,none"] == pytest.approx(
+    assert metrics["my_cloze"]["perplexity,none"] == pytest.approx(
         np.exp(-np.mean([logprob for logprob, _ in cloze])), rel=1e-5
     )
-    assert found["my_cloze"]["acc,none"] == np.mean([is_greedy for _, is_greedy in cloze])
+    assert metrics["my_cloze"]["acc,none"] == np.mean([is_greedy for _, is_greedy in cloze])
     texts = [doc["question"] + doc["answers"][2] for doc in DOCS]
     total = sum(judged("char", [mark("char"), *encode("char", text)], len(encode("char", text)))[0] for text in texts)
-    assert found["my_text"]["bits_per_byte,none"] == pytest.approx(
+    assert metrics["my_text"]["bits_per_byte,none"] == pytest.approx(
         -total / math.log(2) / sum(map(len, texts)), rel=1e-5
     )
-    assert found["my_write"]["exact_match,none"] == 1
+    assert metrics["my_write"]["exact_match,none"] == 1
 
 
 def test_limit_and_shots(in_home):
-    found = measured("--tasks=my_choice", "--limit=2", "--batch=1", run="bpe")
-    assert found["my_choice"]["sample_len"] == 2
+    metrics = measured("--tasks=my_choice", "--limit=2", "--batch=1", run="bpe")
+    assert metrics["my_choice"]["sample_len"] == 2
     few = measured("--tasks=my_cloze", "--shots=2")
     assert few["my_cloze"]["perplexity,none"] != measured("--tasks=my_cloze")["my_cloze"]["perplexity,none"]
 
@@ -340,7 +344,9 @@ BAD = {
     "": "--run=DIR must name the run folder of a language model",
     "--run=lm": "--tasks=NAME must name a task, such as lambada_openai",
     "--run=lm --tasks=,": "--tasks=NAME must name a task, such as lambada_openai",
-    "--run=gone --tasks=a": "gone is not a run folder: it has no run.json (nor config.json, as models of transformers have)",
+    "--run=gone --tasks=a": (
+        "gone is not a run folder: it has no run.json (nor config.json, as models of transformers have)"
+    ),
     "--run=mlm --tasks=a": "--run=mlm was trained for --task=mlm, which is no language model; train one with --task=lm",
     "--run=lm --tasks=a --include=gone": "--include=gone is not a folder; name one that holds .yaml files",
     "--run=lm --tasks=a --shots=-2": "--shots=-2 must be at least -1",
@@ -356,7 +362,7 @@ def test_bad_input_is_one_sentence(flags, tmp_path, monkeypatch):
     """Without lm-evaluation-harness, which is not even looked for until the rest is right."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    for name, task in {"lm": options.Lm(), "mlm": options.Mlm()}.items():
+    for name, task in {"lm": task_options.Lm(), "mlm": task_options.Mlm()}.items():
         Path(name).mkdir()
         folders.write_json(Path(name) / "run.json", {"config": dataclasses.asdict(schema.Run(task=task))})
     assert call(harness, *flags.split()) == (2, "", f"error: {BAD[flags]}\n")

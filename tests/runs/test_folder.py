@@ -33,19 +33,19 @@ def tokenizer():
 
 
 @pytest.fixture
-def made(run, tokenizer, tmp_path):
+def run_path(run, tokenizer, tmp_path):
     """Its folder, without checkpoints."""
     folders.create(tmp_path / "run", run, tokenizer, {"data": FACTS})
     return tmp_path / "run"
 
 
 @pytest.fixture
-def exported(run, made, tmp_path):
+def exported(run, run_path, tmp_path):
     """A model that the run could have made, as a Hugging Face folder."""
     model = dataclasses.replace(run.model, pool="first")
     params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
-    fields = RunFolder(made).hf_fields() | {"model_type": "bert"}
-    RunFolder(made).save_hf(tmp_path / "hf", model, params, fields)
+    fields = RunFolder(run_path).hf_fields() | {"model_type": "bert"}
+    RunFolder(run_path).save_hf(tmp_path / "hf", model, params, fields)
     return tmp_path / "hf", params
 
 
@@ -58,16 +58,16 @@ def test_the_pair_has_the_same_members():
     assert members(RunFolder) - {"check_data"} == members(HfFolder) - {"fields"}
 
 
-def test_a_run_folder_is_what_was_put_in(run, made, tokenizer):
-    folder = open_folder(made)
+def test_a_run_folder_is_what_was_put_in(run, run_path, tokenizer):
+    folder = open_folder(run_path)
     assert isinstance(folder, RunFolder)
     assert folder.config == run
     assert folder.values == flags.flatten(run)
     assert folder.processor.to_str() == tokenizer.to_str()
     assert folder.facts == FACTS
-    assert folders.run_values(made) == folder.values
-    assert folders.read_saved(made).facts == FACTS
-    assert folders.read_saved(made, facts=False).facts == {}
+    assert folders.run_values(run_path) == folder.values
+    assert folders.read_saved(run_path).facts == FACTS
+    assert folders.read_saved(run_path, facts=False).facts == {}
 
 
 def test_a_hugging_face_folder_is_a_run_that_could_have_made_it(run, exported):
@@ -86,12 +86,12 @@ def test_a_hugging_face_folder_is_a_run_that_could_have_made_it(run, exported):
     jax.tree.map(np.testing.assert_array_equal, folder.load(log=messages.append), params)
 
 
-def test_run_json_decides(made, exported):
+def test_run_json_decides(run_path, exported):
     """A run folder stays one with a config.json in it."""
-    (made / "config.json").write_text("{}")
-    assert isinstance(open_folder(made), RunFolder)
-    (made / "run.json").unlink()
-    assert isinstance(open_folder(made), HfFolder)
+    (run_path / "config.json").write_text("{}")
+    assert isinstance(open_folder(run_path), RunFolder)
+    (run_path / "run.json").unlink()
+    assert isinstance(open_folder(run_path), HfFolder)
 
 
 def test_the_prefix_of_a_text(tmp_path, tokenizer):
@@ -110,14 +110,12 @@ def test_an_average_is_float32(tmp_path, tokenizer):
         assert RunFolder(tmp_path / ema).config.model.param_dtype == dtype
 
 
-def test_data_that_changed(made):
-    folder = RunFolder(made)
+def test_data_that_changed(run_path):
+    folder = RunFolder(run_path)
     folder.check_data(FACTS)
     with pytest.raises(UserError, match="the text of --data=text.txt has changed since .*run began; restore it, or"):
         folder.check_data(FACTS | {"hash": "b"})
-    with pytest.raises(
-        UserError, match="the cache has lost what --tokenizer.dropout drew for .*run; restore"
-    ):
+    with pytest.raises(UserError, match="the cache has lost what --tokenizer.dropout drew for .*run; restore"):
         folder.check_data(FACTS | {"segmentation_hash": "b"})
 
 
@@ -136,10 +134,10 @@ def damage(path, name, text):
         ("tokenizer.json", None, "load", "holds no checkpoint to take weights from"),
     ],
 )
-def test_a_damaged_run_folder_is_one_sentence(made, name, text, member, sentence):
-    damage(made, name, text)
+def test_a_damaged_run_folder_is_one_sentence(run_path, name, text, member, sentence):
+    damage(run_path, name, text)
     with pytest.raises(UserError, match=sentence):
-        getattr(RunFolder(made), member)()
+        getattr(RunFolder(run_path), member)()
 
 
 @pytest.mark.parametrize(
@@ -163,12 +161,12 @@ def test_a_damaged_hugging_face_folder_is_one_sentence(exported, name, text, mem
         getattr(HfFolder(path), member)()
 
 
-def test_resumed_values(made, tmp_path, monkeypatch):
-    assert folders.resumed_values({"out": str(made)}) == RunFolder(made).values
+def test_resumed_values(run_path, tmp_path, monkeypatch):
+    assert folders.resumed_values({"out": str(run_path)}) == RunFolder(run_path).values
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="--resume found no run in runs/; name one with --out=DIR"):
         folders.resumed_values({})
-    made.rename(tmp_path / "later")
+    run_path.rename(tmp_path / "later")
     (tmp_path / "runs").mkdir()
     (tmp_path / "later").rename(tmp_path / "runs/a")
     assert folders.resumed_values({})["out"] == "runs/a"

@@ -26,12 +26,12 @@ WORDS = [f"w{n}" for n in range(98)]
 def tokenizer(processor=None):
     """Words, behind the special tokens of BART."""
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    found = Tokenizer(models.WordLevel({name: n for n, name in enumerate([*names, *WORDS])}, unk_token="<unk>"))
-    found.add_special_tokens(names)
-    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    words = Tokenizer(models.WordLevel({name: n for n, name in enumerate([*names, *WORDS])}, unk_token="<unk>"))
+    words.add_special_tokens(names)
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
     if processor is not None:
-        found.post_processor = processor
-    return found
+        words.post_processor = processor
+    return words
 
 
 def template(single):
@@ -66,16 +66,16 @@ def test_two_marks_between_the_texts_of_a_pair():
 
 def test_rows_of_pairs_are_what_transformers_makes_of_them():
     """The target is shifted to the right behind the token that starts it; a row without a pair is empty."""
-    given = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
+    texts = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
     marked = tokenizer(BART)
-    sides = [in_memory(marked, side) for side in zip(*given, strict=True)]
+    sides = [in_memory(marked, side) for side in zip(*texts, strict=True)]
     rows = parallel.TranslationPairs(
-        given, sides, Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>"), 0.0, 1
+        texts, sides, Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>"), 0.0, 1
     )
     batch = rows.batch(np.array([0, 1, -1]))
     empty = dict.fromkeys(("tokens", "target", "targets"), marked.token_to_id("<pad>"))
     assert all((field[2] == empty.get(name, 0)).all() for name, field in batch.items())
-    for b, (source, target) in enumerate(given):
+    for b, (source, target) in enumerate(texts):
         ids, labels = marked.encode(source).ids, marked.encode(target).ids
         assert batch["tokens"][b, batch["valid"][b] > 0].tolist() == ids
         assert batch["targets"][b, batch["weights"][b] > 0].tolist() == labels
@@ -108,10 +108,11 @@ def test_texts_are_those_of_transformers(name, kind, folders):
     import torch
     import transformers
 
-    folder, prompt = folders / name, "w5 w17 w3"
+    folder = folders / name
+    prompt = "w5 w17 w3"
     model = getattr(transformers, kind).from_pretrained(folder).eval()
     read = transformers.AutoTokenizer.from_pretrained(folder)
-    given = read(prompt, return_tensors="pt", return_token_type_ids=False)
+    encoded = read(prompt, return_tensors="pt", return_token_type_ids=False)
     for beams in (1, 3):
         settings = {
             "max_new_tokens": 6,
@@ -122,10 +123,11 @@ def test_texts_are_those_of_transformers(name, kind, folders):
         }
         settings |= {"forced_bos_token_id": 0} if name == "bart" else {}
         with torch.no_grad():
-            written = read.decode(model.generate(**given, **settings, pad_token_id=1)[0], skip_special_tokens=True)
+            written = read.decode(model.generate(**encoded, **settings, pad_token_id=1)[0], skip_special_tokens=True)
         strategy = [f"--beams={beams}", "--strategy=beam", "--length-penalty=0"] if beams > 1 else ["--strategy=greedy"]
-        new = 6 - (name == "bart")  # theirs counts the token that begins the text
-        code, out, err = call(generate, f"--run={folder}", f"--prompt={prompt}", f"--max-new-tokens={new}", *strategy)
+        max_new_tokens = 6 - (name == "bart")  # transformers counts the token that begins the text
+        flags = (f"--prompt={prompt}", f"--max-new-tokens={max_new_tokens}", *strategy)
+        code, out, err = call(generate, f"--run={folder}", *flags)
         assert (code, out.split()) == (0, written.split()), err
 
 
@@ -148,11 +150,11 @@ def test_a_run_that_began_with_a_folder_marks_texts_as_it_and_is_exported_so(fol
     fields = json.loads((tmp_path / "bart/config.json").read_text())
     assert [fields[f"{name}_token_id"] for name in ("decoder_start", "forced_bos", "forced_eos")] == [2, 0, 2]
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "bart")
-    given = read("w5 w17 w3", return_tensors="pt")
-    assert given["input_ids"].tolist() == [[0, 10, 22, 8, 2]]
+    encoded = read("w5 w17 w3", return_tensors="pt")
+    assert encoded["input_ids"].tolist() == [[0, 10, 22, 8, 2]]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart").eval()
     with torch.no_grad():
-        written = read.decode(model.generate(**given, max_new_tokens=6, num_beams=1)[0], skip_special_tokens=True)
+        written = read.decode(model.generate(**encoded, max_new_tokens=6, num_beams=1)[0], skip_special_tokens=True)
     for run in (folders / "bart", tmp_path / "run", tmp_path / "bart"):
         code, out, err = call(generate, f"--run={run}", "--prompt=w5 w17 w3", "--max-new-tokens=4", "--strategy=greedy")
         assert (code, out.split()) == (0, written.split()[:4]), err
@@ -163,7 +165,8 @@ def test_the_loss_is_that_of_transformers(folders, tmp_path):
     import torch
     import transformers
 
-    pair, folder = ("w5 w17 w3", "w9 w8"), folders / "bart"
+    pair = ("w5 w17 w3", "w9 w8")
+    folder = folders / "bart"
     for language, text in zip(("en", "de"), pair, strict=True):
         (tmp_path / f"x.{language}").write_text(f"{text}\n" * 3)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
