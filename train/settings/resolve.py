@@ -18,7 +18,7 @@ are now:"""
 ALIASES = {"task": "task.name", "data": "data.source", "eval-data": "data.eval"}
 
 # What may differ between a saved run and its resumption.
-MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "distributed.", "checkpoint.")
+MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cpu.", "distributed.", "checkpoint.")
 
 # What of a model is a choice of the run, and not handed on with its weights.
 _OF_THE_RUN = (

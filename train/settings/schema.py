@@ -154,6 +154,19 @@ class Mesh:
 
 
 @dataclasses.dataclass(frozen=True)
+class Cpu:
+    """The cores of a CPU that trains.
+
+    keep_awake: auto | true | false: waiting threads of the lowest priority; auto: on virtual machines
+    """
+
+    keep_awake: str = "auto"
+
+    def __post_init__(self):
+        known(self, keep_awake=("auto", "true", "false"))
+
+
+@dataclasses.dataclass(frozen=True)
 class Distributed:
     """Several processes, each started with the same flags but its number. SLURM, Open MPI and TPU hosts say all of this themselves, or the
     variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID do.
@@ -270,6 +283,7 @@ class Run:
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
     log: Log = dataclasses.field(default_factory=Log)
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
+    cpu: Cpu = dataclasses.field(default_factory=Cpu)
     distributed: Distributed = dataclasses.field(default_factory=Distributed)
     attention: Attention = dataclasses.field(default_factory=Attention)
     model: Config = dataclasses.field(default_factory=Config)
