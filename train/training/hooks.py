@@ -115,7 +115,7 @@ class Hooks:
         schedule = optimizer.schedule(self.run.optim, self.run.steps)
         metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:
-            tokens = self.evaluator.corpus.tokens_a_step
+            tokens = self.evaluator.corpus.tokens_per_step
             metrics |= {"tokens_per_s": tokens / seconds, "ms_per_step": 1000 * seconds}
         if seconds and self.peak_seconds:
             metrics["mfu"] = self.peak_seconds / seconds

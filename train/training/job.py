@@ -79,7 +79,7 @@ def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
     def on_mesh(name: str, array) -> tuple[int, ...]:
         return feed.layout(job.batch_spec[name], array.shape, job.mesh, job.run.batch.accumulate).shape
 
-    return [{name: on_mesh(name, array) for name, array in batch.items()} for batch in corpus.of_every_shape()]
+    return [{name: on_mesh(name, array) for name, array in batch.items()} for batch in corpus.example_batches()]
 
 
 def largest_batch(job: Job) -> Fields:
