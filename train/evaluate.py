@@ -1,7 +1,6 @@
 """Metrics of a run on its validation text or on any other: `python -m train.evaluate --run=DIR [--data=SOURCE]`."""
 
 import dataclasses
-import functools
 import json
 import math
 import sys
@@ -66,7 +65,7 @@ def evaluate(argv):
     import tfm
     from train import tasks
     from train.reporting.console import Log
-    from train.training import step
+    from train.training import evaluation, step
 
     log = Log()
     task = tasks.find(run.task.name)
@@ -80,7 +79,7 @@ def evaluate(argv):
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
-        metrics = task.metrics(measure(eval_step, params, corpus, task.batch_spec(run), mesh))
+        metrics = task.metrics(evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh))
         if hasattr(task, "generation_metrics"):
             metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     print(json.dumps(metrics | task.baselines(corpus)))
@@ -105,23 +104,6 @@ def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[st
 
 def _field_names(section: type) -> list[str]:
     return [field.name for field in dataclasses.fields(section)]
-
-
-def measure(eval_step, params, corpus, spec, mesh, most: int = 0) -> dict[str, Any]:
-    """What a task's metrics are made of, over the held-out batches, `most` of them, or all: sums, and arrays of all rows."""
-    import numpy as np
-
-    from train.data import feed
-    from train.devices import distributed
-
-    found: dict[str, list] = {}
-    for batch in corpus.valid_batches(most, functools.partial(feed.local_rows, mesh, 1)):
-        for name, value in eval_step(params, feed.to_devices(batch, spec, mesh)).items():
-            found.setdefault(name, []).append(distributed.to_host(value))
-    return {
-        name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
-        for name, values in found.items()
-    }
 
 
 if __name__ == "__main__":

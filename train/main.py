@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 
 from train import exit_code
 from train.devices import distributed
@@ -12,61 +11,68 @@ from train.settings import resolve
 
 def main(argv=None) -> int:
     """The command; returns its exit code."""
-    return exit_code(train, argv)
+    argv = sys.argv[1:] if argv is None else argv
+    asks_for_help = any(word == "-h" or word.startswith("--help") for word in argv)
+    return exit_code(show_help if asks_for_help else train, argv)
 
 
 def train(argv):
-    """One run: configuration, data, mesh, state, loop, end."""
+    """One run: configuration, data, mesh and state, run folder, loop, end."""
     began = time.perf_counter()
-    if text := resolve.help_text(argv):
-        print(text)
-        return
-
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
-    count = distributed.initialize(run.distributed)
+    processes = distributed.initialize(run.distributed)
 
     # ---------------------------------------------------------------- data
-    import jax
+    from train.costs.estimate import estimate, explain_oom
+    from train.training import evaluation, recompilation, startup
+    from train.training.hooks import open_hooks
+    from train.training.job import planned_shapes
 
-    from train import tasks
-    from train.devices import mesh as devices
-    from train.reporting.console import Log
-    from train.training import loop
-
-    devices.use_cores(run, count)
-    folder = Path(distributed.broadcast_from_main(lambda: str(folders.choose_folder(run))))
-    log, task = Log(quiet=not distributed.is_main()), tasks.find(run.task.name)
-    known = folder if run.resume else run.init
-    corpus = task.load(run, log, folders.read_saved(known, facts=run.resume) if known else None)
-    if run.resume:
-        folders.RunFolder(folder).check_data(corpus.facts())
-    loop.check_alike(corpus)
-    run = resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend())
+    run, corpus, folder, log = startup.load_data(run, explicit, processes)
 
     # ---------------------------------------------------------------- mesh and state
-    mesh = devices.mesh_for(run, task.specs(run), report=log.info)
-    training = loop.Training(run, task, corpus, mesh, log)
-    training.start_from(folder)
+    job = startup.job_on_mesh(run, log)
+    with explain_oom(job):
+        state, step, progress = startup.first_state(job, folder, log)
+    costs = estimate(job, job.device_batch(corpus, 0))
+    train_step = recompilation.Guard(job.train_step, planned_shapes(job, corpus))
+    evaluator = evaluation.Evaluator(job, corpus, log)
 
     # ---------------------------------------------------------------- run folder: from here on, something is left behind
-    folders.create(distributed.output_dir(folder), run, corpus.processor, training.facts())
-    training.announce()
+    folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
+    startup.announce(job, corpus, step, costs.table(), log)
 
     # ---------------------------------------------------------------- loop
-    finished = training.fit(folder)
+    with explain_oom(job), open_hooks(evaluator, train_step, progress, step, folder, costs.peak_seconds) as hooks:
+        while step < run.steps and not hooks.should_stop(step):
+            batch = job.device_batch(corpus, step)
+            state, sums = train_step(state, batch)
+            step += 1
+            hooks.after_step(step, state, sums)
+        hooks.finish(step, state)
 
     # ---------------------------------------------------------------- end
+    finished = step == run.steps or progress.stopping.should_stop
+    if finished:
+        log.table("result", evaluator.finish(step, state, folder, time.perf_counter() - began))
+    log.info(_next_commands(job, step, folder, finished))
+
+
+def _next_commands(job, step: int, folder, finished: bool) -> str:
+    """What is saved where, and the commands that make sense after the run."""
     resume = f"python -m train.main --resume --out={folder}"
     if not finished:
-        log.info(f"stopped at step {training.step}, saved in {folder}; go on with\n  {resume}")
-        return
-    result = training.finish(folder, seconds=time.perf_counter() - began)
-    log.table("result", {name: value for name, value in result.items() if name not in loop.FACTS})
-    log.info(f"saved in {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; next:")
-    for hint in task.NEXT_COMMANDS:
-        log.info(f"  python -m train.{hint.format(folder=folder)}")
-    log.info(f"  {resume} --steps={2 * run.steps}")
+        return f"stopped at step {step}, saved in {folder}; go on with\n  {resume}"
+    names = ", ".join(sorted(path.name for path in folder.iterdir()))
+    commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.NEXT_COMMANDS]
+    commands.append(f"{resume} --steps={2 * job.run.steps}")
+    return "\n  ".join([f"saved in {folder}: {names}; next:", *commands])
+
+
+def show_help(argv):
+    """Prints the flags, with the values that the other flags lead to."""
+    print(resolve.help_text(argv))
 
 
 if __name__ == "__main__":

@@ -123,12 +123,13 @@ class Planner:
         from train.costs import counting, hlo
         from train.costs.memory import step_memory
         from train.costs.traffic import memory_traffic
+        from train.training.job import batch_tokens
 
         job = self.job(run)
         memory = step_memory(job)
         report: dict[str, Any] = {
             "mesh": dict(job.mesh.shape),
-            "tokens_a_step": job.tokens,
+            "tokens_a_step": batch_tokens(job),
             "flops": counting.model_flops(job),
             "flops_made": counting.hardware_flops(job),
             "estimated": memory["all"],
@@ -151,9 +152,11 @@ class Planner:
         """The compiled step. Raises _OutOfMemoryError or UserError if the compiler refuses it."""
         import jax
 
+        from train.training.job import compile_step
+
         try:
             with self.log.waiting(f"compiling the step for {self.topology.name}"):
-                return job.compile()
+                return compile_step(job)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise _OutOfMemoryError(_refusal(str(error))) from error
@@ -239,9 +242,10 @@ def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, 
     import jax
 
     from train.devices.mesh import bytes_per_device
+    from train.training.job import largest_batch
 
     exact = {name: estimate[name] for name in ("parameters", "optimizer")}
-    batch = bytes_per_device(jax.tree.leaves(job.batch))
+    batch = bytes_per_device(jax.tree.leaves(largest_batch(job)))
     rest = compiled.temp_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
     gradients = min(rest, estimate["gradients"])
     activations = min(rest - gradients, estimate["activations"])

@@ -5,6 +5,7 @@ from small import job_of, quick_compilation  # noqa: F401
 
 import tfm
 from train.costs import hlo
+from train.training.job import compile_step
 
 PROGRAM = """HloModule jit_step, is_scheduled=true
 
@@ -81,7 +82,7 @@ def test_collectives_of_a_compiled_step():
     """Over data alone, gradients are summed once, but that of the token table twice: as what is read and as what is
     written."""
     job = job_of("--mesh.data=8", "--model.dropout=0")
-    traffic = hlo.collectives(job.compile().as_text())
+    traffic = hlo.collectives(compile_step(job).as_text())
     assert set(traffic) == {"all-reduce"}
     assert traffic["all-reduce"].sent / (2 * 7 / 8) == pytest.approx(
         4 * tfm.count_params(job.specs) + 4 * 64 * 256, rel=1e-3

@@ -4,7 +4,7 @@ import pytest
 
 from train import UserError
 from train.settings.schema import Eval
-from train.training.early_stopping import Best
+from train.training.early_stopping import EarlyStopping
 
 GOALS = {"loss": min, "accuracy": max}
 
@@ -17,27 +17,27 @@ GOALS = {"loss": min, "accuracy": max}
     ],
 )
 def test_better(name, values, better):
-    best = Best(GOALS, Eval(best=name, patience=2))
-    assert [best.see(step, {name: value, "other": 0}) for step, value in enumerate(values)] == better
-    assert best.note["step"] == max(step for step, each in enumerate(better) if each)
+    stopping = EarlyStopping(GOALS, Eval(best=name, patience=2))
+    assert [stopping.update(step, {name: value, "accuracy_words": 0}) for step, value in enumerate(values)] == better
+    assert stopping.state["step"] == max(step for step, improved in enumerate(better) if improved)
 
 
 def test_patience():
-    best = Best(GOALS, Eval(patience=2))
+    stopping = EarlyStopping(GOALS, Eval(patience=2))
     ended = []
     for step, loss in enumerate([3.0, 4.0, 2.0, 2.1, 2.2]):
-        best.see(step, {"loss": loss})
-        ended.append(best.exhausted)
+        stopping.update(step, {"loss": loss})
+        ended.append(stopping.should_stop)
     assert ended == [False, False, False, False, True]
-    assert "step 2" in best.farewell
-    again = Best(GOALS, Eval(patience=2))
-    again.note = best.note
-    assert again.exhausted, "as after a resumption"
-    patient = Best(GOALS, Eval(patience=0))
-    patient.note = best.note
-    assert not patient.exhausted
+    assert "step 2" in stopping.message
+    resumed = EarlyStopping(GOALS, Eval(patience=2))
+    resumed.state = stopping.state
+    assert resumed.should_stop
+    patient = EarlyStopping(GOALS, Eval(patience=0))
+    patient.state = stopping.state
+    assert not patient.should_stop
 
 
 def test_a_metric_that_the_task_does_not_have():
     with pytest.raises(UserError, match=r"--eval.best=acuracy is unknown; did you mean accuracy\?"):
-        Best(GOALS, Eval(best="acuracy"))
+        EarlyStopping(GOALS, Eval(best="acuracy"))

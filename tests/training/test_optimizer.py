@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from small import quick_compilation  # noqa: F401
 import tfm
 from train.settings.schema import Optim
 from train.training import optimizer as optim
+from train.training.optimizers import OPTIMIZERS
 
 MODEL = tfm.Config(layers=2, heads=2, width=8, ffn=8, vocab=8, length=8, vocab_multiple=8)
 STEPS = 40
@@ -123,6 +125,33 @@ def test_adamw_against_numpy(specs, fill):
     for spec, before, grad, after in zip(*map(jax.tree.leaves, (specs, params, grads, moved)), strict=True):
         wanted = before - 0.01 * (grad / (jnp.abs(grad) + 1e-3) + 0.3 * spec.decay * before)
         np.testing.assert_allclose(after, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_untrained_parameters(name, specs, fill):
+    """As if they were not there: no moments, no decay, no part in the norm that is clipped, and no update."""
+    params, grads = fill(specs), fill(specs, seed=1)
+    embed = specs.encoder.embed
+    frozen_embed = dataclasses.replace(embed, tokens=types.SimpleNamespace(**vars(embed.tokens) | {"trained": False}))
+    frozen_specs = with_embed(specs, frozen_embed)
+    options = {"name": name, "rate": 0.1, "decay": 0.3, "clip": 0.5}
+    moved, state = one_update(frozen_specs, params, grads, **options)
+
+    without = [
+        with_embed(tree, dataclasses.replace(tree.encoder.embed, tokens=None)) for tree in (specs, params, grads)
+    ]
+    expected, expected_state = one_update(*without, **options)
+    np.testing.assert_array_equal(moved.encoder.embed.tokens, params.encoder.embed.tokens)
+    for leaf, expected_leaf in zip(jax.tree.leaves(state), jax.tree.leaves(expected_state), strict=True):
+        np.testing.assert_array_equal(leaf, expected_leaf)
+    trained = with_embed(moved, dataclasses.replace(moved.encoder.embed, tokens=None))
+    for leaf, expected_leaf in zip(jax.tree.leaves(trained), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(leaf, expected_leaf)
+
+
+def with_embed(tree, embed):
+    """A tree of a masked language model with other embeddings."""
+    return dataclasses.replace(tree, encoder=dataclasses.replace(tree.encoder, embed=embed))
 
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 1, 8)])

@@ -1,4 +1,4 @@
-"""What makes a jitted step be compiled again is named; what was announced is not."""
+"""What makes a jitted step be compiled again is named; what was planned is not."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from train.data.fields import Field
 from train.training.recompilation import Guard, RecompilationError
 from train.training.step import State
 
-ANNOUNCED = [{"tokens": (1, 8, 16), "where": (1, 8, 3)}, {"tokens": (1, 8, 32), "where": (1, 8, 3)}]
+PLANNED = [{"tokens": (1, 8, 16), "where": (1, 8, 3)}, {"tokens": (1, 8, 32), "where": (1, 8, 3)}]
 
 
 def batch(mesh, length=16, dtype=np.int32, **more):
@@ -44,11 +44,11 @@ def step():
     """A guarded step that gives the old state up, as the real one does."""
     return Guard(
         jax.jit(lambda state, batch: (jax.tree.map(lambda x: x * 1, state), batch["tokens"].sum()), donate_argnums=0),
-        ANNOUNCED,
+        PLANNED,
     )
 
 
-def test_announced_shapes_may_come_in_any_order(step, state, mesh):
+def test_planned_shapes_may_come_in_any_order(step, state, mesh):
     for length in (16, 32, 16, 32, 32):
         state, _ = step(state, batch(mesh, length))
     assert step._step._cache_size() == 2
@@ -93,13 +93,13 @@ def test_a_weak_type_is_named(step, state, mesh):
     ],
     ids=["shape", "dtype", "field"],
 )
-def test_a_batch_that_nobody_announced_is_named(step, state, mesh, wrong, message):
+def test_a_batch_that_nobody_planned_is_named(step, state, mesh, wrong, message):
     state, _ = step(state, batch(mesh))
     with pytest.raises(RecompilationError, match=message):
         step(state, batch(mesh, **wrong))
 
 
-def test_the_first_batch_must_be_announced_too(step, state, mesh):
+def test_the_first_batch_must_be_planned_too(step, state, mesh):
     with pytest.raises(RecompilationError, match=r"batch\.tokens should be"):
         step(state, batch(mesh, 24))
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from train.training.job import Job
+from train.training.job import Job, largest_batch, largest_part
 
 
 def model_flops(job: Job, part=None) -> int:
@@ -24,7 +24,7 @@ def model_flops(job: Job, part=None) -> int:
         return job.task.loss(params, model, batch, None)
 
     with jax.set_mesh(job.mesh):
-        forward = flops(loss, job.state.params, job.part if part is None else part)
+        forward = flops(loss, job.state.params, largest_part(job) if part is None else part)
     return 3 * job.run.batch.accumulate * forward
 
 
@@ -32,7 +32,7 @@ def hardware_flops(job: Job) -> int:
     """Floating-point operations that the step performs, on all devices, with all that it recomputes."""
     step = job.train_step.__wrapped__  # a function that is jitted with compiler options cannot be traced inside another
     with jax.set_mesh(job.mesh):
-        return flops(step, job.state, job.batch)
+        return flops(step, job.state, largest_batch(job))
 
 
 def flops(f: Callable, *arguments: Any) -> int:

@@ -9,7 +9,7 @@ import jax
 import tfm
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
-from train.training.job import Job
+from train.training.job import Job, largest_part
 
 # Share of a recomputed block's values that is in memory at a time; the rest is fused. M36: estimates within 9 %.
 UNFUSED = 0.6
@@ -23,7 +23,7 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
     recomputed block and the parameters in the dtype of products, which compilers keep.
     """
     state = job.state if state is None else state
-    part = job.part if part is None else part
+    part = largest_part(job) if part is None else part
     memory = job_loss_memory(job, state, part)
     if job.run.batch.accumulate > 1:
         memory["gradients"] *= 2  # the sum over the parts, and the gradients of one part

@@ -5,7 +5,7 @@ import math
 import jax
 
 from train.costs.memory import job_loss_memory, without_remat
-from train.training.job import Job
+from train.training.job import Job, largest_part
 
 
 def memory_traffic(job: Job) -> float:
@@ -14,7 +14,7 @@ def memory_traffic(job: Job) -> float:
     State and gradients are read and written once. For each part of the batch, three products read the layers, and
     activations are written once and read once. Remat adds one to both.
     """
-    memory = job_loss_memory(without_remat(job), job.state, job.part)
+    memory = job_loss_memory(without_remat(job), job.state, largest_part(job))
     recomputed = job.run.model.remat != "none"
     parameters = sum(math.prod(spec.shape) for spec in jax.tree.leaves(job.specs))
     per_device = parameters / job.mesh.shape.get("tensor", 1)

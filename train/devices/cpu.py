@@ -53,21 +53,18 @@ def keep_memory():
 
 
 @contextlib.contextmanager
-def awake(devices: Sequence[Any]) -> Iterator[None]:
-    """Keeps the cores of a virtual machine awake: one waiting thread of the lowest priority for each CPU device.
+def awake(devices: Sequence[Any], keep_awake: str = "auto") -> Iterator[None]:
+    """Keeps the cores of a machine awake if `keeps_awake`: one waiting thread of the lowest priority for each device.
 
     Devices wait for each other once for each gradient that they add up. A virtual core that sleeps meanwhile goes back
-    to its host, which takes its time to return it (M22: 0.74 of a step on a busy host).
-
-    Such a thread gives way to any other. But a container that limits processor time counts its time, so there is none.
+    to its host, which takes its time to return it (M22: 0.74 of a step on a busy host). A waiting thread gives way to
+    any other.
     """
-    count = sum(device.platform == "cpu" for device in devices)
-    if not count or not _is_virtual_machine() or cpu_quota() < math.inf:
+    if not keeps_awake(devices, keep_awake):
         yield
         return
     libc = ctypes.CDLL(None)
     lock = ctypes.byref(ctypes.c_int())
-    threads: list[threading.Thread] = []
 
     def wait():
         libc.pthread_spin_lock(lock)
@@ -75,14 +72,11 @@ def awake(devices: Sequence[Any]) -> Iterator[None]:
 
     libc.pthread_spin_init(lock, 0)
     libc.pthread_spin_lock(lock)
+    threads = [threading.Thread(target=wait, daemon=True) for _ in devices]
     try:
-        while len(threads) < count:
-            thread = threading.Thread(target=wait, daemon=True)
+        for thread in threads:
             thread.start()
-            threads.append(thread)
-            if not _set_idle_priority(thread.native_id or -1):
-                libc.pthread_spin_unlock(lock)
-                break
+            _set_idle_priority(thread.native_id or 0)
         yield
     finally:
         libc.pthread_spin_unlock(lock)
@@ -90,9 +84,31 @@ def awake(devices: Sequence[Any]) -> Iterator[None]:
             thread.join()
 
 
+def keeps_awake(devices: Sequence[Any], keep_awake: str) -> bool:
+    """Whether `awake` starts threads for these devices with `--cpu.keep-awake=auto|true|false`.
+
+    Never on another platform than the CPU, and never where the system refuses the lowest priority. `auto`: on a virtual
+    machine, unless a container limits processor time, for that counts the time of waiting threads.
+    """
+    if keep_awake == "false" or any(device.platform != "cpu" for device in devices):
+        return False
+    if keep_awake == "auto" and (not _is_virtual_machine() or cpu_quota() < math.inf):
+        return False
+    return _idle_priority_works()
+
+
+def _idle_priority_works() -> bool:
+    """Whether a thread of this process may take the lowest priority."""
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(_set_idle_priority(threading.get_native_id())))
+    thread.start()
+    thread.join()
+    return results == [True]
+
+
 def _set_idle_priority(thread: int) -> bool:
-    """Gives a thread the lowest priority; False if the system refuses."""
-    with contextlib.suppress(OSError):
+    """Gives a thread the lowest priority; False if the system refuses, or is not Linux."""
+    with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
         return os.sched_getscheduler(thread) == os.SCHED_IDLE
     return False

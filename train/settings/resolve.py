@@ -20,7 +20,7 @@ Flags and what they are now; --help=model.mixer explains all flags whose names b
 ALIASES = {"data": "data.source", "eval-data": "data.eval"}
 
 # What may differ between a saved run and its resumption.
-MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "distributed.", "checkpoint.")
+MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cpu.", "distributed.", "checkpoint.")
 
 # What a saved run says only of its first start.
 _OF_THE_START = ("stop_at", "resume", "distributed.")

@@ -156,6 +156,19 @@ class Mesh:
 
 
 @dataclasses.dataclass(frozen=True)
+class Cpu:
+    """The cores of a CPU that trains.
+
+    keep_awake: auto | true | false: waiting threads of the lowest priority; auto: on virtual machines
+    """
+
+    keep_awake: Literal["auto", "true", "false"] = "auto"
+
+    def __post_init__(self):
+        check_choices(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class Distributed:
     """Several processes, each started with the same flags but its index.
 
@@ -269,6 +282,7 @@ class Run:
     checkpoint: Checkpoint = Checkpoint()
     log: Log = Log()
     mesh: Mesh = Mesh()
+    cpu: Cpu = Cpu()
     distributed: Distributed = Distributed()
     attention: Attention = Attention()
     model: Config = Config()

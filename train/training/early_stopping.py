@@ -1,39 +1,44 @@
-"""The best evaluation so far, and whether it is time to give up waiting for a better one."""
+"""The best evaluation so far, and whether to stop because evaluations no longer improve."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.choices import suggest
+from tfm.config.model import suggest
 from train import UserError
 from train.settings.schema import Eval
 
 
-class Best:
-    """Watches the metric that `--eval.best` names. Its `note` is part of a checkpoint, so that a resumed run goes on counting."""
+class EarlyStopping:
+    """Watches the metric that `--eval.best` names. `state` is part of a checkpoint, so that a resumed run keeps counting."""
 
     def __init__(self, goals: Mapping[str, Callable], options: Eval):
+        """`goals` maps the metrics of the task to min or max. Raises UserError if it lacks `options.best`."""
         if options.best not in goals:
             raise UserError(f"--eval.best={options.best} is unknown{suggest(options.best, goals)}")
-        self.name, self.goal, self.patience = options.best, goals[options.best], options.patience
-        self.note: dict[str, Any] = {"value": None, "step": None, "stale": 0}
+        self.metric = options.best
+        self.goal = goals[options.best]
+        self.patience = options.patience
+        self.state: dict[str, Any] = {"value": None, "step": None, "stale": 0}
 
-    def see(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Takes note of an evaluation; whether it is the best so far."""
-        before, value = self.note["value"], metrics[self.name]
-        better = before is None or (value != before and self.goal(value, before) == value)
-        self.note = (
-            {"value": value, "step": step, "stale": 0} if better else self.note | {"stale": self.note["stale"] + 1}
-        )
-        return better
-
-    @property
-    def farewell(self) -> str:
-        """What there is to say when patience has run out."""
-        return (
-            f"no better {self.name} in {self.patience} evaluations: ended with the weights of step {self.note['step']}"
-        )
+    def update(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Records an evaluation; returns whether it is the best so far."""
+        best, value = self.state["value"], metrics[self.metric]
+        improved = best is None or (value != best and self.goal(value, best) == value)
+        if improved:
+            self.state = {"value": value, "step": step, "stale": 0}
+        else:
+            self.state = self.state | {"stale": self.state["stale"] + 1}
+        return improved
 
     @property
-    def exhausted(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether patience has run out."""
-        return self.patience is not None and self.patience <= self.note["stale"]
+        return self.patience is not None and self.patience <= self.state["stale"]
+
+    @property
+    def message(self) -> str:
+        """The log line when patience has run out."""
+        return (
+            f"no better {self.metric} in {self.patience} evaluations: "
+            f"ended with the weights of step {self.state['step']}"
+        )

@@ -1,6 +1,7 @@
-"""A run of a task on a mesh: its parameters, state, batches and training step, as shapes before they are arrays."""
+"""A run of a task on a mesh: its parameters, state and training step as shapes before they are arrays, and its batches."""
 
 import dataclasses
+import functools
 import math
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,9 @@ from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Config, Run
 from train.training import optimizer, step
+
+# Shapes and shardings of the fields of a batch.
+Fields = dict[str, jax.ShapeDtypeStruct]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,62 +48,80 @@ class Job:
         return self.task.batch_spec(self.run)
 
     @property
-    def token_fields(self) -> list[str]:
-        """The fields whose positions are the tokens of a batch."""
-        return [name for name, field in self.batch_spec.items() if field.counts_tokens]
-
-    @cached_property
-    def batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
-        batch = self.run.batch
-        rows = batch.unit * max(1, (batch.tokens or 0) // batch.length // batch.unit)
-        return {
-            name: feed.layout(field, field.shape(rows, batch.length), self.mesh, batch.accumulate)
-            for name, field in self.batch_spec.items()
-        }
-
-    @property
-    def part(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and shardings of the fields [rows, ...] of one part of that batch."""
-
-        def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            sharding = NamedSharding(self.mesh, PartitionSpec(*field.sharding.spec[1:]))
-            return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
-
-        return {name: first_part(field) for name, field in self.batch.items()}
-
-    @property
-    def tokens(self) -> int:
-        """Positions of that batch, of sources and of targets."""
-        return sum(math.prod(self.batch[name].shape) for name in self.token_fields)
-
-    @cached_property
-    def train_step(self):
-        """The step that the trainer runs."""
-        run = self.run
-        options = step.compiler_options(self.mesh.devices.flat[0].platform, self.largest)
-        dropout = run.model.dropout > 0
-        return step.make_train_step(
-            self.task.loss, self.model, self.optimizer, run.seed, dropout, run.optim.ema, options
-        )
-
-    @property
-    def largest(self) -> int:
-        """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
-        width = max(self.run.model.sizes[axis] for axis in "DF")
-        tokens = max(bytes_per_device([self.part[name]]) for name in self.token_fields)  # int32 is as wide as float32
-        return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(self.state.params)))
-
-    @property
     def model(self) -> Config:
         """The model's configuration, with the run's choice of attention kernel."""
-        return dataclasses.replace(self.run.model, kernel=self.run.attention.kernel or self.run.model.kernel)
+        return dataclasses.replace(self.run.model, kernel=self.run.attention.kernel)
 
     def loss(self, params, batch, key):
         """The sums of the task's loss over one part of a batch."""
         return self.task.loss(params, self.model, batch, key)
 
-    def compile(self):
-        """The step, compiled for the devices of the mesh."""
-        with jax.set_mesh(self.mesh):
-            return self.train_step.lower(self.state, self.batch).compile()
+    @cached_property
+    def train_step(self):
+        """The step that the trainer runs: (state, batch) -> (state, sums)."""
+        run = self.run
+        options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
+        dropout = run.model.dropout > 0
+        return step.make_train_step(
+            self.task.loss, self.model, self.optimizer, run.seed, dropout, run.optim.ema, options
+        )
+
+    def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
+        """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
+        parts = self.run.batch.accumulate
+        batch = corpus.batch(n, functools.partial(feed.local_rows, self.mesh, parts))
+        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+
+
+def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
+    """The shapes [parts, rows, ...] of all batches that the corpus of a job makes."""
+
+    def on_mesh(name: str, array) -> tuple[int, ...]:
+        return feed.layout(job.batch_spec[name], array.shape, job.mesh, job.run.batch.accumulate).shape
+
+    return [{name: on_mesh(name, array) for name, array in batch.items()} for batch in corpus.example_batches()]
+
+
+def largest_batch(job: Job) -> Fields:
+    """Shapes and shardings of the fields [parts, rows, ...] of the largest batch."""
+    batch = job.run.batch
+    rows = batch.unit * max(1, (batch.tokens or 0) // batch.length // batch.unit)
+    return {
+        name: feed.layout(field, field.shape(rows, batch.length), job.mesh, batch.accumulate)
+        for name, field in job.batch_spec.items()
+    }
+
+
+def largest_part(job: Job) -> Fields:
+    """Shapes and shardings of the fields [rows, ...] of one part of that batch."""
+
+    def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        sharding = NamedSharding(job.mesh, PartitionSpec(*field.sharding.spec[1:]))
+        return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
+
+    return {name: first_part(field) for name, field in largest_batch(job).items()}
+
+
+def batch_tokens(job: Job) -> int:
+    """Positions of that batch, of sources and of targets."""
+    batch = largest_batch(job)
+    return sum(math.prod(batch[name].shape) for name in _token_fields(job))
+
+
+def _token_fields(job: Job) -> list[str]:
+    """The fields whose positions are the tokens of a batch."""
+    return [name for name, field in job.batch_spec.items() if field.counts_tokens]
+
+
+def _largest_array(job: Job) -> int:
+    """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
+    part = largest_part(job)
+    width = max(job.run.model.sizes[axis] for axis in "DF")
+    tokens = max(bytes_per_device([part[name]]) for name in _token_fields(job))  # int32 is as wide as float32
+    return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
+
+
+def compile_step(job: Job):
+    """The step for the largest batch, compiled for the devices of the mesh."""
+    with jax.set_mesh(job.mesh):
+        return job.train_step.lower(job.state, largest_batch(job)).compile()

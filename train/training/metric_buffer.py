@@ -1,4 +1,4 @@
-"""Sums of training steps between two log lines, read from the device a little behind it."""
+"""Sums of the training steps since the last log line, read from the device a little behind it."""
 
 import math
 from collections import deque
@@ -6,39 +6,40 @@ from collections.abc import Mapping
 
 import jax
 
-# Steps that may be on their way before the oldest is waited for: enough that the device never waits for the host.
+# Steps in flight before the host waits for the oldest: enough that the device never waits for the host.
 IN_FLIGHT = 2
 
 
 class NotFiniteError(Exception):
-    """The loss of `step` is not a number."""
+    """The loss or the gradient of `step` is not finite."""
 
     def __init__(self, step: int):
         super().__init__(step)
         self.step = step
 
 
-class Window:
-    """Adds up what steps return. Its sums are part of a checkpoint, so that a resumed run logs the same numbers."""
+class MetricBuffer:
+    """Adds up what steps return. `sums` are part of a checkpoint, so that a resumed run logs the same numbers."""
 
     def __init__(self, sums: Mapping[str, float] | None = None):
         self.sums = dict(sums or {})
         self._pending: deque = deque()
 
     def add(self, step: int, sums):
-        """The sums of a step, still on the device. Raises NotFiniteError for an earlier one that went wrong."""
+        """The sums of a step, still on the device. Raises NotFiniteError for an earlier step that went wrong."""
         self._pending.append((step, sums))
         while len(self._pending) > IN_FLIGHT:
             self._take()
 
-    def settle(self):
+    def flush(self):
         """Waits for all steps so far. Raises NotFiniteError."""
         while self._pending:
             self._take()
 
-    def empty(self) -> dict[str, float]:
-        """The sums so far, `steps` among them, and a new start."""
-        sums, self.sums = self.sums, {}
+    def pop(self) -> dict[str, float]:
+        """The sums so far, `steps` among them; the buffer is empty afterwards."""
+        sums = self.sums
+        self.sums = {}
         return sums
 
     def _take(self):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+import tfm
 from tfm.axes import platform
 from tfm.sharding import spec_of
 from train.settings.schema import Optim
@@ -13,9 +14,10 @@ from train.training.stochastic_rounding import widen
 
 
 def schedule(options: Optim, steps: int) -> optax.Schedule:
-    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`, except for noam and constant.
+    """Step -> learning rate: linear warm-up to `options.rate`, then a decay that ends at 0 after `steps`.
 
-    wsd stays at the peak until `options.cooldown` before the end, and falls linearly from there (Haegele et al. 2024, section 3).
+    noam and constant do not end at 0. wsd stays at the peak until `options.cooldown` before the end, and falls linearly
+    from there (Haegele et al. 2024, section 3).
     """
     rate = options.rate
     warmup = max(1, _steps(options.warmup, steps))
@@ -25,31 +27,64 @@ def schedule(options: Optim, steps: int) -> optax.Schedule:
     decay = {
         "linear": optax.linear_schedule(rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(rate, rest),
-        "noam": lambda n: (
-            rate * jnp.sqrt(warmup / (n + warmup))
-        ),  # Vaswani et al. 2017, eq. 3, scaled to reach `rate` at its peak
+        # Vaswani et al. 2017, eq. 3, scaled to reach `rate` at its peak
+        "noam": lambda n: rate * jnp.sqrt(warmup / (n + warmup)),
         "constant": optax.constant_schedule(rate),
         "wsd": optax.join_schedules(stable, [rest - cooldown]),
     }[options.schedule]
     return optax.join_schedules([optax.linear_schedule(rate / warmup, rate, warmup - 1), decay], [warmup - 1])
 
 
-def _steps(number: float, steps: int) -> int:
-    """A number of steps, or a share of them all where it is less than 1."""
-    return round(number * steps if number < 1 else number)
+def _steps(duration: float, steps: int) -> int:
+    """A number of steps; a duration below 1 is a fraction of all steps."""
+    return round(duration * steps if duration < 1 else duration)
 
 
 def optimizer(options: Optim, steps: int, specs) -> optax.GradientTransformation:
-    """The optimizer that the options name, behind a limit on the global gradient norm; decay applies where the specs say so.
+    """The optimizer that the options name, after clipping of the global norm; decay as the specs say.
 
-    Its state starts in `options.moment_dtype`; the training step keeps it so.
+    Untrained parameters (`Spec.trained` is False) keep their values. The state starts in `options.moment_dtype`; the
+    training step keeps it so.
     """
-    inner = OPTIMIZERS[options.name](options, schedule(options, steps), specs)
+    specs_to_train = _trained(specs, specs)
+    inner = OPTIMIZERS[options.name](options, schedule(options, steps), specs_to_train)
     inner = optax.chain(_clip(options.clip), inner) if options.clip else inner
-    fit = lambda leaf: (
-        leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-    )
-    return optax.GradientTransformation(lambda params: jax.tree.map(fit, inner.init(widen(params))), inner.update)
+    if len(jax.tree.leaves(specs_to_train)) < len(jax.tree.leaves(specs)):
+        inner = _of_trained(inner, specs)
+
+    def init(params):
+        return jax.tree.map(to_moment_dtype, inner.init(widen(params)))
+
+    def to_moment_dtype(leaf):
+        return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return optax.GradientTransformation(init, inner.update)
+
+
+def _of_trained(inner: optax.GradientTransformation, specs) -> optax.GradientTransformation:
+    """`inner` for the trained parameters; the others get no moments, count in no norm, and their updates are zero."""
+
+    def init(params):
+        return inner.init(_trained(specs, params))
+
+    def update(gradients, state, params=None):
+        params = None if params is None else _trained(specs, params)
+        updates, state = inner.update(_trained(specs, gradients), state, params)
+        return jax.tree.map(or_zeros, specs, updates, gradients), state
+
+    def or_zeros(spec, update, gradient):
+        return update if _is_trained(spec) else jnp.zeros_like(gradient)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _trained(specs, tree):
+    """The tree with None in place of untrained parameters."""
+    return jax.tree.map(lambda spec, leaf: leaf if _is_trained(spec) else None, specs, tree)
+
+
+def _is_trained(spec: tfm.Spec) -> bool:
+    return getattr(spec, "trained", True)
 
 
 def global_norm(tree) -> Array:

@@ -1,4 +1,4 @@
-"""The training step is compiled once for every shape of a batch that the plan knows; whatever compiles it again is a mistake of ours."""
+"""The training step is compiled once for every planned shape of a batch; any other compilation is a mistake of ours."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,10 +9,51 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class RecompilationError(Exception):
-    """The training step was compiled again, and not for a batch that was announced."""
+    """The training step was compiled again, and not for a planned shape of a batch."""
 
 
-class Kind(NamedTuple):
+class Guard:
+    """A jitted step(state, batch) that raises RecompilationError when a call compiles it unexpectedly.
+
+    A call may compile it for a batch with `planned` shapes, if nothing else differs from the first call. Calls that
+    do not compile cost nothing: only after a compilation the guard looks at the types of all arrays, also donated ones.
+    """
+
+    def __init__(self, step: Callable, planned: Sequence[Shapes]):
+        self._step: Any = step
+        self._planned = planned
+        self._first: dict[str, ArrayType] = {}
+        self.compiled = False  # whether the last call compiled the step
+        self.shapes: set[Any] = set()  # of the batches for which it was compiled
+
+    def __call__(self, state, batch):  # noqa: D102
+        programs = self._step._cache_size()
+        output = self._step(state, batch)
+        self.compiled = self._step._cache_size() > programs
+        if self.compiled:
+            self.shapes.add(tuple(field.shape for field in batch.values()))
+            self._check(array_types({"batch": batch, "state": state}))
+        return output
+
+    def _check(self, types: "dict[str, ArrayType]"):
+        """Raises RecompilationError for the first array that is not as expected."""
+        self._first = self._first or types
+        candidates = [{f"batch.{field}": shape for field, shape in shapes.items()} for shapes in self._planned]
+        nearest = max(
+            candidates, key=lambda shapes: sum(types[name].shape == shapes[name] for name in shapes if name in types)
+        )
+        expected = {name: first._replace(shape=nearest.get(name, first.shape)) for name, first in self._first.items()}
+        for name in {**expected, **types}:
+            wanted, actual = expected.get(name), types.get(name)
+            if wanted is None or actual is None or not wanted.matches(actual):
+                raise RecompilationError(
+                    f"the training step was compiled again: {name} should be {wanted or 'absent'} and is "
+                    f"{actual or 'absent'}; that is a mistake in the program, not in the data or the flags: "
+                    "please report it"
+                )
+
+
+class ArrayType(NamedTuple):
     """What a compiled program takes for granted of an array."""
 
     shape: tuple[int, ...]
@@ -20,59 +61,24 @@ class Kind(NamedTuple):
     weak: bool
     sharding: Any
 
-    def same(self, other: "Kind") -> bool:
-        """Whether one program does for both."""
-        if self[:3] != other[:3] or None in (self.sharding, other.sharding):
-            return self == other
-        return self.sharding.is_equivalent_to(other.sharding, len(self.shape))
+    def matches(self, actual: "ArrayType") -> bool:
+        """Whether one program serves both."""
+        if self[:3] != actual[:3] or None in (self.sharding, actual.sharding):
+            return self == actual
+        return self.sharding.is_equivalent_to(actual.sharding, len(self.shape))
 
     def __str__(self):
+        weak = "weakly typed " if self.weak else ""
         place = getattr(self.sharding, "spec", self.sharding)
-        return f"{'weakly typed ' * self.weak}{self.dtype}[{','.join(map(str, self.shape))}] sharded as {place}"
+        return f"{weak}{self.dtype}[{','.join(map(str, self.shape))}] sharded as {place}"
 
 
-class Guard:
-    """A jitted step(state, batch) that raises RecompilationError where a call was compiled for a batch whose fields have other shapes than
-    those `announced`, or, after the first call, for anything else that has changed.
-
-    It costs next to nothing: arrays are looked at only after a call that was compiled. Their kinds outlive them.
-    """
-
-    def __init__(self, step: Callable, announced: Sequence[Shapes]):
-        self._step: Any = step
-        self._announced = announced
-        self._first: dict[str, Kind] = {}
-
-    def __call__(self, state, batch):  # noqa: D102
-        programs = self._step._cache_size()
-        found = self._step(state, batch)
-        if self._step._cache_size() > programs:
-            self._check(kinds({"batch": batch, "state": state}))
-        return found
-
-    def _check(self, now: dict[str, Kind]):
-        """Raises RecompilationError for the first array that is not of the kind it should be."""
-        self._first = self._first or now
-        alike = lambda shapes: sum(now[name].shape == shape for name, shape in shapes.items() if name in now)
-        nearest = max(
-            ({f"batch.{field}": shape for field, shape in shapes.items()} for shapes in self._announced), key=alike
-        )
-        wanted = {name: kind._replace(shape=nearest.get(name, kind.shape)) for name, kind in self._first.items()}
-        for name in {**wanted, **now}:
-            was, found = wanted.get(name), now.get(name)
-            if was is None or found is None or not was.same(found):
-                raise RecompilationError(
-                    f"the training step was compiled again: {name} should be {was or 'absent'} and is {found or 'absent'}; "
-                    "that is a mistake in the program, not in the data or the flags: please report it"
-                )
-
-
-def kinds(tree) -> dict[str, Kind]:
-    """The kind of every array by its name, such as state.params.encoder.embed.tokens; it may have been given up."""
+def array_types(tree) -> dict[str, ArrayType]:
+    """The type of every array by its name, such as state.params.encoder.embed.tokens; it may have been donated."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): _kind(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path, simple=True, separator="."): _type(leaf) for path, leaf in leaves}
 
 
-def _kind(leaf) -> Kind:
+def _type(leaf) -> ArrayType:
     aval = jax.typeof(leaf)
-    return Kind(aval.shape, aval.dtype, aval.weak_type, getattr(leaf, "sharding", None))
+    return ArrayType(aval.shape, aval.dtype, aval.weak_type, getattr(leaf, "sharding", None))

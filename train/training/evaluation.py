@@ -1,0 +1,108 @@
+"""Evaluation on the validation rows: during training, and of the last or the best weights at its end."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import tfm
+from train.data import feed
+from train.devices import distributed
+from train.reporting.console import Log
+from train.runs import checkpoint
+from train.runs import folder as folders
+from train.training import step
+from train.training.job import Job
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
+    """Evaluates parameters of a job on the validation rows of its corpus."""
+
+    job: Job
+    corpus: Any
+    log: Log
+
+    def during_training(self, params) -> dict[str, float]:
+        """Metrics of `--eval.batches` batches, and of what a generating task writes for some of the rows."""
+        run, task = self.job.run, self.job.task
+        metrics = task.metrics(self._measure(params, run.eval.batches or 0))
+        rows = getattr(run.task, "bleu", 0)
+        if rows:
+            generated = self._generation_metrics(params, rows)
+            metrics |= {name: value for name, value in generated.items() if isinstance(value, float)}
+        return metrics
+
+    def finish(self, done: int, state: step.State, folder: Path, seconds: float) -> dict[str, Any]:
+        """The final metrics, written to result.json with facts about the run of `done` steps."""
+        job, metrics = self.job, {}
+        if job.run.eval.final:
+            params = state.eval_params
+            if job.run.eval.patience:
+                params = checkpoint.load_params(folder, params, self.log.info, best=True)
+            metrics = self._final_metrics(params, distributed.output_dir(folder))
+        facts = {
+            "task": job.run.task.name,
+            "steps": done,
+            "seconds": round(seconds, 1),
+            "params": tfm.count_params(job.specs),
+        }
+        folders.write_json(distributed.output_dir(folder) / folders.RESULT, facts | metrics)
+        return metrics
+
+    def _final_metrics(self, params, folder: Path) -> dict[str, Any]:
+        """Metrics of all validation rows and of what the task writes for them; the task reports on them."""
+        run, task = self.job.run, self.job.task
+        with jax.set_mesh(self.job.mesh):
+            outputs = self._measure(params)
+            metrics = task.metrics(outputs) | task.baselines(self.corpus)
+            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(params)
+            with single_device(self.job.mesh, params) as local_params:
+                task.report(local_params, run, self.corpus, self.log, outputs, folder)
+        return result
+
+    def _measure(self, params, max_batches: int = 0) -> dict[str, Any]:
+        job = self.job
+        return measure(self._eval_step, params, self.corpus, job.batch_spec, job.mesh, max_batches)
+
+    @cached_property
+    def _eval_step(self):
+        return step.make_eval_step(self.job.task.loss, self.job.model)
+
+    def _generation_metrics(self, params, rows: int = 0) -> dict[str, Any]:
+        """Metrics of what a generating task writes for so many validation rows, 0 for all of them; else none."""
+        if not hasattr(self.job.task, "generation_metrics"):
+            return {}
+        with single_device(self.job.mesh, params) as local_params:
+            return self.job.task.generation_metrics(local_params, self.job.run, self.corpus, self.log, rows)
+
+
+def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -> dict[str, Any]:
+    """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all."""
+    outputs: dict[str, list] = {}
+    for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, mesh, 1)):
+        for name, value in eval_step(params, feed.to_devices(batch, batch_spec, mesh)).items():
+            outputs.setdefault(name, []).append(distributed.to_host(value))
+    return {
+        name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
+        for name, values in outputs.items()
+    }
+
+
+@contextlib.contextmanager
+def single_device(mesh, params) -> Iterator[Any]:
+    """The parameters for work that every process does alone, on one of its devices if there are several processes.
+
+    All processes write the same texts, and none may wait for another.
+    """
+    if jax.process_count() > 1:
+        mesh = tfm.make_mesh(devices=jax.local_devices()[:1])
+    local_params = distributed.to_local_device(params)
+    with jax.set_mesh(mesh):
+        yield local_params

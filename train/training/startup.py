@@ -1,0 +1,132 @@
+"""What precedes the training loop: the corpus, the first state, the facts for run.json and the start-up tables."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import tfm
+from train import UserError, tasks
+from train.devices import cpu, distributed
+from train.devices import mesh as devices
+from train.reporting.console import Log
+from train.runs import checkpoint, pretrained
+from train.runs import folder as folders
+from train.settings import resolve
+from train.settings.schema import Run
+from train.training import step
+from train.training.early_stopping import EarlyStopping
+from train.training.job import Job
+from train.training.metric_buffer import MetricBuffer
+from train.training.progress import Progress
+
+
+def load_data(run: Run, explicit: Mapping[str, Any], processes: int) -> tuple[Run, Any, Path, Log]:
+    """The run with what data and devices decide, its corpus, its folder and its log; sets the number of CPU devices.
+
+    Raises UserError if the text has changed since the run began, or differs between processes.
+    """
+    devices.use_cores(run, processes)
+    folder = Path(distributed.broadcast_from_main(lambda: str(folders.choose_folder(run))))
+    log = Log(quiet=not distributed.is_main())
+    corpus = _load_corpus(run, folder, log)
+    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, folder, log
+
+
+def _load_corpus(run: Run, folder: Path, log: Log):
+    """The corpus of the task, with the tokenizer of the run that `--resume` or `--init` names."""
+    source = folder if run.resume else run.init
+    saved = folders.read_saved(source, facts=run.resume) if source else None
+    corpus = tasks.find(run.task.name).load(run, log, saved)
+    if run.resume:
+        folders.RunFolder(folder).check_data(corpus.facts())
+    if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
+        raise UserError(
+            "the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE"
+        )
+    return corpus
+
+
+def job_on_mesh(run: Run, log: Log) -> Job:
+    """The run on the mesh that it asks for; the log says how a mesh was chosen."""
+    task = tasks.find(run.task.name)
+    return Job(run, task, devices.mesh_for(run, task.specs(run), report=log.info))
+
+
+def first_state(job: Job, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
+    """The state on the mesh, the steps done and the progress: fresh, of the run to resume, or with weights of `--init`."""
+    run = job.run
+    progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
+    state = step.new_state(job.specs, job.optimizer, run.seed, job.mesh, run.optim.ema)
+    if run.resume:
+        return _resumed(job, state, progress, folder, log)
+    if run.init:
+        state = _with_weights_of(run.init, state, job.mesh, log)
+    return state, 0, progress
+
+
+def _resumed(
+    job: Job, state: step.State, progress: Progress, folder: Path, log: Log
+) -> tuple[step.State, int, Progress]:
+    """The newest checkpoint of a run folder; the fresh state if there is none."""
+    keep = job.run.checkpoint.keep
+    store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, keep, goal=progress.stopping.goal)
+    done = 0
+    if store.latest is None:
+        log.info(f"{folder} holds no checkpoint yet; starting at step 0")
+    else:
+        state, note, done = store.restore(state, log.info)
+        progress.restore(note)
+        log.info(f"going on from step {done} of {folder}")
+    store.close()
+    return state, done, progress
+
+
+def _with_weights_of(source: str, state: step.State, mesh, log: Log) -> step.State:
+    """The state with the weights of another run; its average starts at them."""
+    params, fresh = pretrained.load_parts(source, state.params, mesh, log.info)
+    if fresh:
+        log.info(f"taken from {source}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+    return state.replace(params=params, ema=None if state.ema is None else step.new_average(params))
+
+
+def facts(job: Job, corpus) -> dict[str, Any]:
+    """What run.json records besides the configuration."""
+    return {
+        "data": corpus.facts(),
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        "mesh": {name: int(size) for name, size in job.mesh.shape.items()},
+        "params": tfm.count_params(job.specs),
+    }
+
+
+def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
+    """The start-up tables, `costs` among them; `done` steps were done before."""
+    run, about = job.run, facts(job, corpus)
+    processes = f", in {about['processes']} processes" if about["processes"] > 1 else ""
+    rows = {
+        "parameters": f"{about['params']:,}",
+        **corpus.overview(),
+        "devices": f"{about['devices']}, {run.model.dtype}{processes}",
+        **costs,
+        "mesh": " x ".join(f"{name} {size}" for name, size in about["mesh"].items()),
+        "batch": _batch(run),
+        "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
+    }
+    if cpu.keeps_awake(job.mesh.local_devices, run.cpu.keep_awake):
+        rows["cores"] = "kept awake by waiting threads (virtual machine); --cpu.keep-awake=false turns that off"
+    log.table(f"{run.task.name} {run.preset}", rows)
+    if job.mesh.size > job.mesh.shape["data"]:
+        log.table("what is spread over which devices", devices.sharding_table(job.specs, job.mesh))
+
+
+def _batch(run: Run) -> str:
+    """Rows and tokens of a batch."""
+    if run.batch.tokens:
+        size = f"at most {run.batch.tokens:,} tokens a side"
+    else:
+        size = f"{run.batch.size} x {run.batch.length} tokens"
+    return f"{size} in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else size
