@@ -157,10 +157,10 @@ def run_values(path: str | Path) -> dict[str, Any]:
     return open_folder(path).values
 
 
-def resumed_values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The dotted values of the run that `--resume` continues: the one in `--out`, or the newest in runs/."""
-    if options.get("out"):
-        return RunFolder(options["out"]).values
+def resumed_values(out: str) -> dict[str, Any]:
+    """The dotted values of the run that `--resume` continues: the one in `out`, or the newest in runs/."""
+    if out:
+        return RunFolder(out).values
     paths = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
     if not paths:
         raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
