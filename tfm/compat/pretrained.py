@@ -12,7 +12,7 @@ from jax import Array
 from tfm import params as specs_of
 from tfm.compat.forward import Inputs, Program, Record, layout
 from tfm.compat.generation import DEFAULTS, read_generation, write_generation
-from tfm.compat.outputs import USUAL, Fields, Output, fields_of
+from tfm.compat.outputs import CONFIG_DEFAULTS, Fields, Output, fields_of
 from tfm.hf import FAMILIES
 from tfm.hf.folder import load, open_folder, read_config, to_hf
 
@@ -156,7 +156,7 @@ def merge_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
     if "num_labels" in overrides:
         labels = {index: f"LABEL_{index}" for index in range(overrides.pop("num_labels"))}
         overrides = {"id2label": labels, "label2id": {label: index for index, label in labels.items()}, **overrides}
-    names = {*fields, *USUAL, *DEFAULTS, "id2label", "label2id"}
+    names = {*fields, *CONFIG_DEFAULTS, *DEFAULTS, "id2label", "label2id"}
     names |= {name for hf_family in FAMILIES.values() for name in hf_family.fields}
     for name in overrides:
         if name not in names:
