@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 
 from train import exit_code
-from train.devices import distributed
-from train.runs import folder as folders
 from train.settings import resolve
 
 
@@ -21,6 +19,9 @@ def train(argv):
     if text := resolve.help_text(argv):
         print(text)
         return
+
+    from train.devices import distributed
+    from train.runs import folder as folders
 
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
