@@ -4,8 +4,6 @@ import sys
 import time
 
 from train import exit_code
-from train.devices import distributed
-from train.runs import folder as folders
 from train.settings import resolve
 
 
@@ -19,6 +17,9 @@ def main(argv=None) -> int:
 def train(argv):
     """One run: configuration, data, mesh and state, run folder, loop, end."""
     began = time.perf_counter()
+    from train.devices import distributed
+    from train.runs import folder as folders
+
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     processes = distributed.initialize(run.distributed)

@@ -162,11 +162,11 @@ def test_a_damaged_hugging_face_folder_is_one_sentence(exported, name, text, mem
 
 
 def test_resumed_values(run_path, tmp_path, monkeypatch):
-    assert folders.resumed_values({"out": str(run_path)}) == RunFolder(run_path).values
+    assert folders.resumed_values(str(run_path)) == RunFolder(run_path).values
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="--resume found no run in runs/; name one with --out=DIR"):
-        folders.resumed_values({})
+        folders.resumed_values("")
     run_path.rename(tmp_path / "later")
     (tmp_path / "runs").mkdir()
     (tmp_path / "later").rename(tmp_path / "runs/a")
-    assert folders.resumed_values({})["out"] == "runs/a"
+    assert folders.resumed_values("")["out"] == "runs/a"

@@ -10,11 +10,12 @@ They take and give the same nested dict of parameters, and read and write the sa
 import re
 from typing import Any
 
-from tfm.compat.classes import BASES, Auto, Encoder
+from tfm.compat.auto import Auto
+from tfm.compat.classes import BASES, Encoder
 from tfm.hf import FAMILIES
 
-# Families that the old classes had, and architectures of ours that they had not.
-OLD = (
+# Families that had Flax classes, and architectures of them that had none.
+FLAX_FAMILIES = (
     "bert",
     "roberta",
     "distilbert",
@@ -28,13 +29,13 @@ OLD = (
     "marian",
     "pegasus",
 )
-NEW = "T5WithLMHeadModel", "BartModel"
+WITHOUT_FLAX = "T5WithLMHeadModel", "BartModel"
 
 # What an architecture is called besides its family.
-PART = re.compile("For.*|LMHeadModel|MTModel|Model")
+SUFFIX = re.compile("For.*|LMHeadModel|MTModel|Model")
 
-# What the automatic classes choose, the first that a family has.
-AUTO = {
+# What the automatic classes choose: the first of these that a family has.
+AUTO_SUFFIXES = {
     "": ("Model",),
     "ForMaskedLM": ("ForMaskedLM",),
     "ForSequenceClassification": ("ForSequenceClassification",),
@@ -49,25 +50,35 @@ AUTO = {
 
 def _classes() -> dict[str, type]:
     """Every class by its name."""
-    found: dict[str, Any] = {}
-    of: dict[str, dict[str, type]] = {}
-    for name in OLD:
-        heads = {each: head for each, head in FAMILIES[name].heads.items() if each not in NEW}
-        of[name] = {}
-        for architecture, head in heads.items():
-            base = BASES.get(head.kind, Encoder)
-            doc = f"{architecture} as it was in Flax: {(base.__doc__ or '')[0].lower()}{(base.__doc__ or '')[1:]}"
-            fields = {"family": name, "architecture": architecture, "__doc__": doc, "__module__": __name__}
-            of[name][architecture] = found[f"Flax{architecture}"] = type(f"Flax{architecture}", (base,), fields)
-    for task, endings in AUTO.items():
+    by_family = {family: _family_classes(family) for family in FLAX_FAMILIES}
+    classes = {cls.__name__: cls for by_suffix in by_family.values() for cls in by_suffix.values()}
+    for task, suffixes in AUTO_SUFFIXES.items():
         choices: dict[str, type] = {}
-        for family, classes in of.items():
-            parts = {PART.findall(each)[0]: one for each, one in classes.items()}
-            first = next((ending for ending in endings if ending in parts), None)
-            choices |= {} if first is None else {family: parts[first]}
-        auto = f"FlaxAutoModel{task}"
-        found[auto] = type(auto, (Auto,), {"choices": choices, "__doc__": Auto.__doc__, "__module__": __name__})
-    return found
+        for family, by_suffix in by_family.items():
+            suffix = next((suffix for suffix in suffixes if suffix in by_suffix), None)
+            if suffix is not None:
+                choices[family] = by_suffix[suffix]
+        name = f"FlaxAutoModel{task}"
+        classes[name] = type(name, (Auto,), {"choices": choices, "__doc__": Auto.__doc__, "__module__": __name__})
+    return classes
+
+
+def _family_classes(family: str) -> dict[str, type]:
+    """The classes of a family by the suffix of their architecture."""
+    classes: dict[str, type] = {}
+    for architecture, head in FAMILIES[family].heads.items():
+        if architecture in WITHOUT_FLAX:
+            continue
+        base: Any = BASES.get(head.kind, Encoder)
+        doc = base.__doc__ or ""
+        fields = {
+            "family": family,
+            "architecture": architecture,
+            "__doc__": f"{architecture} as it was in Flax: {doc[:1].lower()}{doc[1:]}",
+            "__module__": __name__,
+        }
+        classes[SUFFIX.findall(architecture)[0]] = type(f"Flax{architecture}", (base,), fields)
+    return classes
 
 
 CLASSES = _classes()

@@ -1,26 +1,27 @@
-"""The forward passes behind the classes: pure functions, compiled once for a program and for what is to be looked at."""
+"""The forward passes behind the classes: pure functions, compiled once for a program and for what they record."""
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import Array
 
-from tfm.attention.attend import Dense, Recorded
+from tfm.attention.context import AttentionContext
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, Cached
+from tfm.decoding.cache import Cache, prefill, write_cache
 from tfm.hf import FAMILIES
 from tfm.hf.config import Head
 from tfm.hf.families.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
-from tfm.layers.block import transformer_block, watched_block
+from tfm.inputs.tokens import default_positions, embed
+from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks import padding
-from tfm.models.encoder import Encoder, before, embed, placed, remember, stack
+from tfm.models.encoder import Encoder
 from tfm.models.heads import (
     CausalLM,
     Classifier,
@@ -33,14 +34,15 @@ from tfm.models.heads import (
     text_logits,
     token_logits,
 )
-from tfm.models.seq2seq import Seq2Seq, encoder_config
+from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.ops import split
+from tfm.params import abstract
 
 PAD = 1  # of RoBERTa, whose positions depend on it
 
 
 class Program(NamedTuple):
-    """What a model is: all that a compiled program depends on besides shapes."""
+    """What a compiled program depends on besides shapes."""
 
     family: str
     architecture: str
@@ -52,155 +54,175 @@ class Program(NamedTuple):
         return FAMILIES[self.family].heads[self.architecture]
 
 
-class Watch(NamedTuple):
-    """What else is handed back."""
+class Record(NamedTuple):
+    """What of the layers is returned too."""
 
     attentions: bool = False
-    states: bool = False
+    hidden_states: bool = False
 
 
-class Given(NamedTuple):
-    """What a stack reads, [B,T] each: tokens, and where they are not the usual ones, which of them are valid, their types and positions."""
+class Inputs(NamedTuple):
+    """What a stack reads.
+
+    tokens: [B,T]
+    valid: True for a token and False for padding, [B,T]; for a decoder that continues, [B,S] of all slots
+    types, positions: [B,T], or None for the usual ones
+    """
 
     tokens: Array
     valid: Array | None = None
     types: Array | None = None
     positions: Array | None = None
 
-    @property
-    def places(self) -> Array:
-        """The positions; 0..T-1 unless told."""
-        usual = jnp.broadcast_to(jnp.arange(self.tokens.shape[1])[None], self.tokens.shape)
-        return usual if self.positions is None else self.positions
+
+@struct.dataclass
+class PastKeyValues:
+    """The decode cache, and how many tokens fit into it."""
+
+    cache: Cache
+    max_length: int = struct.field(pytree_node=False)
 
 
 @functools.lru_cache(maxsize=64)
 def layout(program: Program) -> Layout:
-    """Where each parameter of a model stands in the nested dict."""
+    """Where the parameters of a model are in the nested dict."""
     family, config = FAMILIES[program.family], program.config
     specs = program.head.specs(config)
     prefix = family.prefix if program.head.kind == "model" else ""
     return Layout(specs, leaves(specs, family.table(config, program.head)), prefix, config.norm == "rms")
 
 
-def ours(program: Program, params: Any) -> Any:
-    """Our parameters, out of the nested dict where it is that."""
+def take_params(program: Program, params: Any) -> Any:
+    """Our parameters, out of the nested dict where they are that."""
     return layout(program).take(params) if isinstance(params, Mapping) else params
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def encode(program: Program, watch: Watch, params: Any, given: Given, key: Array | None) -> dict[str, Any]:
-    """What an encoder and its head say, by the names of their outputs."""
-    model, config = ours(program, params), program.config
+def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+    """The results of an encoder and its head, by name."""
+    model = take_params(program, params)
     stack_key, head_key = split(key, 2)
     if program.family == "roberta":
-        given = given._replace(positions=_roberta_positions(given))
-    hidden, states, weights = read(model.encoder, config, given, stack_key, watch)
-    found = _predicted(program, model, hidden, given.valid, head_key)
-    return {**found, "hidden_states": states, "attentions": weights}
+        inputs = inputs._replace(positions=_roberta_positions(inputs))
+    hidden, recorded = _encoder(model.encoder, program.config, record, inputs, stack_key)
+    return _predictions(program, model, hidden, inputs.valid, head_key) | recorded
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def encode_source(program: Program, watch: Watch, params: Any, given: Given, key: Array | None) -> dict[str, Any]:
-    """The states of a source."""
-    hidden, states, weights = read(ours(program, params).encoder, encoder_config(program.config), given, key, watch)
-    return {"last_hidden_state": hidden, "hidden_states": states, "attentions": weights}
+def encode_source(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+    """The hidden states of a source."""
+    model = take_params(program, params)
+    hidden, recorded = _encoder(model.encoder, encoder_config(program.config), record, inputs, key)
+    return {"last_hidden_state": hidden, **recorded}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def decode(
     program: Program,
-    watch: Watch,
+    record: Record,
     params: Any,
-    given: Given,
+    inputs: Inputs,
     source: tuple[Array, Array | None] | None,
-    cache: Cache | None,
+    past: PastKeyValues | None,
     key: Array | None,
 ) -> dict[str, Any]:
-    """Logits of the token after each: of a text, or with the states [B,S,D] and the mask [B,S] of a source, of its translation."""
-    model, config = ours(program, params), program.config
-    writer = model if source is None else with_source(model, config, *source)
-    hidden, found = _written(writer, config, given, cache, key, watch)
-    return {"logits": next_logits(writer, config, hidden)[..., : config.vocab], **found}
+    """Logits of the token after each, by name, and what else a decoder returns.
+
+    With a source, its hidden states [B,S,D] and which of them are tokens [B,S], it is a translation.
+    """
+    model, config = take_params(program, params), program.config
+    writer = model if source is None else source_writer(model, config, *source)
+    hidden, results = _decoder(writer, config, record, inputs, past, key)
+    return {"logits": next_logits(writer, config, hidden)[..., : config.vocab], **results}
 
 
-def with_source(model: Seq2Seq, config: Config, states: Array, valid: Array | None) -> CausalLM:
-    """The language model of the translations of what an encoder has read."""
-    decoder = model.decoder
-    if decoder.embed.tokens is None:
-        decoder = replace(decoder, embed=replace(decoder.embed, tokens=model.encoder.embed.tokens))
-    return CausalLM(decoder, model.table, remember(decoder, config, states.astype(config.dtype), valid), model.bias)
+def source_writer(model: Seq2Seq, config: Config, states: Array, valid: Array | None) -> CausalLM:
+    """states [B,S,D] of a source, of which valid [B,S] are tokens -> a language model of its translations."""
+    return with_states(model, config, states.astype(config.dtype), valid)
 
 
-def read(model: Encoder, config: Config, given: Given, key: Array | None, watch: Watch) -> tuple[Array, Any, Any]:
-    """Hidden states [B,T,D] of an encoder; those of each layer and its attention weights, where they are watched."""
-    embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, given.tokens, given.positions, given.types, embed_key)
-    look = Recorded if watch.attentions else Dense
-    way = look(None if given.valid is None else padding(given.valid), **placed(model, config, given.places, both=True))
-    hidden, states, found = _through(model, config, x, (way, None), stack_key, watch)
-    return hidden, states, _by_layer(found)
+def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
+    """A cache without tokens. A pass over one token, of which only shapes are computed, says what it consists of."""
+    config = program.config
+    starts = jnp.zeros(rows, jnp.int32)
+
+    def states(model: Any) -> Layers:
+        if isinstance(model, Seq2Seq):
+            model = with_states(model, config, jnp.zeros((rows, 1, config.width), config.dtype))
+        return prefill(model.decoder, config, starts[:, None], starts, slots, model.memory)[1].states
+
+    shapes = jax.eval_shape(states, abstract(layout(program).specs))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return PastKeyValues(Cache(zeros, starts, jnp.int32(0)), slots)
 
 
-def _through(
-    model: Encoder, config: Config, x: Array, ways: tuple, key: Array | None, watch: Watch
-) -> tuple[Array, Any, Any]:
-    """Through the stack: the last states, what each layer has read and the last states, and what its way of attending hands back."""
-    hidden, found = stack(model, config, x, ways[0], ways[1], key, watched_block if watch.states else transformer_block)
-    if not watch.states:
-        return hidden, None, found
-    inputs, found = found
-    return hidden, (*jnp.unstack(inputs), hidden), found
-
-
-def _by_layer(weights: Array | None) -> tuple[Array, ...] | None:
-    """[L,B,K,G,T,S] -> for each layer [B,N,T,S]."""
-    return None if weights is None else tuple(jnp.unstack(weights.reshape(*weights.shape[:2], -1, *weights.shape[4:])))
-
-
-def _written(
-    model: CausalLM, config: Config, given: Given, cache: Cache | None, key, watch: Watch
+def _encoder(
+    model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None
 ) -> tuple[Array, dict[str, Any]]:
-    """The states of a decoder, which continues what is in the cache, and the other outputs."""
+    """Hidden states [B,T,D] of an encoder, and what is recorded."""
     embed_key, stack_key = split(key, 2)
-    if cache is not None and given.positions is None:
-        given = given._replace(positions=cache.length + given.places)
-    x = embed(model.decoder.embed, config, given.tokens, given.positions, key=embed_key)
-    mask = before(config, None if given.valid is None else padding(given.valid))
-    where, look = placed(model.decoder, config, given.places, both=False), Recorded if watch.attentions else Dense
-    ways: tuple = (look(mask, **where), None)
-    if cache is not None:
-        ways = Cached(mask, length=cache.length, **where), (cache.keys, cache.values)
-    if model.memory is not None:
-        way, own = ways
-        ways = (way, look(padding(model.memory.valid))), (own, (model.memory.keys, model.memory.values))
-    hidden, states, found = _through(model.decoder, config, x, ways, stack_key, watch)
-    found, crossed = found if model.memory is not None else (found, None)
-    outputs = {"past_key_values": None if cache is None else _extended(cache, found), "hidden_states": states}
-    return hidden, {
-        **outputs,
-        "attentions": None if cache is not None else _by_layer(found),
-        "cross_attentions": _by_layer(crossed),
+    x = embed(model.embed, config, inputs.tokens, inputs.positions, inputs.types, embed_key)
+    positions = default_positions(inputs.tokens) if inputs.positions is None else inputs.positions
+    mask = None if inputs.valid is None else padding(inputs.valid)
+    context = AttentionContext(positions, mask, record=record.attentions, record_inputs=record.hidden_states)
+    hidden, outputs = stack(model, config, x, context, key=stack_key)
+    recorded = _recorded(config, record, hidden, outputs)
+    return hidden, {"hidden_states": recorded["hidden_states"], "attentions": recorded["attentions"]}
+
+
+def _decoder(
+    model: CausalLM, config: Config, record: Record, inputs: Inputs, past: PastKeyValues | None, key: Array | None
+) -> tuple[Array, dict[str, Any]]:
+    """Hidden states [B,T,D] of a decoder, which continues the tokens in the cache, and its other results."""
+    embed_key, stack_key = split(key, 2)
+    cache = None if past is None else past.cache
+    length = 0 if cache is None else cache.length
+    positions = default_positions(inputs.tokens) + length if inputs.positions is None else inputs.positions
+    x = embed(model.decoder.embed, config, inputs.tokens, positions, key=embed_key)
+    context = AttentionContext(
+        positions,
+        mask=None if inputs.valid is None else padding(inputs.valid),
+        length=length,
+        causal=True,
+        keep=cache is not None,
+        record=record.attentions,
+        record_inputs=record.hidden_states,
+    )
+    states = None if cache is None else cache.states
+    hidden, outputs = stack(model.decoder, config, x, context, states, model.memory, stack_key)
+    results = _recorded(config, record, hidden, outputs)
+    if past is not None and cache is not None:
+        results["past_key_values"] = past.replace(cache=write_cache(config, cache, outputs, inputs.tokens.shape[1]))
+    return hidden, results
+
+
+def _recorded(config: Config, record: Record, hidden: Array, outputs: Layers) -> dict[str, Any]:
+    """By name what is recorded, None for what is not: a tuple with an array for each layer."""
+    layers = by_layer(config, outputs)
+    states = (*(layer.inputs for layer in layers), hidden)
+    return {
+        "hidden_states": states if record.hidden_states else None,
+        "attentions": _merge_heads([layer.weights for layer in layers]),
+        "cross_attentions": _merge_heads([layer.cross_weights for layer in layers]),
     }
 
 
-def _extended(cache: Cache, made: tuple[Array, Array]) -> Cache:
-    """The cache with the keys and values [L,B,T,K,H] of more tokens."""
-    write = lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, cache.length, axis=2)
-    keys, values = (write(old, new) for old, new in zip((cache.keys, cache.values), made, strict=True))
-    return replace(cache, keys=keys, values=values, length=cache.length + made[0].shape[2])
+def _merge_heads(weights: list[Array | None]) -> tuple[Array, ...] | None:
+    """Attention weights [B,K,G,T,S] of each layer -> [B,N,T,S]; None where they are not recorded."""
+    recorded = [layer for layer in weights if layer is not None]
+    return tuple(layer.reshape(len(layer), -1, *layer.shape[3:]) for layer in recorded) or None
 
 
-def _roberta_positions(given: Given) -> Array:
+def _roberta_positions(inputs: Inputs) -> Array:
     """Positions count the tokens that are no padding; theirs begin behind the rows that our table leaves out."""
-    if given.positions is not None:
-        return jnp.maximum(given.positions - UNUSED_ROWS, 0)
-    real = given.tokens != PAD
-    return jnp.where(real, jnp.cumsum(real, axis=1) - 1, 0)
+    if inputs.positions is not None:
+        return jnp.maximum(inputs.positions - UNUSED_ROWS, 0)
+    is_token = inputs.tokens != PAD
+    return jnp.where(is_token, jnp.cumsum(is_token, axis=1) - 1, 0)
 
 
-def _predicted(program: Program, model: Any, hidden: Array, valid: Array | None, key: Array | None) -> dict[str, Any]:
-    """What a head says of hidden states [B,T,D]."""
+def _predictions(program: Program, model: Any, hidden: Array, valid: Array | None, key: Array | None) -> dict[str, Any]:
+    """What a head predicts from hidden states [B,T,D], by name."""
     config, name = program.config, program.architecture
     if isinstance(model, MaskedLM):
         logits = mlm_logits(model.head, config, hidden, model.encoder.embed.tokens)[..., : config.vocab]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tfm.compat.forward import Watch, encode_source, ours, with_source
+from tfm.compat.forward import Record, encode_source, source_writer, take_params
 from tfm.compat.outputs import Output
 from tfm.config.model import Config
 from tfm.decoding.beam import Beam, search
@@ -52,14 +52,14 @@ def generate(
     program = self._program
     tokens = jnp.asarray(input_ids, jnp.int32)
     valid = None if attention_mask is None else jnp.asarray(attention_mask) > 0
-    model = ours(program, self._tree(params))
+    model = take_params(program, self._tree(params))
     if program.head.kind == "seq2seq":
         if encoder_outputs is None:
-            outputs = encode_source(program, Watch(), model, self._given(tokens, valid), None)
+            outputs = encode_source(program, Record(), model, self._inputs(tokens, valid), None)
             states = outputs["last_hidden_state"]
         else:
             states = encoder_outputs[0]
-        model = with_source(model, program.config, states, valid)
+        model = source_writer(model, program.config, states, valid)
         tokens = jnp.full((len(states), 1), _start_token(options), jnp.int32)
         valid = None
     max_new_tokens = _max_length(options, tokens.shape[1], program.config) - tokens.shape[1]

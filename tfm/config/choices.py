@@ -31,16 +31,19 @@ def tag(name: str) -> Any:
     return dataclasses.field(default=name, init=False)
 
 
+@functools.cache
 def alternatives(hint: Any) -> dict[str, type]:
     """The option classes of a union by tag; of one class alone, that one; {} for any other type."""
     return {cls.name: cls for cls in _members(hint) if isinstance(cls, type) and issubclass(cls, Options)}
 
 
+@functools.cache
 def is_list(hint: Any) -> bool:
     """Whether a field holds a tuple of dataclasses."""
     return get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0])
 
 
+@functools.cache
 def is_optional(hint: Any) -> bool:
     """Whether a field may be None."""
     return type(None) in _members(hint)

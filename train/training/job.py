@@ -50,7 +50,8 @@ class Job:
     @property
     def model(self) -> Config:
         """The model's configuration, with the run's choice of attention kernel."""
-        return dataclasses.replace(self.run.model, kernel=self.run.attention.kernel)
+        kernel = self.run.attention.kernel
+        return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
     def loss(self, params, batch, key):
         """The sums of the task's loss over one part of a batch."""
