@@ -1,0 +1,90 @@
+"""The nested dict of parameters of the old Flax classes, there and back."""
+
+import json
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compat_models import COVERED, assert_close, opened, paths, saved
+from hf_models import inputs
+from small import quick_compilation  # noqa: F401
+
+import tfm.compat
+from tfm.compat.forward import layout
+
+
+def test_what_there_is():
+    assert len(tfm.compat.__all__) == 45
+    assert set(dir(tfm.compat)) >= {"FlaxBertForMaskedLM", "FlaxAutoModelForSeq2SeqLM", "FlaxMarianMTModel"}
+    from tfm.compat import FlaxAutoModelForPreTraining, FlaxBertModel
+
+    assert FlaxBertModel.__name__ == "FlaxBertModel"
+    assert FlaxAutoModelForPreTraining.choices["roberta"].__name__ == "FlaxRobertaForMaskedLM"
+    assert "gpt2" not in tfm.compat.FlaxAutoModel.choices
+    with pytest.raises(AttributeError, match="no 'FlaxVisionModel'; it has FlaxAlbertForMaskedLM, .*FlaxT5ForCond"):
+        _ = tfm.compat.FlaxVisionModel
+
+
+def test_params_are_laid_out_as_they_were(tmp_path):
+    """Names and shapes as `FlaxBertForMaskedLM(config).params` of transformers 4 printed them."""
+    params = opened(tmp_path / "bert", "bert", "BertForMaskedLM").params
+    assert set(params) == {"bert", "cls"}
+    assert set(params["bert"]["encoder"]["layer"]) == {"0", "1", "2"}
+    assert params["bert"]["embeddings"]["word_embeddings"]["embedding"].shape == (103, 24)
+    assert params["bert"]["encoder"]["layer"]["0"]["intermediate"]["dense"]["kernel"].shape == (24, 40)
+    assert set(params["cls"]["predictions"]["transform"]["LayerNorm"]) == {"scale", "bias"}
+    assert set(opened(tmp_path / "bare", "bert", "BertModel").params) == {"embeddings", "encoder", "pooler"}
+    gpt = opened(tmp_path / "gpt2", "gpt2").params["transformer"]
+    assert gpt["h"]["0"]["attn"]["c_attn"]["kernel"].shape == (72, 24)  # the old Conv1D kept [out, in]
+    t5 = opened(tmp_path / "t5", "t5_gated").params
+    assert t5["encoder"]["block"]["0"]["layer"]["0"]["layer_norm"]["weight"].shape == (24,)
+    assert t5["lm_head"]["kernel"].shape == (24, 103)
+    bart = opened(tmp_path / "bart", "bart").params
+    assert bart["model"]["encoder"]["embed_positions"]["embedding"].shape == (33, 24)
+    assert bart["final_logits_bias"].shape == (1, 103)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "architecture"), COVERED)
+def test_params_there_and_back(name, architecture, tmp_path):
+    model = opened(tmp_path, name, architecture)
+    nested = layout(model._program)
+    assert paths(model.params) == {".".join(keys) for keys in nested.shapes}
+    assert_close(jax.jit(nested.take)(flax.core.freeze(model.params)), model._model)
+
+
+def test_params_are_checked(tmp_path):
+    model = opened(tmp_path, "bert", "BertForSequenceClassification")
+    with pytest.raises(ValueError, match=r"params lack (bert|classifier)\..*; give the whole tree"):
+        model.params = {"classifier": {}}
+    with pytest.raises(ValueError, match=r"params have more\.kernel, which this model has not"):
+        model.params = {**model.params, "more": {"kernel": jnp.zeros(3)}}
+    wrong = {**model.params, "classifier": {"kernel": jnp.zeros((24, 7)), "bias": jnp.zeros(2)}}
+    with pytest.raises(ValueError, match=r"classifier\.kernel of shape \(24, 7\) instead of \(24, 2\)"):
+        model(np.ones((1, 3), int), params=wrong)
+    tokens = inputs()["tokens"]
+    before = model(tokens).logits
+    changed = jax.tree.map(lambda x: 0.5 * x, model.params)
+    logits = model(tokens, params=flax.core.freeze(changed)).logits
+    assert not np.allclose(before, logits)
+    model.params = changed
+    assert_close(model(tokens).logits, logits)
+
+
+@pytest.mark.slow
+def test_a_new_model_and_one_without_params(tmp_path):
+    fields = json.loads((saved(tmp_path, "roberta", "RobertaForMaskedLM") / "config.json").read_text())
+    model = tfm.compat.FlaxAutoModelForMaskedLM.from_config(fields, seed=3)
+    same_seed = tfm.compat.FlaxRobertaForMaskedLM(model.config, seed=3)
+    assert_close(model.params, same_seed.params)
+    empty, params = tfm.compat.FlaxRobertaForMaskedLM.from_pretrained(tmp_path, _do_init=False)
+    assert_close(
+        empty(inputs()["tokens"], params=params).logits,
+        tfm.compat.FlaxRobertaForMaskedLM.from_pretrained(tmp_path)(inputs()["tokens"])[0],
+    )
+    bare = tfm.compat.FlaxRobertaForMaskedLM(fields, _do_init=False)
+    with pytest.raises(ValueError, match="_do_init=False"):
+        _ = bare.params
+    assert paths(bare.init_weights(jax.random.PRNGKey(0), (1, 1))) == paths(params)
