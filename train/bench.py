@@ -15,7 +15,7 @@ from typing import Any
 from train import UserError, exit_code
 from train.runs import folder as folders
 from train.settings import flags, resolve
-from train.settings.schema import Attention, Batch, Config, Run
+from train.settings.schema import Batch, Config, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
@@ -273,7 +273,6 @@ def _plain_run(options: Options) -> Run:
             model=Config(**shape | random_task.MODEL),
             batch=Batch(size=options.batch, length=options.length),
             optim=random_task.OPTIM,
-            attention=Attention(options.kernel),
             steps=1,
         )
     except ValueError as error:

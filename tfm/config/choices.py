@@ -7,7 +7,12 @@ import types
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-type_hints = functools.cache(get_type_hints)
+
+@functools.cache
+def type_hints(cls: Any) -> dict[str, Any]:
+    """The types of the fields of a dataclass."""
+    return get_type_hints(cls)
+
 
 # What a value of a type is called in an error.
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -140,9 +140,7 @@ def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
     """A dataclass of these fields, defaults where there is none, that has not judged itself."""
     result = object.__new__(cls)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        is_constant = field.default_factory is dataclasses.MISSING
-        default = field.default if is_constant or field.name in values else field.default_factory()
-        object.__setattr__(result, field.name, values.get(field.name, default))
+        object.__setattr__(result, field.name, values.get(field.name, field.default))
     return result
 
 

@@ -149,10 +149,9 @@ class Config:
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:
         """The layers in order."""
-        own = Layer(self.mixer, self.position, self.residual)
 
         def resolve(layer: Layer) -> Kind:
-            return Kind(layer.mixer or own.mixer, layer.position or own.position, layer.residual or own.residual)
+            return Kind(layer.mixer or self.mixer, layer.position or self.position, layer.residual or self.residual)
 
         prefix = tuple(map(resolve, self.prefix[: self.layers]))
         period = tuple(map(resolve, self.period))

@@ -55,7 +55,8 @@ class Rotary(Options):
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
         high, low = self.high_freq_wavelength, self.low_freq_wavelength
-        if (high is None) != (low is None) or (high is not None and not 0 < high < low):
+        pair = (high, low)
+        if pair != (None, None) and (high is None or low is None or not 0 < high < low):
             raise ValueError(
                 f"high_freq_wavelength={high} must be above 0 and less than low_freq_wavelength={low}, or both none"
             )

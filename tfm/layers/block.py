@@ -6,7 +6,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall
-from tfm.attention.cross import CrossMemory, cross_attention
+from tfm.attention.cross import cross_attention
 from tfm.attention.project import Attention, attention_specs
 from tfm.config.model import Config, Kind
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
@@ -27,7 +27,7 @@ class Block:
     position: Any
     feed_forward: FeedForward
     residual: Any
-    cross: Attention | None = None
+    cross: Any = None
 
 
 @struct.dataclass
@@ -59,7 +59,7 @@ class BlockInput(NamedTuple):
     mixer: Any
     position: Any
     state: Any = None
-    memory: CrossMemory | None = None
+    memory: Any = None
 
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:

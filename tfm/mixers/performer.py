@@ -4,6 +4,7 @@ With the rows w of a random matrix P, exp(q k) is the mean over w of phi(q) phi(
 1). Sums over keys then need no scores of pairs, and a decoder's state is their sum so far: it has a constant size.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -81,7 +82,8 @@ def prepare(options: Performer, config: Config, context: AttentionContext) -> Pr
     valid = jnp.ones_like(new, bool)
     for mask in parts.keys:
         valid = valid & mask(jnp.zeros((1, 1), jnp.int32), new)[:, 0]
-    return Prepared(context, valid, None if parts.segments is None else parts.segments.segment_ids[1])
+    segments = None if parts.segments is None else parts.segments.segment_ids
+    return Prepared(context, valid, segments[1] if segments else None)
 
 
 def forward(call: LayerCall, x: Array, score: Any, state: FeatureSums | None) -> tuple[Array, MixerOutput]:
@@ -137,7 +139,7 @@ def segment_sums(log_q: Array, log_k: Array, v: Array, segments: Array, chunk: i
 
     The keys up to the query are those of a pass from the left; the keys after it those of a pass from the right.
     """
-    state = _no_keys(log_k, v).replace(top=_largest(log_k, (1, 3))[:, 0, :, 0])
+    state = replace(_no_keys(log_k, v), top=_largest(log_k, (1, 3))[:, 0, :, 0])
     rows = (log_q, log_k, v, _per_row(segments, log_k))
     sums, total, _ = _scan(rows, state, chunk)
     later = _scan(tuple(jnp.flip(row, 1) for row in rows), state, chunk, sees_itself=False)

@@ -63,7 +63,8 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
         heads = cached_attend(q, (k, v), state, context.length, mask, bias)
     elif context.record:
         weights = attention_weights(q, k, mask, bias)
-        heads, output = weighted_sum(dropout(weights, rate, call.key), v), output.replace(weights=weights)
+        heads = weighted_sum(dropout(weights, rate, call.key), v)
+        output = MixerOutput(output.state, weights)
     elif context.keep:  # a prompt is read once: no kernel needs to be compiled for it
         heads = attend(q, k, v, mask, bias, rate, call.key)
     else:
@@ -93,9 +94,8 @@ def cached_attend(
     allowed = is_written if mask is None else mask(positions[None], key_positions) & is_written
     weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, MASK_VALUE), axis=-1)
     heads = weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], v)
-    if bias is not None and bias.adds_values:
-        heads = heads + bias.values(weights, positions[None], key_positions).astype(heads.dtype)
-    return heads
+    added = None if bias is None else bias.values(weights, positions[None], key_positions)
+    return heads if added is None else heads + added.astype(heads.dtype)
 
 
 def start(options: Softmax, output: KeysValues, slots: int) -> KeysValues:

@@ -94,7 +94,7 @@ def _forward(config: Config, x: Array, table: Array, bias: Array | None, targets
 def _backward(config: Config, gradients, cotangents):
     """The gradients of the sum, computed with it: that of a weight is its loss. Nothing else has one."""
     *of_inputs, of_weights = jax.tree.map(lambda gradient: gradient * cotangents[0].astype(gradient.dtype), gradients)
-    return *of_inputs, Targets(None, of_weights, None)
+    return *of_inputs, Targets(None, of_weights, None)  # type: ignore[arg-type]
 
 
 _loss.defvjp(_forward, _backward)
@@ -194,7 +194,8 @@ def _chunk(part: Part, x: Array, targets: Targets) -> tuple[dict[str, Array | No
     top = jnp.maximum(target, runner_up)
     powers = jnp.exp(logits - top)
     mass = axes.sum_vocabulary(powers.sum(0, keepdims=True))
-    confidence, expected = 1.0, target
+    confidence: Array | float = 1.0
+    expected = target
     if smoothing is not None:
         confidence = 1 - smoothing
         mean = axes.sum_vocabulary(jnp.where(is_token, logits, 0).sum(0, keepdims=True)) / part.vocab

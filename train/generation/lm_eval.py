@@ -53,7 +53,7 @@ class _Window(NamedTuple):
 
     request: int
     tokens: list[int]
-    count: int
+    scored: int
 
 
 class HarnessModel(TemplateLM):
@@ -144,7 +144,7 @@ class HarnessModel(TemplateLM):
         logprobs = np.zeros(len(pairs))
         greedy = np.ones(len(pairs), bool)
         windows = [window for request, pair in enumerate(pairs) for window in self._windows(request, *pair)]
-        sizes = [(len(window.tokens), window.count) for window in windows]
+        sizes = [(len(window.tokens), window.scored) for window in windows]
         with self.log.progress(f"scoring {len(windows)} texts", len(windows)) as advance, jax.set_mesh(self.mesh):
             for rows, count in length_sorted_batches(sizes, self.batch):
                 batch = self._batch([windows[row] for row in rows])
@@ -171,9 +171,9 @@ class HarnessModel(TemplateLM):
         T and M are buckets, so that few programs are compiled.
         """
         length = min(tfm.bucket(max(len(window.tokens) for window in windows) - 1), self.length)
-        scored = min(tfm.bucket(max(window.count for window in windows)), length)
+        scored = min(tfm.bucket(max(window.scored for window in windows)), length)
         sizes = {"B": len(windows), "T": length, "M": scored}
-        batch = {
+        batch: dict[str, np.ndarray] = {
             name: np.zeros([sizes[axis] for axis in field.axes], field.dtype) for name, field in _BATCH_SPEC.items()
         }
         for row, (_, tokens, count) in enumerate(windows):

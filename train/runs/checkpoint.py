@@ -1,5 +1,6 @@
 """Checkpoints of the training state, by Orbax: written in the background; the newest few and the best one are kept."""
 
+import dataclasses
 import errno
 import functools
 import logging
@@ -92,7 +93,7 @@ class Checkpoints:
         saved, step = self._newest(lambda step: self._manager.restore(step, args=items), log)
         params = _unflatten(saved["params"], like.eval_params)
         name = "params" if like.ema is None else "ema"
-        return like.replace(**saved["opt"], **{name: params}), saved["note"], step
+        return dataclasses.replace(like, **saved["opt"], **{name: params}), saved["note"], step
 
     def restore_params(self, like: Any, log: Callable[[str], None], best: bool) -> Any:
         """The parameters of the newest readable checkpoint, or of the best one."""

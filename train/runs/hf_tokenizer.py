@@ -15,7 +15,7 @@ def save(tokenizer, task, run: Run, folder: Path):
     exported = Tokenizer.from_str(tokenizer.to_str())
     special = tokenize.special_tokens(tokenizer)._asdict()
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.HF_TOKENS}
-    names = {role: exported.id_to_token(special[role]) for role in roles.values()}
+    names: dict[str, Any] = {role: exported.id_to_token(special[role]) for role in roles.values()}
     if template := task.hf_template(run):
         exported.post_processor = _post_processor(template, names, special)
     exported.save(str(folder / "tokenizer.json"))

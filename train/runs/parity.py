@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.models.encoder import around, before, placed, recalling, remember, unstack, whole
-from tfm.models.seq2seq import encoder_config
-from tfm.ops import norm
 
 
 def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
@@ -32,48 +29,36 @@ def _tokens(vocab: int, length: int, seed: int) -> jax.Array:
 
 
 def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
-    """After what, and the states, for each layer of each stack; a decoder attends to what the encoder has read."""
+    """The states after the embeddings and after each layer of each stack, by name; a decoder attends to the encoder's."""
     memory = None
     for name in ("encoder", "decoder"):
         model = getattr(params, name, None)
         if model is None:
             continue
-        own = encoder_config(config) if name == "encoder" and isinstance(params, tfm.Seq2Seq) else config
+        is_seq2seq = isinstance(params, tfm.Seq2Seq)
+        stack_config = tfm.encoder_config(config) if name == "encoder" and is_seq2seq else config
         if model.embed.tokens is None:
-            model = dataclasses.replace(
-                model, embed=dataclasses.replace(model.embed, tokens=params.encoder.embed.tokens)
-            )
-        for after, x in _through(model, own, name == "encoder", memory):
-            yield f"{name} {after}", x
-        if isinstance(params, tfm.Seq2Seq) and name == "encoder":
-            memory = remember(params.decoder, config, x if model.norm is None else norm(own, model.norm, x))
+            embed = dataclasses.replace(model.embed, tokens=params.encoder.embed.tokens)
+            model = dataclasses.replace(model, embed=embed)
+        states = _stack_states(model, stack_config, name == "decoder", memory)
+        for layer, x in enumerate(states):
+            yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x
+        if is_seq2seq and name == "encoder":
+            memory = tfm.remember(params.decoder, config, states[-1])
 
 
-def _through(model: tfm.Encoder, config: tfm.Config, both: bool, memory: Any) -> Iterator[tuple[str, jax.Array]]:
-    """The states of one stack, after the embeddings and after each layer."""
-    tokens = _tokens(config.vocab, config.length, seed=both)
-    way = tfm.Dense(
-        around(config) if both else before(config), **placed(model, config, jnp.arange(tokens.shape[1])[None], both)
-    )
-    x = tfm.embed(model.embed, config, tokens)
-    yield "embeddings", x
-    step = jax.jit(
-        lambda block, x, past, number: tfm.transformer_block(
-            block, config, x, *recalling(way, None, past), None, number
-        )[0]
-    )
-    blocks = (
-        unstack(model.blocks, 1) * config.layers
-        if config.shared
-        else unstack(whole(model.blocks, config), config.layers)
-    )
-    pasts = [None] * config.layers
-    if memory is not None:
-        pairs = unstack((memory.keys, memory.values), config.layers)
-        pasts = [dataclasses.replace(memory, keys=keys, values=values) for keys, values in pairs]
-    for number, (block, past) in enumerate(zip(blocks, pasts, strict=True)):
-        x = step(block, x, past, number)
-        yield f"layer {number}", x
+def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: tfm.Memory | None) -> list[jax.Array]:
+    """The states of one stack: what each layer reads, and the last states."""
+    tokens = _tokens(config.vocab, config.length, seed=not causal)
+    context = tfm.AttentionContext(tfm.default_positions(tokens), causal=causal, record_inputs=True)
+
+    @jax.jit
+    def run(model, memory):
+        x = tfm.embed(model.embed, config, tokens)
+        hidden, outputs = tfm.stack(model, config, x, context, memory=memory)
+        return [*(output.inputs for output in tfm.by_layer(config, outputs)), hidden]
+
+    return run(model, memory)
 
 
 def _output(config: tfm.Config, params: Any) -> jax.Array:
@@ -84,11 +69,9 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
         return tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
     if isinstance(params, tfm.Seq2Seq):
         return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, tokens, tokens)
-    predict = (
-        tfm.causal_lm
-        if isinstance(params, tfm.CausalLM)
-        else tfm.classify_tokens
-        if isinstance(params, tfm.Tagger)
-        else tfm.classify
-    )
+    predict = tfm.classify
+    if isinstance(params, tfm.CausalLM):
+        predict = tfm.causal_lm
+    elif isinstance(params, tfm.Tagger):
+        predict = tfm.classify_tokens
     return jax.jit(predict, static_argnums=1)(params, config, tokens)

@@ -141,10 +141,10 @@ def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
         if classes := choices.alternatives(hint):
             variants = {tag: (cls.__doc__ or "").partition("\n")[0] for tag, cls in classes.items()}
             # Without a class of its own, a layer takes the model's; "none" may be a tag.
-            tags = (getattr(options, "name", "model") for options in (value, field.default))
-            yield Flag(key, *tags, f"{' | '.join(classes)}: {text}", variants)
+            chosen, default = (getattr(options, "name", "model") for options in (value, field.default))
+            yield Flag(key, chosen, default, f"{' | '.join(classes)}: {text}", variants)
         elif choices.is_list(hint):
-            yield Flag(key, len(value), len(field.default), text)
+            yield Flag(key, len(value), len(field.default), text)  # type: ignore[arg-type]
             for index, element in enumerate(value):
                 yield from flags_of(element, f"{key}.{index}.")
         elif field.init and not dataclasses.is_dataclass(value):

@@ -124,7 +124,7 @@ def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platf
 
     `explicit` are the names that are decided. Raises UserError where a size is too small for the data.
     """
-    values = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+    values: dict[str, Any] = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
     values |= {f"model.{name}": size for name, size in sizes.items()}
     run = flags.build(Run, flatten(run), {name: value for name, value in values.items() if name not in explicit})
     for name, size in sizes.items():

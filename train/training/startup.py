@@ -1,5 +1,6 @@
 """What precedes the training loop: the corpus, the first state, the facts for run.json and the start-up tables."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 
 
-def load_data(run: Run, explicit: Mapping[str, Any], processes: int) -> tuple[Run, Any, Path, Log]:
+def load_data(run: Run, explicit: set[str], processes: int) -> tuple[Run, Any, Path, Log]:
     """The run with what data and devices decide, its corpus, its folder and its log; sets the number of CPU devices.
 
     Raises UserError if the text has changed since the run began, or differs between processes.
@@ -89,7 +90,8 @@ def _with_weights_of(source: str, state: step.State, mesh, log: Log) -> step.Sta
     params, fresh = pretrained.load_parts(source, state.params, mesh, log.info)
     if fresh:
         log.info(f"taken from {source}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
-    return state.replace(params=params, ema=None if state.ema is None else step.new_average(params))
+    average = None if state.ema is None else step.new_average(params)
+    return dataclasses.replace(state, params=params, ema=average)
 
 
 def facts(job: Job, corpus) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The training state, the training step and the evaluation step."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
@@ -43,7 +44,8 @@ class State:
 
     def with_eval_params(self, params) -> "State":
         """The state with other parameters to evaluate."""
-        return self.replace(params=params) if self.ema is None else self.replace(ema=params)
+        name = "params" if self.ema is None else "ema"
+        return dataclasses.replace(self, **{name: params})
 
 
 def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float | None = None) -> State:

@@ -158,8 +158,8 @@ def generate(seed: int = 0, train: int = 6000, valid: int = 1000) -> tuple[list[
     different sentences are not found.
     """
     rng, taken = random.Random(seed), set[str]()
-    valid = [_row(rng, LABELS[n % 3], n % 4 == 3, taken) for n in range(valid)]
-    return [_row(rng, LABELS[n % 3], False, taken) for n in range(train)], valid
+    valid_rows = [_row(rng, LABELS[n % 3], n % 4 == 3, taken) for n in range(valid)]
+    return [_row(rng, LABELS[n % 3], False, taken) for n in range(train)], valid_rows
 
 
 def _row(rng: random.Random, label: str, unseen: bool, taken: set[str]) -> dict[str, str]:
