@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -192,7 +193,7 @@ def _decoder(
     hidden, outputs = stack(model.decoder, config, x, context, states, model.memory, stack_key)
     results = _recorded(config, record, hidden, outputs)
     if past is not None and cache is not None:
-        results["past_key_values"] = past.replace(cache=write_cache(config, cache, outputs, inputs.tokens.shape[1]))
+        results["past_key_values"] = replace(past, cache=write_cache(config, cache, outputs, inputs.tokens.shape[1]))
     return hidden, results
 
 
