@@ -1,5 +1,6 @@
 """ModernBERT (Warner et al. 2024): rotary positions; most layers attend within a window."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,13 +54,13 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         window = Sliding(window=fields.get("local_attention", 128))
         kinds[LOCAL] = Layer(mixer=Softmax(pattern=window), position=Rotary(base=local_base))
         used.add("local_attention")
-    first, *rest = (kinds[name] for name in layer_types)
-    values = {"position.base": global_base, "prefix": 1}
-    values |= flatten(Layer(first.mixer, first.position, PreNorm(mixer_norm=False)), "prefix.0.")
-    period = _period(rest) or [Layer()]
-    values["period"] = len(period)
-    for index, layer in enumerate(period):
-        values |= flatten(layer, f"period.{index}.")
+    layers = [kinds[name] for name in layer_types]
+    first = [dataclasses.replace(layer, residual=PreNorm(mixer_norm=False)) for layer in layers[:1]]
+    values: dict[str, Any] = {"position.base": global_base}
+    for name, part in (("prefix", first), ("period", _period(layers[1:]) or [Layer()])):
+        values[name] = len(part)
+        for index, layer in enumerate(part):
+            values |= flatten(layer, f"{name}.{index}.")
     return values, used
 
 
@@ -160,9 +161,8 @@ MODERNBERT = Family(
     must_equal={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
     allowed={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
     ignored=frozenset(
-        """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention
-        position_embedding_type reference_compile
-        repad_logits_with_grad sparse_pred_ignore_index sparse_prediction""".split()
+        """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention position_embedding_type
+        reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction""".split()
     ),
     read=read,
     write=write,
