@@ -40,7 +40,7 @@ def train(argv):
     train_step = recompilation.Guard(job.train_step, planned_shapes(job, corpus))
     evaluator = evaluation.Evaluator(job, corpus, log)
 
-    # ---------------------------------------------------------------- run folder: from here on, something is left behind
+    # ---------------------------------------------------------------- run folder: from here on, files are left behind
     folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
     startup.announce(job, corpus, step, costs.table(), log)
 

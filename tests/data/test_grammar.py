@@ -10,20 +10,23 @@ from collections import Counter
 
 import pytest
 
-from train.data.synthetic import clauses, grammar, lexicon
-from train.data.synthetic.clauses import Clause, Phrase, nominal
+from train.data.synthetic import adverbials, clauses, grammar, nouns, phrases, verbs
+from train.data.synthetic.clauses import Clause
+from train.data.synthetic.phrases import Phrase, nominal
 from train.files import cache
 
 CORPUS = grammar.pairs()
 ALL = [pair for split in CORPUS for pair in split]
-VERBS = {verb.name: verb for verb in lexicon.VERBS}
-BE = lexicon.SPECIAL["be"]
+VERBS = {verb.name: verb for verb in verbs.VERBS}
+BE = verbs.SPECIAL["be"]
 NAMED = (
-    {phrase.english: phrase for phrase in clauses.NAMED} | clauses.PRONOUNS | {"who": clauses.WHO, "what": clauses.WHAT}
+    {phrase.english: phrase for phrase in phrases.NAMED}
+    | phrases.PRONOUNS
+    | {"who": phrases.WHO_PHRASE, "what": phrases.WHAT_PHRASE}
 )
 NAMED |= {clauses.OBJECTIVE[name]: NAMED[name] for name in clauses.OBJECTIVE}
-DETERMINERS = sorted(clauses._ARTICLES, key=len, reverse=True)
-NUMBERS = {clauses.number(value)[0]: value for value in range(2, 100)}
+DETERMINERS = sorted(phrases.ARTICLES, key=len, reverse=True)
+NUMBERS = {phrases.cardinal(value)[0]: value for value in range(2, 100)}
 
 
 def np(text: str) -> Phrase:
@@ -31,14 +34,14 @@ def np(text: str) -> Phrase:
     if text in NAMED:
         return NAMED[text]
     name, plural = next(
-        (noun.name, form == noun.englishes)
+        (noun.name, form == noun.english_plural)
         for size in (2, 1)
-        for noun in lexicon.NOUNS.values()
-        for form in (noun.english, noun.englishes)
+        for noun in nouns.NOUNS.values()
+        for form in (noun.english, noun.english_plural)
         if form and form == " ".join(text.split()[-size:])
     )
-    noun = lexicon.NOUNS[name]
-    rest = text.removesuffix(noun.englishes if plural else noun.english).strip()
+    noun = nouns.NOUNS[name]
+    rest = text.removesuffix(noun.english_plural if plural else noun.english).strip()
     rest = re.sub("^an$|^an ", "a ", re.sub("^these", "this", rest)).strip()
     determiner = next((each for each in DETERMINERS if each and f"{rest} ".startswith(f"{each} ")), "")
     words = rest.removeprefix(determiner).split()
@@ -343,7 +346,7 @@ def test_declension(line):
 @pytest.mark.parametrize("line", CONJUGATED)
 def test_conjugation(line):
     name, forms = line.split(": ")
-    verb = lexicon.SPECIAL.get(name) or VERBS[name]
+    verb = verbs.SPECIAL.get(name) or VERBS[name]
     subjects = ("I", "you", "he", "they", "he", "they", "he")
     tenses = ("present",) * 4 + ("past",) * 2 + ("perfect",)
     for subject, tense, form in zip(subjects, tenses, re.split("[,;] ", forms), strict=True):
@@ -382,8 +385,8 @@ def test_numbers():
         21: "einundzwanzig",
         37: "siebenunddreißig",
     }
-    assert {value: clauses.number(value)[1] for value in expected} == expected
-    assert clauses.number(42)[0] == "forty-two"
+    assert {value: phrases.cardinal(value)[1] for value in expected} == expected
+    assert phrases.cardinal(42)[0] == "forty-two"
 
 
 def test_sizes_and_splits():
@@ -422,14 +425,14 @@ def forms(word: str) -> re.Pattern[str]:
     """An English word in all its forms."""
     if word in VERBS:
         base, past, participle = VERBS[word].english
-        every = "|".join(sorted({base, past, participle, clauses._third(base)}))
+        every = "|".join(sorted({base, past, participle, clauses.third_person(base)}))
         return re.compile(rf"\b(?:{every}) {VERBS[word].particle}".strip() + r"\b(?! (?:off|along|part)\b)")
-    noun = lexicon.NOUNS.get(word)
-    return re.compile(rf"\b(?:{noun.english}|{noun.englishes or noun.english})\b" if noun else rf"\b{word}\b")
+    noun = nouns.NOUNS.get(word)
+    return re.compile(rf"\b(?:{noun.english}|{noun.english_plural or noun.english})\b" if noun else rf"\b{word}\b")
 
 
-PAIRS = [pair for kind in ("object", "modifier") for pair in clauses.glossary(grammar.WITHHELD[kind])]
-UNDER = [word for word, _ in clauses.glossary(grammar.WITHHELD["clause"])]
+PAIRS = [pair for kind in ("object", "modifier") for pair in phrases.glossary(grammar.WITHHELD[kind])]
+UNDER = [word for word, _ in phrases.glossary(grammar.WITHHELD["clause"])]
 FORMS = {word: forms(word) for pair in [*PAIRS, *((word, word) for word in UNDER)] for word in pair}
 
 
@@ -486,15 +489,15 @@ def test_every_compositional_pair_has_a_withheld_combination():
 
 FINITE = {
     form
-    for verb in [*lexicon.VERBS, *lexicon.SPECIAL.values()]
+    for verb in [*verbs.VERBS, *verbs.SPECIAL.values()]
     for tense in ("present", "past")
-    for form in clauses._german_forms(*verb.german[:3], tense)
+    for form in clauses.german_forms(*verb.german[:3], tense)
 }
-AUXILIARIES = {form for modal in clauses.MODALS.values() for form in modal[2].split()} | set(
+AUXILIARIES = {form for modal in clauses.MODALS.values() for form in modal.german.split()} | set(
     "habe hast hat haben bin bist ist sind".split()
 )
 FINITE |= AUXILIARIES
-PREFIXES = sorted({verb.prefix for verb in lexicon.VERBS if verb.prefix}, key=len, reverse=True)
+PREFIXES = sorted({verb.prefix for verb in verbs.VERBS if verb.prefix}, key=len, reverse=True)
 
 
 def finite(word: str) -> bool:
@@ -519,7 +522,7 @@ def test_finite_verbs_are_last_in_subordinate_clauses():
 
 
 def test_finite_verbs_are_second_in_main_clauses():
-    times = {time for each in lexicon.TIMES.values() for _, time in each}
+    times = {time for each in adverbials.TIMES.values() for _, time in each}
     starts = sorted((time[0].upper() + time[1:] for time in times), key=len, reverse=True)
     starts += [name for name in NAMED if name[0].isupper()] + ["Ich", "Du", "Er", "Wir", "Es"]
     seen = 0

@@ -26,7 +26,7 @@ def f1(pairs, c):
 def test_one_class_each(classes):
     guesses, labels = RNG.integers(0, classes, (2, 200))
     labels[:60] = guesses[:60]
-    found = metrics.scores(one_hot(guesses, classes), labels)
+    found = metrics.classification_metrics(one_hot(guesses, classes), labels)
     pairs = list(zip(guesses, labels, strict=True))
     assert found["accuracy"] == np.mean([guess == label for guess, label in pairs])
     assert found["f1_macro"] == pytest.approx(np.mean([f1(pairs, c) for c in range(classes)]))
@@ -46,12 +46,12 @@ def test_one_class_each(classes):
 
 def test_one_class_each_at_its_ends():
     labels = np.array([0, 1, 2, 1])
-    assert metrics.scores(one_hot(labels, 3), labels) == {
+    assert metrics.classification_metrics(one_hot(labels, 3), labels) == {
         "accuracy": 1.0,
         "f1_macro": 1.0,
         "matthews": pytest.approx(1.0),
     }
-    always = metrics.scores(one_hot(np.ones(4, int), 3), labels)
+    always = metrics.classification_metrics(one_hot(np.ones(4, int), 3), labels)
     assert (always["accuracy"], always["matthews"]) == (0.5, 0.0)
 
 
@@ -65,7 +65,7 @@ def test_confusion():
 def test_several_classes():
     labels = RNG.integers(0, 2, (100, 3)).astype(np.float32)
     logits = RNG.normal(size=(100, 3)) + labels
-    found = metrics.scores(logits, labels)
+    found = metrics.classification_metrics(logits, labels)
     assert found["accuracy"] == np.mean(
         [all((logit > 0) == label) for logit, label in zip(logits, labels > 0, strict=True)]
     )
@@ -78,10 +78,10 @@ def test_several_classes():
 def test_values():
     labels = RNG.normal(size=50).astype(np.float32)
     logits = (np.exp(labels) + 0.1 * RNG.normal(size=50))[:, None]
-    found = metrics.scores(logits, labels)
+    found = metrics.classification_metrics(logits, labels)
     assert found["pearson"] == pytest.approx(np.corrcoef(logits[:, 0], labels)[0, 1], rel=1e-5)
     ranks = [stats.rankdata(values) for values in (logits[:, 0], labels)]
     assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1], rel=1e-5)
-    assert metrics.scores(np.ones((5, 1)), labels[:5]) == {"pearson": 0.0, "spearman": 0.0}, (
+    assert metrics.classification_metrics(np.ones((5, 1)), labels[:5]) == {"pearson": 0.0, "spearman": 0.0}, (
         "a constant has no correlation"
     )

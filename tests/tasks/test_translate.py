@@ -237,7 +237,7 @@ def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
     call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
     lines = Path("greedy.txt").read_text().removesuffix("\n").split("\n")
     assert greedy["bleu"] == pytest.approx(
-        metrics.translations(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
+        metrics.translation_metrics(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
     )
     against = evaluated("--against=greedy.txt")
     assert against["bleu_against"] == pytest.approx(greedy["bleu"])

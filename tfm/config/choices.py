@@ -7,11 +7,12 @@ import types
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+_cached_hints = functools.cache(get_type_hints)
 
-@functools.cache
+
 def type_hints(cls: Any) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
-    return get_type_hints(cls)
+    return _cached_hints(cls)
 
 
 # What a value of a type is called in an error.

@@ -175,7 +175,7 @@ def _refuse_other_class(config: Any, name: str, words: Sequence[str]) -> None:
     """Raises ValueError where a dotted name is an option of another class than the chosen one; `words` lead to it."""
     field, *rest = words
     hint, value = type_hints(type(config)).get(field), getattr(config, field, None)
-    if not rest or hint is None:
+    if not rest or hint is None or value is None and is_list(hint):
         return
     if is_list(hint):
         is_indexed = rest[0].isdigit()

@@ -11,16 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-# Seconds between two lines about work that goes on.
+# Seconds between two lines about work that takes long.
 PATIENCE = 20
 
 
 class Log:
-    """Progress on stderr: bars on a terminal, plain lines elsewhere; nothing where it is `quiet`."""
+    """Progress on stderr: bars on a terminal, plain lines elsewhere; nothing if `quiet`."""
 
     def __init__(self, quiet: bool = False):
-        notebook = "ipykernel" in sys.modules  # whose cells show plain lines, not what moves
-        terminal = False if notebook else None
+        terminal = False if "ipykernel" in sys.modules else None  # cells of a notebook show plain lines
         self.console = Console(
             stderr=True, highlight=False, soft_wrap=True, force_jupyter=False, force_terminal=terminal, quiet=quiet
         )
@@ -37,31 +36,31 @@ class Log:
             self.console.print(Text.assemble((f"{name:<{width}}", "dim"), f"  {value}"))
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar for work of `total` units; yields the function that advances it."""
         if not self.console.is_terminal:
-            self.info(what)
+            self.info(title)
             yield lambda units: None
             return
-        with Progress(
-            TextColumn(what), BarColumn(), TimeRemainingColumn(), console=self.console, transient=True
-        ) as bar:
-            task = bar.add_task(what, total=total)
+        columns = (TextColumn(title), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(title, total=total)
             yield lambda units: bar.advance(task, units)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Work of unknown length, and how long it has taken: a spinner on a terminal, elsewhere a line now and then."""
-        self.info(what)
+    def waiting(self, title: str) -> Iterator[None]:
+        """Shows how long work of unknown length has taken: a spinner on a terminal, elsewhere a line now and then."""
+        self.info(title)
         if self.console.is_terminal:
             with Progress(SpinnerColumn(), TimeElapsedColumn(), console=self.console, transient=True) as bar:
                 bar.add_task("", total=None)
                 yield
             return
-        began, over = time.perf_counter(), threading.Event()
+        began = time.perf_counter()
+        done = threading.Event()
 
         def remind():
-            while not over.wait(PATIENCE):
+            while not done.wait(PATIENCE):
                 self.info(f"... {time.perf_counter() - began:.0f} s so far")
 
         reminder = threading.Thread(target=remind, daemon=True)
@@ -69,5 +68,5 @@ class Log:
         try:
             yield
         finally:
-            over.set()
+            done.set()
             reminder.join()

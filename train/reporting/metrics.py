@@ -1,4 +1,4 @@
-"""How good classifications are, from the logits and labels of every text; and translations, beside their references."""
+"""Metrics of classifications and of translations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,52 +6,60 @@ from typing import Any
 import numpy as np
 
 
-def scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """logits [n,C] and labels: int [n] classes, float [n,C] ones and zeros, or float [n] values -> the metrics that fit.
+def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """logits [N,C] and labels of N texts -> metrics by name.
 
-    One class each: accuracy, F1 of the last class where there are two, macro F1, Matthews' correlation. Several: share of texts with all
-    classes right, F1 over all decisions, macro F1. Values: Pearson's and Spearman's correlation.
+    int [N] classes: accuracy, F1 of class 1 of two, macro F1, Matthews' correlation. float [N,C] ones and zeros: share
+    of texts whose classes are all right, F1 over all decisions, macro F1. float [N] values: Pearson's and Spearman's
+    correlations.
     """
     if labels.ndim == 2:
-        guesses = logits > 0
-        counts = [_f1_counts(guesses[:, c], labels[:, c] > 0) for c in range(labels.shape[1])]
-        whole = np.sum(counts, axis=0)
-        return {
-            "accuracy": float((guesses == (labels > 0)).all(1).mean()),
-            "f1": _f1(*whole),
-            "f1_macro": _mean_f1(counts),
-        }
+        return _multi_label(logits > 0, labels > 0)
     if np.issubdtype(labels.dtype, np.integer):
-        table = confusion(logits.argmax(1), labels, logits.shape[1])
-        counts = [(table[c, c], table[:, c].sum(), table[c].sum()) for c in range(len(table))]
-        binary = {"f1": _f1(*counts[1])} if len(table) == 2 else {}
-        return {
-            "accuracy": float(table.trace() / table.sum()),
-            **binary,
-            "f1_macro": _mean_f1(counts),
-            "matthews": matthews(table),
-        }
+        return _single_label(confusion(logits.argmax(1), labels, logits.shape[1]))
     from scipy import stats
 
-    if np.ptp(labels) == 0 or np.ptp(logits[:, 0]) == 0 or len(labels) < 2:
+    values = logits[:, 0]
+    if np.ptp(labels) == 0 or np.ptp(values) == 0 or len(labels) < 2:
         return {"pearson": 0.0, "spearman": 0.0}
-    found = stats.pearsonr(logits[:, 0], labels), stats.spearmanr(logits[:, 0], labels)
-    return {"pearson": float(found[0].statistic), "spearman": float(found[1].statistic)}
+    return {
+        "pearson": float(stats.pearsonr(values, labels).statistic),
+        "spearman": float(stats.spearmanr(values, labels).statistic),
+    }
+
+
+def _multi_label(guesses: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Metrics of guesses and labels, bool [N,C]."""
+    counts = [_f1_counts(guesses[:, c], labels[:, c]) for c in range(labels.shape[1])]
+    return {
+        "accuracy": float((guesses == labels).all(1).mean()),
+        "f1": _f1(*np.sum(counts, axis=0)),
+        "f1_macro": _mean_f1(counts),
+    }
+
+
+def _single_label(table: np.ndarray) -> dict[str, float]:
+    """Metrics of a confusion matrix [C,C]."""
+    counts = [(table[c, c], table[:, c].sum(), table[c].sum()) for c in range(len(table))]
+    metrics = {"accuracy": float(table.trace() / table.sum())}
+    if len(table) == 2:
+        metrics["f1"] = _f1(*counts[1])
+    return metrics | {"f1_macro": _mean_f1(counts), "matthews": matthews(table)}
 
 
 def confusion(guesses: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """int [C,C]: how many texts of the class of the row were taken for that of the column."""
+    """int [N], int [N] -> int [C,C]: the texts of a class (row) that were guessed to be of a class (column)."""
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (labels, guesses), 1)
     return table
 
 
 def matthews(table: np.ndarray) -> float:
-    """Correlation between guesses and labels of a confusion matrix, 0 by chance and 1 at best (Gorodkin 2004, eq. 8)."""
+    """Correlation of guesses and labels in a confusion matrix: 0 by chance, 1 at best (Gorodkin 2004, eq. 8)."""
     total, right = table.sum(), table.trace()
-    truth, guessed = table.sum(1), table.sum(0)
-    spread = float(total**2 - truth @ truth) * float(total**2 - guessed @ guessed)
-    return float((right * total - truth @ guessed) / spread**0.5) if spread else 0.0
+    labelled, guessed = table.sum(1), table.sum(0)
+    variances = float(total**2 - labelled @ labelled) * float(total**2 - guessed @ guessed)
+    return float((right * total - labelled @ guessed) / variances**0.5) if variances else 0.0
 
 
 def _f1_counts(guesses: np.ndarray, labels: np.ndarray) -> tuple[int, int, int]:
@@ -64,36 +72,41 @@ def _f1(right: int, guessed: int, labelled: int) -> float:
 
 
 def _mean_f1(counts) -> float:
-    return float(np.mean([_f1(*each) for each in counts]))
+    return float(np.mean([_f1(right, guessed, labelled) for right, guessed, labelled in counts]))
 
 
-def translations(found: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """sacreBLEU and chrF of translations, 0 to 100, with the signatures that say how they were computed (Post 2018)."""
+def translation_metrics(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """sacreBLEU and chrF, 0 to 100, with signatures that say how they were computed (Post 2018)."""
     import sacrebleu
 
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    measured = {
-        "bleu": bleu.corpus_score(found, [references]).score,
-        "chrf": chrf.corpus_score(found, [references]).score,
+    bleu = sacrebleu.BLEU()
+    chrf = sacrebleu.CHRF()
+    metrics: dict[str, Any] = {
+        "bleu": bleu.corpus_score(translations, [references]).score,
+        "chrf": chrf.corpus_score(translations, [references]).score,
     }
-    return measured | {"signature": f"BLEU|{bleu.get_signature()} chrF|{chrf.get_signature()}"}
+    return metrics | {"signature": f"BLEU|{bleu.get_signature()} chrF|{chrf.get_signature()}"}
 
 
-def resampled(found: Sequence[str], references: Sequence[str], against: Sequence[str] | None = None) -> dict[str, Any]:
-    """95 % intervals of BLEU and chrF over 1,000 draws of the sentences (Koehn 2004).
+def bootstrap(
+    translations: Sequence[str], references: Sequence[str], against: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """95 % intervals of BLEU and chrF over 1,000 resamples of the sentences (Koehn 2004).
 
-    With other translations `against` the first ones, also their metrics, and how often, were both alike, chance would make as large a
-    difference on the same draws: `p`.
+    With translations `against` these, also their metrics, and `p`: how often chance alone makes so large a difference
+    on the same resamples.
     """
     import sacrebleu
     from sacrebleu import significance
 
-    metrics = {"BLEU": sacrebleu.BLEU(references=[references]), "chrF2": sacrebleu.CHRF(references=[references])}
-    systems: list[Any] = [("against", list(against or found)), ("found", list(found))]
-    results: Any = significance.PairedTest(systems, metrics, references=None, test_type="bs", n_samples=1000)()[1]
-    measured: dict[str, Any] = {}
-    for metric, (other, ours) in (("bleu", results["BLEU"]), ("chrf", results["chrF2"])):
-        measured[f"{metric}_interval"] = [float(ours.mean - ours.ci), float(ours.mean + ours.ci)]
+    scorers = {"BLEU": sacrebleu.BLEU(references=[references]), "chrF2": sacrebleu.CHRF(references=[references])}
+    systems: list[Any] = [("against", list(against or translations)), ("translations", list(translations))]
+    test: Any = significance.PairedTest(systems, scorers, references=None, test_type="bs", n_samples=1000)
+    results = test()[1]
+    metrics: dict[str, Any] = {}
+    for name, key in (("bleu", "BLEU"), ("chrf", "chrF2")):
+        rival, result = results[key]
+        metrics[f"{name}_interval"] = [float(result.mean - result.ci), float(result.mean + result.ci)]
         if against is not None:
-            measured |= {f"{metric}_against": float(other.score), f"{metric}_p": float(ours.p_value)}
-    return measured
+            metrics |= {f"{name}_against": float(rival.score), f"{name}_p": float(result.p_value)}
+    return metrics

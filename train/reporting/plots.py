@@ -1,4 +1,4 @@
-"""What people would rather look at than read: PNG files in plots/."""
+"""Plots of a run, as PNG files in plots/."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,22 +10,26 @@ import numpy as np
 
 def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
     """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
-    for name, key, splits in (("loss", "loss", ("train", "eval")), ("lr", "rate", ("train",))):
-        with _figure(folder / "plots" / f"{name}.png", (7, 4)) as axes:
-            for split in splits:
-                points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
-                if points:
-                    axes.plot(
-                        *zip(*points, strict=True), label=split, marker="o" if len(points) < 30 else None, markersize=3
-                    )
-            axes.set(xlabel="step", ylabel={"loss": "loss", "lr": "learning rate"}[name])
-            axes.grid(alpha=0.3)
-            if len(axes.lines) > 1:
-                axes.legend(frameon=False)
+    _curve(lines, "loss", ("train", "eval"), "loss", folder / "plots" / "loss.png")
+    _curve(lines, "rate", ("train",), "learning rate", folder / "plots" / "lr.png")
+
+
+def _curve(lines: Sequence[Mapping[str, Any]], key: str, splits: Sequence[str], label: str, path: Path):
+    """A metric by step, with a line for each split."""
+    with _figure(path, (7, 4)) as axes:
+        for split in splits:
+            points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
+            if points:
+                steps, values = zip(*points, strict=True)
+                axes.plot(steps, values, label=split, marker="o" if len(points) < 30 else None, markersize=3)
+        axes.set(xlabel="step", ylabel=label)
+        axes.grid(alpha=0.3)
+        if len(axes.lines) > 1:
+            axes.legend(frameon=False)
 
 
 def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
-    """plots/confusion.png: of the texts of each class (rows), which share was taken for which class (columns); numbers are texts."""
+    """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are texts."""
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
     with _figure(folder / "plots" / "confusion.png", (size + 1, size)) as axes:
@@ -34,21 +38,17 @@ def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
             for row, column in np.ndindex(*table.shape):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 axes.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color)
-        axes.set(
-            xlabel="taken for", ylabel="class", xticks=range(len(names)), yticks=range(len(names)), yticklabels=names
-        )
-        axes.set_xticklabels(
-            names,
-            rotation=0 if max(map(len, names)) < 10 else 45,
-            ha="center" if max(map(len, names)) < 10 else "right",
-        )
+        ticks = range(len(names))
+        axes.set(xlabel="taken for", ylabel="class", xticks=ticks, yticks=ticks, yticklabels=names)
+        short = max(map(len, names)) < 10
+        axes.set_xticklabels(names, rotation=0 if short else 45, ha="center" if short else "right")
 
 
-def alignments(found: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
-    """plots/alignment-1.png and so on: how much each word of a target (rows) looks at each word of the source (columns)."""
-    for number, (source, target, weights) in enumerate(found, start=1):
+def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
+    """plots/alignment-1.png and so on, of source words, target words and attention weights [target, source]."""
+    for index, (source, target, weights) in enumerate(pairs, start=1):
         size = (1.5 + 0.38 * len(source), 1.2 + 0.32 * len(target))
-        with _figure(folder / "plots" / f"alignment-{number}.png", size) as axes:
+        with _figure(folder / "plots" / f"alignment-{index}.png", size) as axes:
             axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
             axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
             axes.set_yticks(range(len(target)), target)
@@ -58,7 +58,7 @@ def alignments(found: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]],
 @contextlib.contextmanager
 def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
     """Axes to draw on, saved to `path` afterwards."""
-    from matplotlib.figure import Figure  # without pyplot, which would disturb the pictures of a notebook
+    from matplotlib.figure import Figure  # pyplot would disturb the figures of a notebook
 
     path.parent.mkdir(exist_ok=True)
     figure = Figure(figsize=size, layout="constrained")

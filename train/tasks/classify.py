@@ -111,7 +111,7 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     weight = max(sums["weight"], 1)
     names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
     means = {name: sums[total] / weight for total, name in names.items() if total in sums}
-    return means | scores.scores(*_counted(sums)) if "scores" in sums else means
+    return means | scores.classification_metrics(*_counted(sums)) if "scores" in sums else means
 
 
 def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -181,14 +181,14 @@ def generation_metrics(
         pairs = (rows.all_pairs if run.model.max_length is None else rows.pairs)[: max_sentences or None]
         translations = translation.translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
-        values = scores.translations(translations, references)
+        values = scores.translation_metrics(translations, references)
         if name:
             results[f"bleu_{name}"] = values["bleu"]
             continue
         results |= values
         if against is not None:
             rivals = _read_translations(against, len(pairs)) if against else None
-            results |= scores.resampled(translations, references, rivals)
+            results |= scores.bootstrap(translations, references, rivals)
     return results
 
 

@@ -9,7 +9,7 @@ from train.settings.schema import Eval
 
 
 class EarlyStopping:
-    """Watches the metric that `--eval.best` names. `state` is part of a checkpoint, so that a resumed run keeps counting."""
+    """Watches the metric that `--eval.best` names. Checkpoints hold its `state`, so a resumed run keeps counting."""
 
     def __init__(self, goals: Mapping[str, Callable], options: Eval):
         """`goals` maps the metrics of the task to min or max. Raises UserError if it lacks `options.best`."""

@@ -13,16 +13,16 @@ def catch_signals() -> Iterator[Callable[[], bool]]:
     previous: dict[int, Any] = {}
 
     def restore():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
-    def receive(number, frame):
-        received.append(number)
+    def receive(signum, frame):
+        received.append(signum)
         restore()
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, receive)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            previous[signum] = signal.signal(signum, receive)
     except ValueError:  # not the main thread, as in a notebook's worker: no signals arrive there
         previous.clear()
     try:

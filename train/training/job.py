@@ -1,4 +1,4 @@
-"""A run of a task on a mesh: its parameters, state and training step as shapes before they are arrays, and its batches."""
+"""A run of a task on a mesh: its parameters, state and batches, as shapes before they are arrays, and its step."""
 
 import dataclasses
 import functools

@@ -88,7 +88,7 @@ def _is_trained(spec: tfm.Spec) -> bool:
 
 
 def global_norm(tree) -> Array:
-    """The norm of all arrays of a tree together (Pascanu et al. 2013, section 3.2)."""
+    """The joint norm of all arrays of a tree (Pascanu et al. 2013, section 3.2)."""
     return jnp.sqrt(sum(_squares(leaf).sum() for leaf in jax.tree.leaves(tree)))
 
 

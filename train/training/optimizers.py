@@ -1,11 +1,12 @@
-"""The optimizers by name, each a function of the options, a learning rate and the specs of the parameters.
+"""The optimizers by name: functions of the options, a learning rate and the specs of the parameters.
 
-Those that look at matrices find them by the letters of the specs: our leaves are stacked along L, and a matrix has its inputs and its
-outputs along several axes.
+Optimizers that look at matrices find them by the letters of the specs: leaves are stacked along L, and inputs and
+outputs of a matrix may have several axes.
 """
 
 import itertools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -36,32 +37,37 @@ def lion(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
 
 
 def adafactor(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
-    """Shazeer & Stern 2018, algorithm 4, with the rate and the decay of AdamW (Zhai et al. 2022, section 3.4) and no first moment."""
+    """Shazeer & Stern 2018, algorithm 4, without a first moment.
+
+    Rate and decay are as in AdamW (Zhai et al. 2022, section 3.4).
+    """
     decay = optax.add_decayed_weights(options.decay, tfm.decay_mask(specs))
     return optax.chain(scale_by_factors(specs, options.beta2), decay, optax.scale_by_learning_rate(rate))
 
 
 def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransformation:
-    """Jordan et al. 2024 for the matrices between layers, in steps as large as AdamW's (Liu et al. 2025, eq. 4); AdamW for tables, biases
-    and norms. `options.beta1` is its momentum too."""
+    """Jordan et al. 2024 for the matrices of layers; AdamW for tables, biases and norms.
+
+    Updates are as large as those of AdamW (Liu et al. 2025, eq. 4). `options.beta1` is the momentum too.
+    """
     matrices = optax.chain(
         optax.trace(options.beta1, nesterov=True),
-        optax.stateless(lambda updates, params: jax.tree.map(orthogonal, updates, specs, is_leaf=_absent)),
+        optax.stateless(lambda updates, params: jax.tree.map(orthogonal, updates, specs, is_leaf=_is_masked)),
         optax.add_decayed_weights(options.decay),
         optax.scale_by_learning_rate(rate),
     )
-    kinds = jax.tree.map(lambda spec: "muon" if sides(spec)[0] and not set(spec.axes) & _ROWS else "adamw", specs)
-    return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, kinds)
+    labels = jax.tree.map(lambda spec: "muon" if sides(spec)[0] and not set(spec.axes) & _ROWS else "adamw", specs)
+    return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
 OPTIMIZERS = {"adamw": adamw, "adafactor": adafactor, "lion": lion, "muon": muon}
 
-# Rows of tables, and classes: what has these axes looks up or chooses, and maps nothing to anything.
+# Axes of tables and classes: a parameter with one of them looks up or chooses, and maps nothing to anything.
 _ROWS = set("VPYRC")
 
 
 def sides(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of a matrix's or table's inputs, and those of its outputs, counted from the last; none for other parameters.
+    """The input axes and the output axes of a matrix or table, counted from the last; none for other parameters.
 
     A width at the end is all of the output; else the first axis is all of the input: [KGH,D], [D,KGH], [F,D], [V,D].
     """
@@ -73,75 +79,75 @@ def sides(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class Factors(NamedTuple):
-    """Steps done, and of each parameter the second moments: means over the outputs and over the inputs of a matrix, else all of them."""
+    """Steps done, and the second moments of each parameter: of a matrix the means over outputs and over inputs."""
 
     steps: Array
     moments: Any
 
 
-def scale_by_factors(specs, most: float) -> optax.GradientTransformation:
-    """A gradient by the root of its second moment, of which a matrix keeps row and column means alone; the root mean square of what comes
-    out is 1 at most, in every layer. The moment's decay is 1 - t^-0.8, and `most` at most.
+def scale_by_factors(specs, max_decay: float) -> optax.GradientTransformation:
+    """Divides gradients by the root of their second moments, of which matrices keep only the row and column means.
 
-    A mean keeps its axes, of size 1, so that each leaf is sharded as its parameter along those that are left.
+    The root mean square of an update is at most 1 in every layer. The decay of the moments is 1 - t^-0.8, and at most
+    `max_decay`. A mean keeps its axes with size 1, so that it is sharded as its parameter along the remaining axes.
     """
 
-    def means(spec, square):
-        inputs, outputs = sides(spec)
-        return tuple(square.mean(axes, keepdims=True) for axes in (outputs, inputs)) if inputs else (square,)
-
-    def scaled(spec, gradient, moments):
-        if (
-            len(moments) == 2
-        ):  # two roots: the product of means of a row and a column that saw no gradient is 0 in float32
-            rows, columns = moments
-            gradient, moments = gradient * jax.lax.rsqrt(rows / rows.mean(sides(spec)[0], keepdims=True)), (columns,)
-        update = gradient * jax.lax.rsqrt(moments[0])
-        inner = tuple(range(spec.axes.startswith("L"), update.ndim))
-        return update / jnp.maximum(1, jnp.sqrt(jnp.square(update).mean(inner, keepdims=True)))
-
     def init(params):
-        return Factors(
-            jnp.zeros((), jnp.int32),
-            jax.tree.map(lambda spec, param: means(spec, jnp.zeros_like(param)), specs, params),
-        )
+        moments = jax.tree.map(lambda spec, param: _means(spec, jnp.zeros_like(param)), specs, params)
+        return Factors(jnp.zeros((), jnp.int32), moments)
 
     def update(updates, state, params=None):
         steps = state.steps + 1
-        keep = jnp.minimum(most, 1 - steps.astype(jnp.float32) ** -0.8)
+        decay = jnp.minimum(max_decay, 1 - steps.astype(jnp.float32) ** -0.8)
 
-        def moved(spec, gradient, old):
-            new = means(spec, jnp.square(gradient) + 1e-30)
-            return tuple(keep * one + (1 - keep) * other for one, other in zip(old, new, strict=True))
+        def decayed(spec, gradient, moments):
+            means = _means(spec, jnp.square(gradient) + 1e-30)
+            return tuple(decay * moment + (1 - decay) * mean for moment, mean in zip(moments, means, strict=True))
 
-        moments = jax.tree.map(moved, specs, updates, state.moments)
-        return jax.tree.map(scaled, specs, updates, moments), Factors(steps, moments)
+        moments = jax.tree.map(decayed, specs, updates, state.moments)
+        return jax.tree.map(_scaled, specs, updates, moments), Factors(steps, moments)
 
     return optax.GradientTransformation(init, update)
 
 
-def orthogonal(update: Array, spec: tfm.Spec) -> Array:
-    """The nearest matrix whose singular values are equal, about, and whose root mean square is 0.2, of each layer.
+def _means(spec, square):
+    """The means of a matrix over its outputs and over its inputs; other parameters as they are."""
+    inputs, outputs = sides(spec)
+    return tuple(square.mean(axes, keepdims=True) for axes in (outputs, inputs)) if inputs else (square,)
 
-    Matrices must be whole for that: layers are spread over the devices as far as their number allows, and the result is sharded as
-    before.
+
+def _scaled(spec, gradient, moments):
+    """The gradient divided by the root of its second moment."""
+    if len(moments) == 2:
+        # Two roots: without a gradient in its row and its column, the product of both means is 0 in float32.
+        rows, columns = moments
+        gradient = gradient * jax.lax.rsqrt(rows / rows.mean(sides(spec)[0], keepdims=True))
+        moments = (columns,)
+    update = gradient * jax.lax.rsqrt(moments[0])
+    axes = tuple(range(spec.axes.startswith("L"), update.ndim))
+    return update / jnp.maximum(1, jnp.sqrt(jnp.square(update).mean(axes, keepdims=True)))
+
+
+def orthogonal(update: Array, spec: tfm.Spec) -> Array:
+    """About the nearest matrix with equal singular values and root mean square 0.2, for each layer.
+
+    This needs matrices that are not sharded: layers are sharded over as many devices as divide them, and the result as
+    the update was.
     """
-    if _absent(update):
+    if _is_masked(update):
         return update
     inputs, outputs = (math.prod(update.shape[axis] for axis in axes) for axes in sides(spec))
-    here = jax.typeof(update).sharding
-    if not here.mesh.empty:
-        update = reshard(
-            update, PartitionSpec(_spread(here.mesh, update.shape[0]) if spec.axes.startswith("L") else None)
-        )
-    found = newton_schulz(update.reshape(-1, inputs, outputs)).reshape(update.shape) * (
-        0.2 * max(inputs, outputs) ** 0.5
-    )
-    return found if here.mesh.empty else reshard(found, here)
+    sharding = jax.typeof(update).sharding
+    if not sharding.mesh.empty:
+        layer_axes = _layer_axes(sharding.mesh, update.shape[0]) if spec.axes.startswith("L") else None
+        update = reshard(update, PartitionSpec(layer_axes))
+    matrices = newton_schulz(update.reshape(-1, inputs, outputs)).reshape(update.shape)
+    result = matrices * (0.2 * max(inputs, outputs) ** 0.5)
+    return result if sharding.mesh.empty else reshard(result, sharding)
 
 
 def newton_schulz(x: Array) -> Array:
-    """x [L,I,O] -> the same with singular values between 0.7 and 1.2: five steps of an odd polynomial (Jordan et al. 2024)."""
+    """x [L,I,O] -> [L,I,O] with singular values between 0.7 and 1.2: five polynomial steps (Jordan et al. 2024)."""
     x = x / (jnp.sqrt(jnp.square(x).sum((1, 2), keepdims=True)) + 1e-8)
     flat = x.shape[1] > x.shape[2]
     x = x.mT if flat else x
@@ -151,12 +157,12 @@ def newton_schulz(x: Array) -> Array:
     return x.mT if flat else x
 
 
-def _spread(mesh, layers: int) -> tuple[str, ...]:
+def _layer_axes(mesh, layers: int) -> tuple[str, ...]:
     """The first mesh axes whose product divides the layers."""
-    sizes = itertools.accumulate(mesh.shape.values(), lambda one, other: one * other)
+    sizes = itertools.accumulate(mesh.shape.values(), operator.mul)
     return tuple(name for name, size in zip(mesh.axis_names, sizes, strict=True) if layers % size == 0)
 
 
-def _absent(leaf: Any) -> bool:
+def _is_masked(leaf: Any) -> bool:
     """Whether another optimizer has the parameter."""
     return isinstance(leaf, optax.MaskedNode)

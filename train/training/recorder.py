@@ -22,7 +22,7 @@ _FORMATS = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%", "mfu": ".1%
 
 
 class Recorder:
-    """Writes the metrics of one run. Lines of metrics.jsonl after step `start` are dropped: the run writes them again."""
+    """Writes the metrics of one run. Drops lines of metrics.jsonl after step `start`: the run writes them again."""
 
     def __init__(self, log: Log, folder: Path, start: int, stop: int):
         from tensorboardX import SummaryWriter

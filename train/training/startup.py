@@ -57,7 +57,7 @@ def job_on_mesh(run: Run, log: Log) -> Job:
 
 
 def first_state(job: Job, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
-    """The state on the mesh, the steps done and the progress: fresh, of the run to resume, or with weights of `--init`."""
+    """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
     state = step.new_state(job.specs, job.optimizer, run.seed, job.mesh, run.optim.ema)
@@ -107,7 +107,8 @@ def facts(job: Job, corpus) -> dict[str, Any]:
 
 def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
     """The start-up tables, `costs` among them; `done` steps were done before."""
-    run, about = job.run, facts(job, corpus)
+    run = job.run
+    about = facts(job, corpus)
     processes = f", in {about['processes']} processes" if about["processes"] > 1 else ""
     rows = {
         "parameters": f"{about['params']:,}",

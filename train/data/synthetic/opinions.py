@@ -1,12 +1,12 @@
-"""Opinions in plain English, written by a grammar: sentences that are negative, neutral or positive, to train a classifier on.
+"""Opinions in plain English, written by a grammar: negative, neutral and positive sentences to train a classifier on.
 
-The data are synthetic: the tables below are all there is to them, and a sentence owes its label to how it was built. A
-template of sign -1 turns what is put into it around ("hardly dull" is praise), a contrast takes the side of its main
-clause, and what is only asked, or a fact, is neutral. So no single word settles a label (M34: naive Bayes on words gets
-0.75 of the rows whose words were all trained on).
+The data are synthetic: the tables below are all of them, and a sentence owes its label to its construction. A
+template of sign -1 inverts what it contains ("hardly dull" is praise), a contrast takes the side of its main clause,
+and questions and facts are neutral. No single word decides a label: naive Bayes on words gets 0.75 of the validation
+rows that have only words of the training rows.
 
-Words with a star never occur in the training rows. The score on validation rows that have one (M34: naive Bayes 0.66)
-shows whether a model knows words that this task did not teach it, from pre-training for instance.
+Words with a star never occur in the training rows. The accuracy on validation rows with such a word (naive Bayes:
+0.66) shows whether the model knows words that this task did not teach, from pre-training for instance.
 """
 
 import random
@@ -14,8 +14,8 @@ import re
 
 LABELS = ("negative", "neutral", "positive")
 
-# A topic: things; how they are used, after "would" and after "have"; what joins a part to its thing. Then praise | blame for the thing
-# itself and for its parts (which are plural if they end in s), and facts.
+# A topic: things; how they are used, after "would" and after "have"; what joins a part to its thing. Then praise |
+# blame for the thing itself and for its parts (which are plural if they end in s), and facts.
 _TOPICS = """
 film, thriller, drama, western; see, seen; in
 it: gripping, clever, moving, memorable, *absorbing | dull, shallow, silly, forgettable, *tiresome
@@ -88,7 +88,8 @@ _WORDS = {
     "person": "my sister/she, my brother/he, my aunt/she, my father/he, our neighbour/he, a colleague/she, a friend/he",
 }
 
-# Templates and their signs. {x} is the thing or a part of it, {adj} a word for it and {other} one that says the opposite.
+# Templates and their signs. {x} is the thing or a part of it, {adj} a word for it and {other} one that says the
+# opposite.
 _CLAIMS = {"{x} {was} {adj}": +1, "{x} {was} really {adj}": +1, "{x} {was} {better} than most": +1}
 _CLAUSES = _CLAIMS | {
     "I {loved} {x}": +1,
@@ -110,7 +111,8 @@ _CLAUSES = _CLAIMS | {
     "I have {seen} {better} {thing}s": -1,
 }
 
-# {main} and {detail} are clauses, the second about a part, and {counter} is one about a part that says the opposite; {claim} is a claim.
+# {main} and {detail} are clauses, the second about a part, and {counter} is one about a part that says the opposite;
+# {claim} is a claim.
 _OPINIONS = {
     "plain": {"{main}": +1},
     "after a fact": {"{fact}, and {detail}": +1},
@@ -151,75 +153,70 @@ _NEUTRAL = {
 
 
 def generate(seed: int = 0, train: int = 6000, valid: int = 1000) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Rows {"text", "label", "group"} to train on and to validate on, all of them different; the same for the same arguments everywhere.
+    """Training and validation rows {"text", "label", "group"}, all different, and the same on every machine.
 
-    Labels take turns, so they are balanced. The group is "unseen" for every fourth validation row, which has a starred word, and else
-    "seen". The validation rows do not depend on `train`, and fewer training rows are the first of more. Raises ValueError where that many
-    different sentences are not found.
+    Labels take turns, so they are balanced. The group is "unseen" for every fourth validation row, which has a
+    starred word, and else "seen". The validation rows do not depend on `train`, and fewer training rows are the first
+    of more. Raises ValueError if there are not that many different sentences.
     """
-    rng, taken = random.Random(seed), set[str]()
-    valid_rows = [_row(rng, LABELS[n % 3], n % 4 == 3, taken) for n in range(valid)]
-    return [_row(rng, LABELS[n % 3], False, taken) for n in range(train)], valid_rows
+    rng, texts = random.Random(seed), set[str]()
+    kinds = [(LABELS[n % 3], n % 4 == 3) for n in range(valid)] + [(LABELS[n % 3], False) for n in range(train)]
+    rows = []
+    for label, unseen in kinds:
+        row = _row(rng, label, unseen, texts)
+        texts.add(row["text"])
+        rows.append(row)
+    return rows[valid:], rows[:valid]
 
 
-def _row(rng: random.Random, label: str, unseen: bool, taken: set[str]) -> dict[str, str]:
-    """A row with a text that is not in `taken`, which it joins."""
+def _row(rng: random.Random, label: str, unseen: bool, texts: set[str]) -> dict[str, str]:
+    """A row with a text that is not among `texts`."""
     for _ in range(1000):
         text = _Sentence(rng).write(LABELS.index(label) - 1)
-        if (
-            text not in taken
-            and len(text.split()) >= 5
-            and unseen == (not _STARRED.isdisjoint(re.findall(r"\w+", text)))
-        ):
-            taken.add(text)
+        starred = not _STARRED.isdisjoint(re.findall(r"\w+", text))
+        if text not in texts and len(text.split()) >= 5 and unseen == starred:
             return {"text": text, "label": label, "group": "unseen" if unseen else "seen"}
-    raise ValueError(f"no new {label} sentence found after {len(taken)}; ask for fewer")
+    raise ValueError(f"no new {label} sentence found after {len(texts)}; ask for fewer")
 
 
 class _Sentence:
-    """A sentence about one thing, with the words of its topic; its clauses are about different parts."""
+    """A sentence about a thing, with the words of its topic; its clauses are about different parts."""
 
     def __init__(self, rng: random.Random):
         self.rng = rng
         head, *lines = rng.choice(_TOPICS.replace("*", "").strip().split("\n\n")).split("\n")
-        things, verbs, self.at = head.split("; ")
+        nouns, verbs, self.preposition = head.split("; ")
         self.words = dict(line.split(": ") for line in lines)
         self.facts = self.words.pop("facts").split("; ")
         self.parts = [part for part in self.words if part != "it"]
         rng.shuffle(self.parts)
         person, she = rng.choice(_WORDS["person"].split(", ")).split("/")
         see, seen = verbs.split(", ")
-        self.slots = {"thing": rng.choice(things.split(", ")), "see": see, "seen": seen, "person": person, "she": she}
+        self.slots = {"thing": rng.choice(nouns.split(", ")), "see": see, "seen": seen, "person": person, "she": she}
 
     def write(self, value: int) -> str:
         """The sentence, with the value -1 for blame, 0 for no opinion, +1 for praise."""
         kind = self.rng.choice(list((_OPINIONS if value else _NEUTRAL).values()))
         template, sign = self.choose(kind)
-        context = (
-            "{detail}" in template or "{counter}" in template
-        )  # the rest of the sentence says what the parts belong to
-        self.of = "" if context else f" {self.at} this {self.slots['thing']}"
+        # In these the rest of the sentence says what the parts belong to.
+        has_context = "{detail}" in template or "{counter}" in template
+        self.of = "" if has_context else f" {self.preposition} this {self.slots['thing']}"
         text = self.fill(template, value * sign or self.rng.choice([-1, 1]))
         text = re.sub(r"\ba (?=[aeiou])", "an ", text)
         return text[0].upper() + text[1:] + "."
 
     def choose(self, templates: dict[str, int]) -> tuple[str, int]:
         """A template and its sign. +1 comes up three times as often as -1: people put most things straight."""
-        return self.rng.choice([each for each in templates.items() for _ in range(2 + each[1])])
+        return self.rng.choice([template for template in templates.items() for _ in range(2 + template[1])])
 
     def fill(self, template: str, value: int, part: str = "it") -> str:
         """The template with its slots filled by words of that value about that part of the thing."""
         return re.sub(r"{(\w+)}", lambda slot: self.word(slot[1], value, part), template)
 
     def word(self, slot: str, value: int, part: str) -> str:
-        """What stands in a slot: a clause, filled in its turn, or words."""
+        """The content of a slot: a clause, filled in its turn, or words."""
         if slot in ("main", "detail", "counter", "claim"):
-            clauses = _CLAIMS if slot == "claim" else _CLAUSES
-            clause, sign = self.choose({each: clauses[each] for each in clauses if slot == "main" or "{x}" in each})
-            whole = "{x}" not in clause or (slot in ("main", "claim") and self.rng.random() < 0.4)
-            return self.fill(
-                clause, -value * sign if slot == "counter" else value * sign, "it" if whole else self.parts.pop()
-            )
+            return self.clause(slot, value)
         if slot == "fact":
             return self.fill(self.rng.choice(self.facts), value)
         if slot == "x":
@@ -231,3 +228,12 @@ class _Sentence:
         options = self.words[part] if slot == "adj" else self.slots.get(slot) or _WORDS[slot]
         praise, _, blame = options.partition(" | ")
         return self.rng.choice((blame if blame and value < 0 else praise).split(", "))
+
+    def clause(self, slot: str, value: int) -> str:
+        """A clause of that value about the thing or a part; a "counter" says the opposite."""
+        clauses = _CLAIMS if slot == "claim" else _CLAUSES
+        fitting = {clause: sign for clause, sign in clauses.items() if slot == "main" or "{x}" in clause}
+        clause, sign = self.choose(fitting)
+        about_thing = "{x}" not in clause or (slot in ("main", "claim") and self.rng.random() < 0.4)
+        value = -value * sign if slot == "counter" else value * sign
+        return self.fill(clause, value, "it" if about_thing else self.parts.pop())
