@@ -136,7 +136,7 @@ CASES = {
     "next_sentence": Case(
         lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)
     ),
-    "states_at": Case(lambda p, x, where: tfm.states_at(x, where), None, ("BTD", "BM:6")),
+    "take_positions": Case(lambda p, x, where: tfm.take_positions(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
     "mlm_states": Case(lambda p, x: tfm.mlm_features(p.head, CONFIG, x), MODEL, ("BMD",)),
     "vocabulary_loss": Case(

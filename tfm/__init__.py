@@ -37,7 +37,7 @@ PUBLIC = {
         "norm_specs",
         "rms_norm",
     ),
-    "sharding": ("unshard_fsdp",),
+    "sharding": ("take_positions", "unshard_fsdp"),
     "masks": ("Mask", "causal", "left_padding", "padding", "prefix", "segments", "strided", "window"),
     "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
     "attention.bias": ("ScoreBias",),
@@ -76,7 +76,7 @@ PUBLIC = {
             "classifier_specs",
         ),
         *("classify", "classify_tokens", "lm_features", "masked_lm", "masked_lm_specs", "mlm_features", "mlm_logits"),
-        *("next_logits", "next_sentence", "states_at", "tagger_specs"),
+        *("next_logits", "next_sentence", "tagger_specs"),
     ),
     "models.seq2seq": (
         "Seq2Seq",

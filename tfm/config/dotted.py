@@ -175,11 +175,11 @@ def _refuse_other_class(config: Any, name: str, words: Sequence[str]) -> None:
     """Raises ValueError where a dotted name is an option of another class than the chosen one; `words` lead to it."""
     field, *rest = words
     hint, value = type_hints(type(config)).get(field), getattr(config, field, None)
-    if not rest or hint is None or value is None and is_list(hint):
+    if not rest or hint is None:
         return
     if is_list(hint):
         is_indexed = rest[0].isdigit()
-        elements = value[int(rest[0]) :] if is_indexed else value
+        elements = (value or ())[int(rest[0]) :] if is_indexed else value
         if elements and rest[is_indexed:]:
             _refuse_other_class(elements[0], name, rest[is_indexed:])
         return

@@ -184,12 +184,7 @@ def masked_lm(
     Only the predicted positions meet the vocabulary, usually 15 % of them.
     """
     hidden = encoder(model.encoder, config, tokens, mask, positions, key=key)
-    return mlm_logits(model.head, config, states_at(hidden, where), model.encoder.embed.tokens)
-
-
-def states_at(hidden: Array, where: Array) -> Array:
-    """hidden [B,T,D] at the positions where [B,M] -> [B,M,D]."""
-    return take_positions(hidden, where)
+    return mlm_logits(model.head, config, take_positions(hidden, where), model.encoder.embed.tokens)
 
 
 def mlm_logits(head: MlmHead, config: Config, x: Array, tokens: Array) -> Array:

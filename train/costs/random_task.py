@@ -78,6 +78,6 @@ class RandomTask:
             hidden = tfm.encoder(params, model, batch["tokens"], mask, key=key)
             table = params.embed.tokens
         if "where" in batch:
-            hidden = tfm.states_at(hidden, batch["where"])
+            hidden = tfm.take_positions(hidden, batch["where"])
         total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
         return {"loss": total, "weight": jnp.float32(batch["targets"].size)}

@@ -193,7 +193,7 @@ def _score(
     Only the places of targets are multiplied with the vocabulary.
     """
     hidden = tfm.decoder(params.decoder, model, batch["tokens"])
-    logits = tfm.next_logits(params, model, tfm.states_at(hidden, batch["where"]))
+    logits = tfm.next_logits(params, model, tfm.take_positions(hidden, batch["where"]))
     greedy = (logits.argmax(-1) == batch["targets"]) | (batch["weights"] == 0)
     return {
         "logprob": -(tfm.cross_entropy(logits, batch["targets"]) * batch["weights"]).sum(-1),

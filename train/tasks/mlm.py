@@ -81,7 +81,7 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
     """
     mask = tfm.segments(batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
-    states = tfm.mlm_features(params.head, model, tfm.states_at(hidden, batch["where"]))
+    states = tfm.mlm_features(params.head, model, tfm.take_positions(hidden, batch["where"]))
     total, _, hits = tfm.vocabulary_loss(
         model, params.output, states, batch["targets"], batch["weights"], bias=params.head.bias
     )
