@@ -10,7 +10,7 @@ import tfm
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(layers=1, heads=2, width=8, vocab=60, vocab_multiple=64, length=8, dropout=0.0)
+CONFIG = tfm.Config(layers=1, heads=2, width=8, vocab=60, pad_vocab_to=64, length=8, dropout=0.0)
 TOKENS = jnp.array([[5, 59, 0, 7, 7], [1, 2, 3, 4, 5]])
 WHERE = jnp.array([[4, 0, 0], [1, 2, 3]])
 
@@ -19,19 +19,19 @@ def states(*shape):
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_mlm_logits(fill, tied):
+@pytest.mark.parametrize("tie_embeddings", [True, False])
+def test_mlm_logits(fill, tie_embeddings):
     """table . norm(gelu(x W + b)) + bias (Devlin's code: get_masked_lm_output)."""
-    config = dataclasses.replace(CONFIG, tied=tied)
+    config = dataclasses.replace(CONFIG, tie_embeddings=tie_embeddings)
     model = fill(tfm.masked_lm_specs(config))
     head, table = model.head, model.encoder.embed.tokens
-    assert (head.table is None) == tied
+    assert (head.table is None) == tie_embeddings
     x = states(2, 3, 8)
     inner = x @ np.asarray(head.dense.kernel, np.float64) + np.asarray(head.dense.bias)
     inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
     mean, std = inner.mean(-1, keepdims=True), inner.std(-1, keepdims=True)
     normed = (inner - mean) / std * np.asarray(head.norm.scale) + np.asarray(head.norm.bias)
-    expected = normed @ np.asarray(table if tied else head.table).T + np.asarray(head.bias)
+    expected = normed @ np.asarray(table if tie_embeddings else head.table).T + np.asarray(head.bias)
     logits = tfm.mlm_logits(head, config, x, table)
     np.testing.assert_allclose(logits[..., :60], expected[..., :60], rtol=1e-4, atol=1e-4)
     assert logits.dtype == jnp.float32
@@ -45,9 +45,8 @@ def test_the_head_has_a_bias_also_where_the_layers_have_none():
 
 def test_norm_and_no_bias_before_the_classes(fill):
     """output . norm(gelu(x W)) + bias, of each token and of the mean of the tokens (ModernBERT: Warner et al. 2024)."""
-    config = dataclasses.replace(
-        CONFIG, pool_norm=True, head_bias=False, pool="mean", pool_activation="gelu", classes=3
-    )
+    head = tfm.Head(pool="mean", pool_activation="gelu", pool_norm=True, bias=False)
+    config = dataclasses.replace(CONFIG, head=head, classes=3)
     assert tfm.masked_lm_specs(config).head.dense.bias is None
     classifier, tagger = fill(tfm.classifier_specs(config)), fill(tfm.tagger_specs(config, dense=True))
     assert classifier.pooler.bias is tagger.dense.bias is None
@@ -62,13 +61,13 @@ def test_norm_and_no_bias_before_the_classes(fill):
         ) + np.asarray(norm.bias)
         return normed @ np.asarray(output.kernel) + np.asarray(output.bias)
 
-    found = tfm.classify(classifier, config, TOKENS, TOKENS > 0)
+    logits = tfm.classify(classifier, config, TOKENS, TOKENS > 0)
     np.testing.assert_allclose(
-        found, expected(classifier.pooler, classifier.norm, classifier.output, text), rtol=1e-4, atol=1e-4
+        logits, expected(classifier.pooler, classifier.norm, classifier.output, text), rtol=1e-4, atol=1e-4
     )
     tagger = dataclasses.replace(tagger, encoder=classifier.encoder)
-    found = tfm.classify_tokens(tagger, config, TOKENS, TOKENS > 0)
-    np.testing.assert_allclose(found, expected(tagger.dense, tagger.norm, tagger.output, hidden), rtol=1e-4, atol=1e-4)
+    logits = tfm.classify_tokens(tagger, config, TOKENS, TOKENS > 0)
+    np.testing.assert_allclose(logits, expected(tagger.dense, tagger.norm, tagger.output, hidden), rtol=1e-4, atol=1e-4)
 
 
 def test_masked_lm_predicts_the_places_asked_for(fill):
@@ -96,7 +95,7 @@ def test_masked_lm_hands_on_positions_and_key(fill):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rows_that_pad_the_vocabulary_are_never_chosen(fill, dtype):
-    """Also where the padded rows fit the state best and have the largest bias, and where the logits are all very low."""
+    """Also where they fit the state best and have the largest bias, and where all logits are very low."""
     config = dataclasses.replace(CONFIG, dtype=dtype)
     model = fill(tfm.masked_lm_specs(config))
     table = model.encoder.embed.tokens.at[60:].set(100.0)
@@ -159,35 +158,22 @@ def test_tags_are_an_output_for_each_token(fill):
                 jax.nn.gelu(hidden @ model.dense.kernel + model.dense.bias[None, None], approximate=False)
             )
         expected = hidden @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
-        found = tfm.classify_tokens(model, config, tokens, valid)
-        assert (found.shape, found.dtype) == ((1, 4, 3), jnp.float32)
-        np.testing.assert_allclose(found[:, :3], expected[:, :3], rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(
-            found[:, :3], tfm.classify_tokens(model, config, tokens[:, :3]), rtol=1e-4, atol=1e-4
-        )
-
-
-def test_one_layer_may_be_all_layers(fill):
-    """A shared layer is a stack of equal ones."""
-    config = dataclasses.replace(CONFIG, layers=3, shared=True)
-    model = fill(tfm.encoder_specs(config))
-    equal = dataclasses.replace(model, blocks=jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), model.blocks))
-    tokens = jnp.array([[5, 7, 9, 2]])
-    expected = tfm.encoder(equal, dataclasses.replace(config, shared=False), tokens)
-    for scan in (True, False):
-        np.testing.assert_allclose(
-            tfm.encoder(model, dataclasses.replace(config, scan=scan), tokens), expected, rtol=1e-4, atol=1e-4
-        )
+        logits = tfm.classify_tokens(model, config, tokens, valid)
+        assert (logits.shape, logits.dtype) == ((1, 4, 3), jnp.float32)
+        np.testing.assert_allclose(logits[:, :3], expected[:, :3], rtol=1e-4, atol=1e-4)
+        alone = tfm.classify_tokens(model, config, tokens[:, :3])
+        np.testing.assert_allclose(logits[:, :3], alone, rtol=1e-4, atol=1e-4)
 
 
 def test_embeddings_may_be_narrower_than_layers(fill):
-    config = dataclasses.replace(CONFIG, embed_width=6)
+    config = tfm.override(CONFIG, {"input.width": 6})
     model = fill(tfm.masked_lm_specs(config))
     assert model.encoder.embed.tokens.shape == (config.padded_vocab, 6)
     tokens = jnp.array([[5, 7]])
     tables = model.encoder.embed
     x = tables.tokens[tokens] + tables.positions[:2][None] + tables.types[0][None, None]
-    x = tfm.layer_norm(tables.norm, x, config.norm_eps) @ tables.up.kernel + tables.up.bias[None, None]
+    x = tfm.layer_norm(tables.norm, x, config.norm_eps)
+    x = x @ tables.projection.kernel + tables.projection.bias[None, None]
     np.testing.assert_allclose(tfm.embed(tables, config, tokens), x, rtol=1e-4, atol=1e-4)
     hidden = tfm.encoder(model.encoder, config, tokens)
     assert tfm.mlm_logits(model.head, config, hidden, tables.tokens).shape == (1, 2, config.padded_vocab)

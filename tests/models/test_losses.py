@@ -13,7 +13,7 @@ from train.tasks import lm, mlm, translate
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(vocab=50, vocab_multiple=8, width=16, heads=2)  # the table has 56 rows
+CONFIG = tfm.Config(vocab=50, pad_vocab_to=8, width=16, heads=2)  # the table has 56 rows
 RNG = np.random.default_rng(0)
 X, TABLE, BIAS = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((8, 12, 16), (56, 16), (56,)))
 TARGETS, WEIGHTS = jnp.asarray(RNG.integers(0, 50, (8, 12))), jnp.asarray(RNG.random((8, 12)), jnp.float32)
@@ -21,9 +21,10 @@ SMOOTHING = jnp.asarray(RNG.random((8, 12)) * 0.3, jnp.float32)
 
 
 def by_hand(smoothing):
-    """Cross entropy with the distribution that smoothing makes of a target (Szegedy et al. 2016, section 7), in loops and float64."""
+    """Cross entropy with the distribution that smoothing makes of a target, in loops and float64 (Szegedy et al. 2016,
+    section 7)."""
     losses = np.zeros((8, 12))
-    x, table, bias = (np.asarray(each, np.float64) for each in (X, TABLE, BIAS))
+    x, table, bias = (np.asarray(array, np.float64) for array in (X, TABLE, BIAS))
     for b, t in np.ndindex(8, 12):
         logits = table[:50] @ x[b, t] + bias[:50]
         logprobs = logits - np.log(np.exp(logits).sum())
@@ -44,7 +45,7 @@ def test_smoothing_is_a_distribution(smoothing):
     )
 
 
-def whole(x, table, bias, smoothing, weights=WEIGHTS):
+def at_once(x, table, bias, smoothing, weights=WEIGHTS):
     """The same from all logits, through autodiff."""
     logits = tfm.unembed(CONFIG, table, x) + bias[None, None]
     losses = tfm.cross_entropy(logits, TARGETS, smoothing, 50)
@@ -58,12 +59,12 @@ def in_parts(x, table, bias, smoothing, weights=WEIGHTS):
 
 def learned(function, smoothing, *inputs):
     """Value, and gradients for states, table and bias, and without a mesh for the weights."""
-    each = lambda x, table, bias, *weights: function(x, table, bias, smoothing, *weights)
-    return jax.jit(jax.value_and_grad(each, argnums=range(len(inputs)), has_aux=True))(*inputs)
+    smoothed = lambda x, table, bias, *weights: function(x, table, bias, smoothing, *weights)
+    return jax.jit(jax.value_and_grad(smoothed, argnums=range(len(inputs)), has_aux=True))(*inputs)
 
 
-def assert_close(one, other):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+def assert_close(actual, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), actual, expected)
 
 
 def in_parts_of(monkeypatch, tokens):
@@ -78,7 +79,7 @@ def in_parts_of(monkeypatch, tokens):
 def test_parts_change_nothing(monkeypatch, tokens, smoothing):
     in_parts_of(monkeypatch, tokens)
     expected = learned(
-        whole, jnp.full((8, 12), smoothing) if isinstance(smoothing, float) else smoothing, X, TABLE, BIAS, WEIGHTS
+        at_once, jnp.full((8, 12), smoothing) if isinstance(smoothing, float) else smoothing, X, TABLE, BIAS, WEIGHTS
     )
     assert_close(learned(in_parts, smoothing, X, TABLE, BIAS, WEIGHTS), expected)
     assert_close(in_parts(X, TABLE, BIAS, smoothing), expected[0])
@@ -87,24 +88,24 @@ def test_parts_change_nothing(monkeypatch, tokens, smoothing):
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2), (1, 8, 1), (1, 1, 8)], ids=str)
 def test_meshes_change_nothing(monkeypatch, sizes):
     in_parts_of(monkeypatch, 1)
-    expected = learned(whole, SMOOTHING, X, TABLE, BIAS)
+    expected = learned(at_once, SMOOTHING, X, TABLE, BIAS)
     mesh = tfm.make_mesh(*sizes)
     places = PartitionSpec(("data", "fsdp")), PartitionSpec("tensor", "fsdp"), PartitionSpec("tensor")
     with jax.set_mesh(mesh):
         inputs = [
-            jax.device_put(each, NamedSharding(mesh, place))
-            for each, place in zip((X, TABLE, BIAS), places, strict=True)
+            jax.device_put(array, NamedSharding(mesh, place))
+            for array, place in zip((X, TABLE, BIAS), places, strict=True)
         ]
-        found = learned(in_parts, SMOOTHING, *inputs)
-    assert_close(jax.tree.map(np.asarray, found), expected)
-    for gradient, given in zip(found[1], inputs, strict=True):
-        assert gradient.sharding.is_equivalent_to(given.sharding, gradient.ndim)
+        actual = learned(in_parts, SMOOTHING, *inputs)
+    assert_close(jax.tree.map(np.asarray, actual), expected)
+    for gradient, array in zip(actual[1], inputs, strict=True):
+        assert gradient.sharding.is_equivalent_to(array.sharding, gradient.ndim)
 
 
 def test_logits_are_never_there_at_once(monkeypatch):
     in_parts_of(monkeypatch, 8)
     program = jax.make_jaxpr(jax.grad(lambda x: in_parts(x, TABLE, BIAS, 0.1)[0]))(X)
-    sizes = [int(np.prod(each.aval.shape)) for each in _values(program.jaxpr) if 56 in each.aval.shape]
+    sizes = [int(np.prod(value.aval.shape)) for value in _values(program.jaxpr) if 56 in value.aval.shape]
     assert max(sizes) < 8 * 12 * 56
     assert max(sizes) >= 56 * 8
 
@@ -118,7 +119,7 @@ TASKS = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_loss_of_a_task_has_all_logits(monkeypatch, task):
-    """Nor has its gradient: with the vocabulary's axis, no array of the traced program is as large as those of all targets would be."""
+    """Nor has its gradient: no array of the traced program with the vocabulary's axis is as large as all logits."""
     in_parts_of(monkeypatch, 8)
     task, specs, fields, targets = TASKS[task]
     floats = ("weights", "words", "bytes", "smoothing")
@@ -129,7 +130,7 @@ def test_no_loss_of_a_task_has_all_logits(monkeypatch, task):
     batch = {name: shape(name, size) for name, size in fields.items()}
     loss = lambda params, batch: task.loss(params, CONFIG, batch, None)["loss"]
     program = jax.make_jaxpr(jax.value_and_grad(loss))(tfm.abstract(specs(CONFIG)), batch)
-    sizes = [int(np.prod(each.aval.shape)) for each in _values(program.jaxpr) if 56 in each.aval.shape]
+    sizes = [int(np.prod(value.aval.shape)) for value in _values(program.jaxpr) if 56 in value.aval.shape]
     assert 56 * 8 <= max(sizes) < 8 * targets * 56
 
 

@@ -9,27 +9,47 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.models.encoder import recalling, remember
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(
-    layers=2, heads=4, width=16, ffn=24, vocab=40, vocab_multiple=8, length=32, token_types=0, embed_norm=False, embed_scale=True,
-    position="sinusoidal", activation="relu", init_std=0.3, dropout=0.0,
-)  # fmt: skip
+CONFIG = tfm.override(
+    tfm.Config(
+        layers=2,
+        heads=4,
+        width=16,
+        ffn=24,
+        vocab=40,
+        pad_vocab_to=8,
+        length=32,
+        activation="relu",
+        init_std=0.3,
+        dropout=0.0,
+    ),
+    {"input.token_types": None, "input.norm": False, "input.scale": True, "position": "sinusoidal"},
+)
 RNG = np.random.default_rng(0)
 SOURCE, TARGET = jnp.asarray(RNG.integers(0, 40, (3, 9))), jnp.asarray(RNG.integers(0, 40, (3, 7)))
 VALID = jnp.arange(9)[None] < jnp.array([[9], [5], [7]])
 VARIANTS = {
     "post": {},
-    "pre": {"order": "pre"},
-    "own vocabularies": {"source_vocab": 48, "tied": False, "scan": False},
-    "rotary": {"position": "rotary", "kv_heads": 2, "order": "pre", "norm": "rms"},
+    "pre": {"residual": "pre"},
+    "own vocabularies": {"source_vocab": 48, "tie_embeddings": False, "scan": False},
+    "rotary": {"position": "rotary", "kv_heads": 2, "residual": "pre", "norm": "rms"},
+    "kinds of layers": {
+        "layers": 4,
+        "residual": "pre",
+        "prefix": 1,
+        "prefix.0.residual": "parallel",
+        "period": 2,
+        "period.0.mixer": "softmax",
+        "period.0.mixer.pattern": "sliding",
+        "period.0.mixer.pattern.window": 3,
+    },
 }
 
 
-def made(name):
-    config = dataclasses.replace(CONFIG, **VARIANTS[name])
+def model_of(name):
+    config = tfm.override(CONFIG, VARIANTS[name])
     return config, tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
 
 
@@ -37,10 +57,11 @@ logits = jax.jit(tfm.seq2seq, static_argnums=1)
 
 
 @pytest.mark.parametrize(
-    "name", ["rotary", *(pytest.param(name, marks=pytest.mark.slow) for name in list(VARIANTS)[:3])]
+    "name",
+    ["kinds of layers", *(pytest.param(name, marks=pytest.mark.slow) for name in list(VARIANTS)[:4])],
 )
 def test_padding_changes_no_logit(name):
-    config, params = made(name)
+    config, params = model_of(name)
     together = logits(params, config, SOURCE, TARGET, VALID)
     for row, length in enumerate((9, 5, 7)):
         alone = logits(params, config, SOURCE[row : row + 1, :length], TARGET[row : row + 1, :5])
@@ -49,14 +70,15 @@ def test_padding_changes_no_logit(name):
 
 
 def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
-    config, params = made("post")
+    config, params = model_of("post")
     model = tfm.encode_source(params, config, SOURCE[:1], VALID[1:2])
     x = tfm.embed(model.decoder.embed, config, TARGET[:1])
     weights = RNG.normal(size=16).astype(np.float32)
 
     def project(x, states):
-        memory = remember(model.decoder, config, states, VALID[1:2])
-        return tfm.stack(model.decoder, config, x, *recalling(tfm.Dense(tfm.causal()), None, memory))[0][0] @ weights
+        memory = tfm.remember(model.decoder, config, states, VALID[1:2])
+        context = tfm.AttentionContext(tfm.default_positions(TARGET[:1]), causal=True)
+        return tfm.stack(model.decoder, config, x, context, memory=memory)[0][0] @ weights
 
     states = tfm.encoder(params.encoder, config, SOURCE[:1], tfm.padding(VALID[1:2]))
     to_target, to_source = jax.jit(jax.jacrev(project, argnums=(0, 1)))(x, states)
@@ -68,16 +90,16 @@ def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
 @pytest.mark.parametrize("name", ["post", *(pytest.param(name, marks=pytest.mark.slow) for name in list(VARIANTS)[1:])])
 def test_text_from_a_source(name):
     """Greedy text is the argmax of all logits so far; a beam of one finds the same; no sentence disturbs another."""
-    config, params = made(name)
+    config, params = model_of(name)
     model = tfm.encode_source(params, config, SOURCE, VALID)
-    found = tfm.generate(model, config, [[1]] * 3, 6)
-    target = jnp.array([[1, *tokens] for tokens in found.tokens])
+    generated = tfm.generate(model, config, [[1]] * 3, 6)
+    target = jnp.array([[1, *tokens] for tokens in generated.tokens])
     expected = logits(params, config, SOURCE, target, VALID)[:, :-1]
     np.testing.assert_array_equal(expected.argmax(-1), target[:, 1:])
     logprobs = jnp.take_along_axis(jax.nn.log_softmax(expected), target[:, 1:, None], axis=-1)[..., 0]
-    np.testing.assert_allclose(found.logprobs, logprobs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(generated.logprobs, logprobs, rtol=1e-4, atol=1e-4)
     beams = tfm.beam_search(model, config, [[1]] * 3, 6, tfm.Beam(1))
-    assert [each[0].tokens for each in beams] == found.tokens
+    assert [hypotheses[0].tokens for hypotheses in beams] == generated.tokens
     wide = tfm.beam_search(model, config, [[1]] * 3, 6, tfm.Beam(3))
     for row in range(3):
         alone = tfm.encode_source(params, config, SOURCE[row : row + 1], VALID[row : row + 1])
@@ -97,7 +119,7 @@ def test_counts_of_the_paper():
 
 @pytest.mark.slow
 def test_the_loss_reaches_every_parameter():
-    config, params = made("pre")
+    config, params = model_of("pre")
     gradient = jax.jit(jax.grad(lambda params: (logits(params, config, SOURCE, TARGET, VALID) ** 2).mean()))(params)
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
         assert np.abs(leaf).max() > 0, jax.tree_util.keystr(path)
@@ -105,38 +127,38 @@ def test_the_loss_reaches_every_parameter():
 
 @pytest.mark.slow
 def test_the_alignment_is_how_much_each_place_is_seen():
-    """Of a model with one layer and head: from its own queries and keys, in numpy; and what a cache adds up is its sum."""
+    """Of a model with one layer and head: its own queries and keys, in numpy. What a cache adds up is its sum."""
     config = dataclasses.replace(CONFIG, layers=1, heads=1)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(1))
     model = tfm.encode_source(params, config, SOURCE, VALID)
     weights = jax.jit(tfm.alignment, static_argnums=1)(model, config, TARGET)
     assert weights.shape == (1, 3, 1, 7, 9)
-    block = jax.tree.map(lambda leaf: leaf[0], model.decoder.blocks)
+    block = jax.tree.map(lambda leaf: leaf[0], model.decoder.layers.period[0])
     x = tfm.embed(model.decoder.embed, config, TARGET)
-    x = tfm.ops.norm(config, block.attn_norm, x + tfm.multi_head_attention(block.attn, config, x, tfm.causal()))
+    attended = tfm.multi_head_attention(block.mixer, config, x, tfm.causal())
+    x = tfm.layer_norm(block.residual.mixer, x + attended, config.norm_eps)
     q = np.einsum("BTD,DH->BTH", x, block.cross.query.kernel[:, 0, 0]) + np.asarray(block.cross.query.bias[0, 0])
-    scores = np.einsum("BTH,BSH->BTS", q, model.memory.keys[0, :, :, 0]) / 4
+    scores = np.einsum("BTH,BSH->BTS", q, model.memory.layers.period[0][0][0, :, :, 0]) / 4
     powers = np.where(VALID[:, None], np.exp(scores), 0)
     np.testing.assert_allclose(weights[0, :, 0], powers / powers.sum(-1, keepdims=True), rtol=1e-4, atol=1e-5)
 
-    watched = dataclasses.replace(model.memory, seen=jnp.zeros((3, 9)))
-    read = lambda target, memory: tfm.prefill(model.decoder, config, target[:, :3], jnp.zeros(3, jnp.int32), 7, memory)[
-        1
-    ]
-    cache = jax.jit(lambda target, memory: tfm.extend(model.decoder, config, target[:, 3:], read(target, memory))[1])(
-        TARGET, watched
-    )
-    np.testing.assert_allclose(cache.memory.seen, weights[0, :, 0].sum(1), rtol=1e-4, atol=1e-5)
+    @jax.jit
+    def read(target, memory):
+        _, cache = tfm.prefill(model.decoder, config, target[:, :3], jnp.zeros(3, jnp.int32), 7, memory)
+        return tfm.extend(model.decoder, config, target[:, 3:], cache)[1]
+
+    cache = read(TARGET, dataclasses.replace(model.memory, coverage=jnp.zeros((3, 9))))
+    np.testing.assert_allclose(cache.memory.coverage, weights[0, :, 0].sum(1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_coverage_pays_for_what_was_not_looked_at():
     """A beam that follows every text of three tokens, against the scores of all of them (Wu et al. 2016, eq. 14)."""
-    config = dataclasses.replace(CONFIG, vocab=4, vocab_multiple=4, source_vocab=40, tied=False)
+    config = dataclasses.replace(CONFIG, vocab=4, pad_vocab_to=4, source_vocab=40, tie_embeddings=False)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
     model = tfm.encode_source(params, config, SOURCE[:1, :5])
-    how = tfm.Beam(64, length_penalty=0.7, coverage=0.4)
-    (found,) = tfm.beam_search(model, config, [[1]], 3, how, num_return_sequences=64)
+    strategy = tfm.Beam(64, length_penalty=0.7, coverage=0.4)
+    (hypotheses,) = tfm.beam_search(model, config, [[1]], 3, strategy, num_return_sequences=64)
     texts = np.array(list(np.ndindex(4, 4, 4)))
     many = tfm.encode_source(params, config, jnp.repeat(SOURCE[:1, :5], 64, 0))
     target = jnp.asarray(np.concatenate([np.ones((64, 1), int), texts[:, :2]], axis=1))
@@ -145,9 +167,9 @@ def test_coverage_pays_for_what_was_not_looked_at():
     seen = np.asarray(tfm.alignment(many, config, target)).mean((0, 2)).sum(1)
     scores = logprobs / ((5 + 3) / 6) ** 0.7 + 0.4 * np.log(np.minimum(seen, 1)).sum(-1)
     order = np.argsort(-scores)
-    assert len(found) == 64
-    assert [each.tokens for each in found[:5]] == texts[order[:5]].tolist()
-    np.testing.assert_allclose([each.score for each in found], scores[order], rtol=1e-4)
+    assert len(hypotheses) == 64
+    assert [hypothesis.tokens for hypothesis in hypotheses[:5]] == texts[order[:5]].tolist()
+    np.testing.assert_allclose([hypothesis.score for hypothesis in hypotheses], scores[order], rtol=1e-4)
     assert order.tolist() != np.argsort(-logprobs).tolist(), "or the test would not see the penalty"
     with pytest.raises(ValueError, match="coverage=-1"):
         tfm.beam_search(model, config, [[1]], 3, tfm.Beam(2, coverage=-1))
