@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.config import inputs, residuals
 from train.data.causal import Packed, Windows
 from train.data.tokens import Tokens
 from train.tasks import lm
@@ -109,10 +110,10 @@ CONFIG = tfm.Config(
     heads=2,
     width=16,
     vocab=60,
-    vocab_multiple=64,
+    pad_vocab_to=64,
     length=16,
-    order="pre",
-    token_types=0,
+    residual=residuals.PreNorm(),
+    input=inputs.Tokens(token_types=None),
     init_std=0.3,
     dropout=0.0,
 )

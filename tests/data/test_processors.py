@@ -12,6 +12,8 @@ from train import UserError, evaluate, main, tasks
 from train.data.corpus import Corpus
 from train.data.processors import ProcessorKind
 from train.runs import folder as folders
+from train.settings.schema import Run
+from train.settings.tasks import Lm
 from train.tasks import lm
 
 
@@ -89,8 +91,8 @@ def test_a_run_on_images(images, tmp_path):
 
 
 def test_a_processor_that_cannot_be_read(images, tmp_path):
-    (tmp_path / "grey").mkdir()
-    (tmp_path / "grey/run.json").write_text(json.dumps({"config": {"task": {"name": "lm"}}}))
+    folders.create(tmp_path / "grey", Run(task=Lm()), GreyLevels(10), {})
+    (tmp_path / "grey/levels.json").unlink()
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
         _ = folders.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")

@@ -21,7 +21,7 @@ SMALL = (
     "--batch.size=8 --batch.length=16 --steps=60 --optim.rate=5e-3 --model.dropout=0 --model.init-std=0.1 --log.every=20 --eval.every=20 "
     "--checkpoint.every=20"
 ).split()
-MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, vocab_multiple=8, classes=3)
+MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=3)
 
 GOOD, BAD, THINGS = ("good", "fine", "great"), ("bad", "poor", "awful"), ("film", "meal", "book", "song")
 
@@ -102,7 +102,7 @@ def test_logits(fill, strict, pool):
     """Pooled, tanh, linear, against numpy; padding does not matter."""
     import dataclasses
 
-    model = dataclasses.replace(MODEL, pool=pool)
+    model = dataclasses.replace(MODEL, head=tfm.Head(pool=pool))
     params = fill(tfm.classifier_specs(model))
     fields = batch(np.int32([0, 1, 2]))
     valid = fields["valid"] > 0
@@ -279,7 +279,7 @@ def test_average_patience_and_wsd(tmp_path):
     (tmp_path / "a" / "result.json").unlink()
     run("--resume", f"--out={tmp_path / 'a'}")
     assert json.loads((tmp_path / "a" / "result.json").read_text()) | {"seconds": 0} == result | {"seconds": 0}
-    run("--resume", f"--out={tmp_path / 'a'}", "--eval.patience=0", f"--stop-at={result['steps'] + 1}")
+    run("--resume", f"--out={tmp_path / 'a'}", "--eval.patience=none", f"--stop-at={result['steps'] + 1}")
 
 
 # From one task to another
@@ -420,15 +420,15 @@ def test_guess(kind, logits, label, probability):
             "is not a number; correct it, or choose another --task.kind",
         ),
         ("--task.kind=other", "--task.kind=other is unknown; known are single, multi, regression"),
-        ("--task.rate=0.2", "--task.rate belongs to another task than --task=classify; leave it out"),
+        ("--task.rate=0.2", "--task.rate belongs to task=mlm, not to classify; leave it out"),
         ("--init=whole --tokenizer.kind=bpe", "--init=whole brings its own tokenizer; leave --tokenizer.kind out"),
         (
             "--init=whole --model.width=64 --data=train.tsv --data.field=sentence",
             "--init=whole is of another architecture",
         ),
         ("--eval.best=blue --data=train.tsv --data.field=sentence", "--eval.best=blue is unknown; known are"),
-        ("--eval.patience=-1", "--eval.patience=-1 must not be negative"),
-        ("--optim.ema=1", "--optim.ema=1.0 must be at least 0 and less than 1"),
+        ("--eval.patience=-1", "--eval.patience=-1 must be at least 1, or none"),
+        ("--optim.ema=1", "--optim.ema=1.0 must be more than 0 and less than 1; for no average say none"),
         (
             "--tokenizer.dropout=0.1 --data=train.tsv --data.field=sentence",
             "--tokenizer.dropout=0.1 leaves out merges, which a WordPiece tokenizer has not; add --token",

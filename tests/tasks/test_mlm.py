@@ -22,7 +22,7 @@ from train.text import tokenizer as tokenize
 PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50
 REGULAR = np.arange(5, VOCAB)
-MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, vocab_multiple=8)
+MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=VOCAB, length=16, pad_vocab_to=8)
 
 
 def masked(rows=4000, length=64, rate=0.15, seed=0):
