@@ -43,7 +43,7 @@ present past habit: in summer|im Sommer, in winter|im Winter
 def _prepositions(line: str) -> dict[tuple[str, bool], tuple[str, str]]:
     """English and German prepositions of the places of a line, by place and whether someone goes there."""
     pairs, _, places = line.partition(": ")
-    prepositions = {}
+    prepositions: dict[tuple[str, bool], tuple[str, str]] = {}
     for to, pair in zip((False, True), pairs.split(", "), strict=True):
         english, german = pair.split()
         prepositions |= dict.fromkeys(((place, to) for place in places.split(", ")), (english, german))
