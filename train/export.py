@@ -92,7 +92,7 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     try:
         family, architecture, hf_model, hf_params = match_family(model, params, named)
     except ValueError as error:
-        remedy = "; transformers classifies by the first token: train with --model.pool=first"
+        remedy = "; transformers classifies by the first token: train with --model.head.pool=first"
         raise UserError(
             f"--run={folder.path} cannot be exported: {error}{remedy if 'pool=mean' in str(error) else ''}"
         ) from error
