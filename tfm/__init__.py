@@ -61,6 +61,8 @@ PUBLIC = {
     "residuals": ("residual_of",),
     "layers.feed_forward": ("FeedForward", "feed_forward", "feed_forward_specs"),
     "layers.block": ("Block", "BlockInput", "BlockOutput", "block_specs", "transformer_block"),
+    "layers.calibration": ("needs_calibration",),
+    "models.calibrate": ("calibrate",),
     "layers.stack": ("Layers", "by_layer", "stack", "stack_specs"),
     "inputs.tokens": ("Embed", "default_positions", "embed", "embed_specs"),
     "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs"),

@@ -35,7 +35,7 @@ def train(argv):
     # ---------------------------------------------------------------- mesh and state
     job = startup.job_on_mesh(run, log)
     with explain_oom(job):
-        state, step, progress = startup.first_state(job, folder, log)
+        state, step, progress = startup.first_state(job, corpus, folder, log)
     costs = estimate(job, job.device_batch(corpus, 0))
     train_step = recompilation.Guard(job.train_step, planned_shapes(job, corpus))
     evaluator = evaluation.Evaluator(job, corpus, log)

@@ -99,7 +99,9 @@ def test_shared_layers_are_a_stack_of_equal_ones(period):
     config = tfm.override(PLAIN, values, {"share_layers": True})
     model, x = parameters(config), inputs()
     assert {leaf.shape[0] for leaf in jax.tree.leaves(model.layers)} == {1}
-    assert tfm.count_params(tfm.encoder_specs(config).layers) == sum(leaf.size for leaf in jax.tree.leaves(model.layers))
+    assert tfm.count_params(tfm.encoder_specs(config).layers) == sum(
+        leaf.size for leaf in jax.tree.leaves(model.layers)
+    )
     repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, 4 // period, axis=0), model.layers)
     expected = states(dataclasses.replace(model, layers=repeated), tfm.override(PLAIN, values), x, context_of(x))
     for scan in (True, False):

@@ -21,6 +21,7 @@ class AttentionContext:
     keep: layers return what their decode states take
     record: layers return their attention weights
     record_inputs: layers return what they have read
+    record_branches: layers return what each sublayer adds to the stream, before dropout
     """
 
     positions: Array
@@ -30,6 +31,7 @@ class AttentionContext:
     keep: bool = struct.field(pytree_node=False, default=False)
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
+    record_branches: bool = struct.field(pytree_node=False, default=False)
 
 
 class LayerCall(NamedTuple):

@@ -38,12 +38,14 @@ class BlockOutput:
     weights: attention weights [B,K,G,T,S]
     cross_weights: those of cross-attention
     inputs: what the block has read [B,T,D]
+    branches: what each sublayer adds to the stream [B,T,D], by name
     """
 
     state: Any = None
     weights: Array | None = None
     cross_weights: Array | None = None
     inputs: Array | None = None
+    branches: dict[str, Array] | None = None
 
 
 class BlockInput(NamedTuple):
@@ -97,10 +99,24 @@ def transformer_block(
     def feed(y: Array):
         return feed_forward(layer.feed_forward, config, y), None
 
-    sublayers = {"mixer": Sublayer(mix, mixer_drop)}
+    branches: dict[str, Array] = {}
+
+    def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
+        def run(y: Array):
+            branches[name], output = function(y)
+            return branches[name], output
+
+        return Sublayer(run, drop_key)
+
+    sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
     if layer.cross is not None:
-        sublayers["cross"] = Sublayer(attend_memory, cross_drop)
-    sublayers["feed_forward"] = Sublayer(feed, ffn_drop)
+        sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
+    sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
     y, outputs = residual_of(kind.residual).chain(layer.residual, kind.residual, config, x, sublayers)
-    inputs = x if context.record_inputs else None
-    return y, BlockOutput(outputs["mixer"].state, outputs["mixer"].weights, outputs.get("cross"), inputs)
+    return y, BlockOutput(
+        state=outputs["mixer"].state,
+        weights=outputs["mixer"].weights,
+        cross_weights=outputs.get("cross"),
+        inputs=x if context.record_inputs else None,
+        branches=branches if context.record_branches else None,
+    )

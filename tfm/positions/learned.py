@@ -19,7 +19,7 @@ def embed_specs(options: Any, config: Config) -> Any:
     """The table [P,U].
 
     It starts as sinusoids with the variance of other weights: relative positions can be read off it from the first
-    step.
+    step (M33: accuracy 0.161 against 0.155).
     """
 
     def init(key, shape, sharding):

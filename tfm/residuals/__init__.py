@@ -40,8 +40,8 @@ class Residual(NamedTuple):
     chain: (params, options, config, x, sublayers by name) -> x and the outputs of the sublayers by name
     final_norm: a norm follows the last block
     rescale: (specs of a block or of embeddings, options, config) -> the same with other initializers
-    calibrate: None, or (blocks, options, config, statistics) -> the blocks with parameters that suit a batch
-        (`tfm.layers.calibration`)
+    calibrate: None, or (parameters, options, config, branches) -> new parameters: lists with an element a layer, of
+        which branches are what each sublayer adds to the stream [B,T,D] on a batch, by name (`tfm.calibrate`)
     """
 
     specs: Callable[..., Any]

@@ -56,7 +56,7 @@ def job_on_mesh(run: Run, log: Log) -> Job:
     return Job(run, task, devices.mesh_for(run, task.specs(run), report=log.info))
 
 
-def first_state(job: Job, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
+def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
@@ -64,8 +64,8 @@ def first_state(job: Job, folder: Path, log: Log) -> tuple[step.State, int, Prog
     if run.resume:
         return _resumed(job, state, progress, folder, log)
     if run.init:
-        state = _with_weights_of(run.init, state, job.mesh, log)
-    return state, 0, progress
+        return _with_weights_of(run.init, state, job.mesh, log), 0, progress
+    return _calibrated(job, state, corpus), 0, progress
 
 
 def _resumed(
@@ -83,6 +83,19 @@ def _resumed(
         log.info(f"going on from step {done} of {folder}")
     store.close()
     return state, done, progress
+
+
+def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
+    """A fresh state whose residual scheme has seen the first batch, where it asks for one (`tfm.calibrate`)."""
+    if not tfm.needs_calibration(job.model):
+        return state
+    batch = job.device_batch(corpus, 0)
+    tokens = [batch[name][0] for name, field in job.batch_spec.items() if field.counts_tokens]
+    run = jax.jit(tfm.calibrate, static_argnums=1, out_shardings=tfm.shardings(job.specs, job.mesh))
+    with jax.set_mesh(job.mesh):
+        params = run(state.params, job.model, *tokens)
+    average = None if state.ema is None else step.new_average(params)
+    return dataclasses.replace(state, params=params, ema=average)
 
 
 def _with_weights_of(source: str, state: step.State, mesh, log: Log) -> step.State:
