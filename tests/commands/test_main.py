@@ -436,7 +436,7 @@ def test_a_loss_that_is_not_finite(uninterrupted, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_learning_rate_that_is_far_too_high(tmp_path):
     code, _, err = call(
-        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=0", "--model.norm=rms"
+        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=none", "--model.norm=rms"
     )
     assert code == 2
     assert re.search(r"error: the loss of step \d is not finite", err)

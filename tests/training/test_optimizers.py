@@ -25,7 +25,7 @@ RATE, DECAY = 0.01, 0.3
 
 
 def options(name, **fields):
-    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": 0, "schedule": "constant"} | fields)
+    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": None, "schedule": "constant"} | fields)
 
 
 def updated(name, fill, times=2, **fields):

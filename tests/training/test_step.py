@@ -9,6 +9,9 @@ import pytest
 from small import quick_compilation  # noqa: F401
 
 import tfm
+from tfm.config.inputs import Tokens
+from tfm.config.positions import Rotary, Sinusoidal
+from tfm.config.residuals import PreNorm
 from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.settings import presets
@@ -136,8 +139,8 @@ def pair_batch(n):
 
 
 TASKS = {
-    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": "rotary", "kv_heads": 2, "order": "pre"}),
-    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": "sinusoidal"}),
+    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
+    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
 }
 
 
@@ -145,7 +148,7 @@ TASKS = {
 def losses_of(task, name, steps=20):
     """Losses of a task on a mesh, or on one device, without dropout."""
     module, options, specs_of, batch_of, fields = TASKS[task]
-    model = dataclasses.replace(MODEL, dropout=0.0, token_types=0, embed_norm=False, **fields)
+    model = dataclasses.replace(MODEL, dropout=0.0, input=Tokens(token_types=None, norm=False), **fields)
     mesh, specs = tfm.make_mesh(*MESHES[name]) if name else one_device(), specs_of(model)
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
     state = step.new_state(specs, optimizer, 0, mesh)
