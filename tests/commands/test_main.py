@@ -52,16 +52,16 @@ def in_home(home, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def whole(home):
+def uninterrupted(home):
     """A run of six steps without interruption: its folder and its stderr."""
     with contextlib.chdir(home):
         return Path("whole"), run(*FLAGS, "--out=whole")
 
 
 @pytest.fixture
-def copy(whole, tmp_path):
+def copy(uninterrupted, tmp_path):
     """The same run, to be gone on with or broken."""
-    return shutil.copytree(whole[0], tmp_path / "copy")
+    return shutil.copytree(uninterrupted[0], tmp_path / "copy")
 
 
 def metrics(folder):
@@ -86,19 +86,19 @@ def steps_in(folder):
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
-def assert_same_run(one, other):
-    assert metrics(one) == metrics(other)
-    for a, b in zip(saved(one, 6), saved(other, 6), strict=True):
+def assert_same_run(folder, other_folder):
+    assert metrics(folder) == metrics(other_folder)
+    for a, b in zip(saved(folder, 6), saved(other_folder, 6), strict=True):
         np.testing.assert_array_equal(a, b)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (one, other)]
+    results = [json.loads((folder / "result.json").read_text()) for folder in (folder, other_folder)]
     assert results[0] | {"seconds": 0} == results[1] | {"seconds": 0}
 
 
 # What a run leaves behind
 
 
-def test_files(whole):
-    folder, _ = whole
+def test_files(uninterrupted):
+    folder, _ = uninterrupted
     assert {path.name for path in folder.iterdir()} == {
         "run.json", "metrics.jsonl", "result.json", "tokenizer.json", "checkpoints", "plots", "tensorboard"
     }  # fmt: skip
@@ -108,12 +108,12 @@ def test_files(whole):
     assert not list(folder.rglob("*.part"))
 
 
-def test_run_json(whole):
-    found = json.loads((whole[0] / "run.json").read_text())
-    assert {"config", "command", "versions", "data", "devices", "mesh", "params"} <= found.keys()
-    assert {"python", "jax", "flax", "optax", "orbax-checkpoint", "tokenizers"} <= found["versions"].keys()
-    assert {"hash", "tokenizer", "train_tokens", "eval_tokens"} <= found["data"].keys()
-    config = found["config"]
+def test_run_json(uninterrupted):
+    facts = json.loads((uninterrupted[0] / "run.json").read_text())
+    assert {"config", "command", "versions", "data", "devices", "mesh", "params"} <= facts.keys()
+    assert {"python", "jax", "flax", "optax", "orbax-checkpoint", "tokenizers"} <= facts["versions"].keys()
+    assert {"hash", "tokenizer", "train_tokens", "eval_tokens"} <= facts["data"].keys()
+    config = facts["config"]
     assert {
         "model",
         "task",
@@ -127,12 +127,14 @@ def test_run_json(whole):
         "log",
     } <= config.keys()
     assert (config["model"]["layers"], config["model"]["ffn"], config["batch"]["size"]) == (1, 64, 8)
-    assert config["model"]["vocab"] == len(json.loads((whole[0] / "tokenizer.json").read_text())["model"]["vocab"])
-    assert found["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1, "context": 1}
+    assert config["model"]["vocab"] == len(
+        json.loads((uninterrupted[0] / "tokenizer.json").read_text())["model"]["vocab"]
+    )
+    assert facts["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1, "context": 1}
 
 
-def test_metrics_jsonl(whole):
-    lines = read_lines(whole[0] / "metrics.jsonl")
+def test_metrics_jsonl(uninterrupted):
+    lines = read_lines(uninterrupted[0] / "metrics.jsonl")
     assert [(line["step"], line["split"]) for line in lines] == [
         (n, split) for n in (2, 4, 6) for split in ("train", "eval")
     ]
@@ -144,19 +146,19 @@ def test_metrics_jsonl(whole):
     assert lines[0]["loss"] > lines[-1]["loss"] > 0, "it learns"
 
 
-def test_result_json(whole):
-    found = json.loads((whole[0] / "result.json").read_text())
-    assert (found["task"], found["steps"]) == ("mlm", 6)
-    assert found["params"] == json.loads((whole[0] / "run.json").read_text())["params"]
-    assert found["seconds"] > 0
-    assert {"eval_loss", "eval_accuracy", "eval_accuracy_words", "eval_majority"} <= found.keys()
-    last = [line for line in read_lines(whole[0] / "metrics.jsonl") if line["split"] == "eval"][-1]
-    assert last["loss"] == found["eval_loss"]
-    assert not any(isinstance(value, dict | list) for value in found.values())
+def test_result_json(uninterrupted):
+    result = json.loads((uninterrupted[0] / "result.json").read_text())
+    assert (result["task"], result["steps"]) == ("mlm", 6)
+    assert result["params"] == json.loads((uninterrupted[0] / "run.json").read_text())["params"]
+    assert result["seconds"] > 0
+    assert {"eval_loss", "eval_accuracy", "eval_accuracy_words", "eval_majority"} <= result.keys()
+    last = [line for line in read_lines(uninterrupted[0] / "metrics.jsonl") if line["split"] == "eval"][-1]
+    assert last["loss"] == result["eval_loss"]
+    assert not any(isinstance(value, dict | list) for value in result.values())
 
 
-def test_stderr_tells_what_happens(whole):
-    err = whole[1]
+def test_stderr_tells_what_happens(uninterrupted):
+    err = uninterrupted[1]
     for text in (
         "parameters",
         "tokens",
@@ -178,7 +180,7 @@ def test_stderr_tells_what_happens(whole):
     assert len(re.findall(r"\[\w+\]", err)) >= 5, "five sentences with hidden words"
 
 
-def test_default_folder_and_second_run_from_the_cache(whole, monkeypatch, tmp_path):
+def test_default_folder_and_second_run_from_the_cache(uninterrupted, monkeypatch, tmp_path):
     (tmp_path / "runs" / "mlm-bert-tiny-1").mkdir(parents=True)
     shutil.copy("text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -193,7 +195,7 @@ def test_default_folder_and_second_run_from_the_cache(whole, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("stop", [pytest.param(3, marks=pytest.mark.slow), 4])
-def test_two_halves_equal_the_whole(whole, tmp_path, stop):
+def test_two_halves_equal_the_whole(uninterrupted, tmp_path, stop):
     """Bit for bit, with dropout, also where the interruption falls between two log lines."""
     half = tmp_path / "half"
     err = run(*FLAGS, f"--out={half}", f"--stop-at={stop}")
@@ -203,27 +205,27 @@ def test_two_halves_equal_the_whole(whole, tmp_path, stop):
     assert metrics(half)[-1]["step"] <= stop
     err = run("--resume", f"--out={half}")
     assert f"going on from step {stop}" in err
-    assert_same_run(half, whole[0])
+    assert_same_run(half, uninterrupted[0])
 
 
-def test_lines_after_the_checkpoint_are_written_again(whole, copy):
+def test_lines_after_the_checkpoint_are_written_again(uninterrupted, copy):
     """As after a crash: the log is ahead of the newest checkpoint, and its last line is cut short."""
     shutil.rmtree(copy / "checkpoints" / "6")
     (copy / "result.json").unlink()
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 7, "spl')
     run("--resume", f"--out={copy}")
-    assert_same_run(copy, whole[0])
+    assert_same_run(copy, uninterrupted[0])
 
 
 @pytest.mark.slow
-def test_resume_takes_the_newest_run(whole, home, tmp_path, monkeypatch):
+def test_resume_takes_the_newest_run(uninterrupted, home, tmp_path, monkeypatch):
     shutil.copy("text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
-    for number, age in ((1, 100), (2, 0), (3, 200)):
-        shutil.copytree(home / "whole", f"runs/mlm-bert-tiny-{number}")
-        made = (home / "whole" / "run.json").stat().st_mtime - age
-        os.utime(f"runs/mlm-bert-tiny-{number}/run.json", (made, made))
+    for index, age in ((1, 100), (2, 0), (3, 200)):
+        shutil.copytree(home / "whole", f"runs/mlm-bert-tiny-{index}")
+        mtime = (home / "whole" / "run.json").stat().st_mtime - age
+        os.utime(f"runs/mlm-bert-tiny-{index}/run.json", (mtime, mtime))
     err = run("--resume", "--steps=7", "--stop-at=7")
     assert "going on from step 6 of runs/mlm-bert-tiny-2" in err
 
@@ -246,30 +248,30 @@ def test_stop_at_is_not_remembered_and_the_last_evaluation_may_be_left_out(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_ends(whole, tmp_path, monkeypatch, number):
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(uninterrupted, tmp_path, monkeypatch, signum):
     assert threading.current_thread() is threading.main_thread()
     real = mlm.Corpus.batch
 
     def batch(corpus, n, *share):
         if n == 2:
-            signal.raise_signal(number)
+            signal.raise_signal(signum)
         return real(corpus, n, *share)
 
-    handler = signal.getsignal(number)
+    handler = signal.getsignal(signum)
     with monkeypatch.context() as patch:
         patch.setattr(mlm.Corpus, "batch", batch)
         err = run(*FLAGS, f"--out={tmp_path / 'a'}")
-    assert signal.getsignal(number) is handler, "handlers are given back"
+    assert signal.getsignal(signum) is handler, "handlers are given back"
     assert "stopped at step 3" in err
     assert f"python -m train.main --resume --out={tmp_path / 'a'}" in err
     run("--resume", f"--out={tmp_path / 'a'}")
-    assert_same_run(tmp_path / "a", whole[0])
+    assert_same_run(tmp_path / "a", uninterrupted[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_from_outside(tmp_path, number):
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_from_outside(tmp_path, signum):
     write_text(tmp_path / "text.txt")
     command = [
         sys.executable,
@@ -285,10 +287,10 @@ def test_a_signal_from_outside(tmp_path, number):
     with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if line.startswith("train     80/"):
-                process.send_signal(number)
+                process.send_signal(signum)
                 break
         rest = process.stderr.read()
-    if number == signal.SIGKILL:
+    if signum == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 0, rest
@@ -305,36 +307,36 @@ def test_a_signal_from_outside(tmp_path, number):
 # Damaged checkpoints
 
 
-def damage(folder, how):
+def spoil(folder, damage):
     """Spoils a checkpoint as a crash or a full disk would."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     data = [path for path in files if path.parent.name == "d"]  # of the OCDBT key-value store
-    if how == "cut short":
+    if damage == "cut short":
         for path in data:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    elif how == "emptied":
+    elif damage == "emptied":
         for path in files:
             path.write_bytes(b"")
-    elif how == "without parameters":
+    elif damage == "without parameters":
         shutil.rmtree(folder / "params")
-    elif how == "without a note":
+    elif damage == "without a note":
         shutil.rmtree(folder / "note")
-    elif how == "without metadata":
+    elif damage == "without metadata":
         (folder / "params" / "_METADATA").unlink()
-    elif how == "without data":
+    elif damage == "without data":
         for path in data:
             path.unlink()
 
 
 @pytest.mark.slow
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(whole, copy):
-    damage(copy / "checkpoints" / "6", "cut short")
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, copy):
+    spoil(copy / "checkpoints" / "6", "cut short")
     (copy / "checkpoints" / "8.orbax-checkpoint-tmp").mkdir()
     err = run("--resume", f"--out={copy}")
     assert "checkpoint 6 cannot be read" in err
     assert "checkpoint 8 was never finished" in err
     assert "going on from step 4" in err
-    assert_same_run(copy, whole[0])
+    assert_same_run(copy, uninterrupted[0])
 
 
 @pytest.fixture
@@ -353,23 +355,23 @@ def store(tmp_path):
     return tmp_path / "checkpoints", state(0)
 
 
-@pytest.mark.parametrize("how", ["cut short", "emptied", "without parameters", "without a note", "without data"])
-def test_damages(store, how):
+@pytest.mark.parametrize("damage", ["cut short", "emptied", "without parameters", "without a note", "without data"])
+def test_damages(store, damage):
     folder, like = store
-    damage(folder / "2", how)
-    said = []
-    state, note, at = checkpoint.Checkpoints(folder).restore(like, said.append)
+    spoil(folder / "2", damage)
+    lines = []
+    state, note, at = checkpoint.Checkpoints(folder).restore(like, lines.append)
     assert at == state.step == 1
     assert note == {"window": {"loss": 0.5}, "best": {}}
     assert (state.params["w"] == 1).all()
     assert (state.opt["m"] == 2).all()
-    assert any("checkpoint 2 cannot be read" in line and "falling back" in line for line in said)
+    assert any("checkpoint 2 cannot be read" in line and "falling back" in line for line in lines)
 
 
 def test_no_whole_checkpoint_at_all(store):
     folder, like = store
-    for number in "12":
-        damage(folder / number, "emptied")
+    for name in "12":
+        spoil(folder / name, "emptied")
     with pytest.raises(checkpoint.UserError, match="holds no whole checkpoint; start a new run"):
         checkpoint.Checkpoints(folder).restore(like, lambda text: None)
 
@@ -408,7 +410,7 @@ def test_memory_and_mfu(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite(whole, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite(uninterrupted, tmp_path, monkeypatch):
     """It stops the run, names step and rows, and leaves what was good."""
     real = mlm.Corpus.batch
 
@@ -428,13 +430,13 @@ def test_a_loss_that_is_not_finite(whole, tmp_path, monkeypatch):
     assert "checkpoint is 4" in err
     assert steps_in(tmp_path / "a") == [2, 4]
     run("--resume", f"--out={tmp_path / 'a'}")
-    assert_same_run(tmp_path / "a", whole[0])
+    assert_same_run(tmp_path / "a", uninterrupted[0])
 
 
 @pytest.mark.slow
 def test_a_learning_rate_that_is_far_too_high(tmp_path):
     code, _, err = call(
-        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=0", "--model.norm=rms"
+        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=none", "--model.norm=rms"
     )
     assert code == 2
     assert re.search(r"error: the loss of step \d is not finite", err)
@@ -445,7 +447,7 @@ def test_a_learning_rate_that_is_far_too_high(tmp_path):
 
 
 @pytest.mark.slow
-def test_init_starts_from_the_weights_of_a_run(whole, tmp_path):
+def test_init_starts_from_the_weights_of_a_run(uninterrupted, tmp_path):
     run(
         "--init=whole",
         "--data=text.txt",
@@ -455,31 +457,32 @@ def test_init_starts_from_the_weights_of_a_run(whole, tmp_path):
         "--steps=1",
         "--optim.rate=0",
     )
-    one, two = (json.loads((folder / "result.json").read_text()) for folder in (whole[0], tmp_path / "a"))
-    for name in one:
+    before = json.loads((uninterrupted[0] / "result.json").read_text())
+    after = json.loads((tmp_path / "a" / "result.json").read_text())
+    for name in before:
         if name.startswith("eval_"):
-            assert one[name] == two[name], name
-    assert (tmp_path / "a" / "tokenizer.json").read_text() == (whole[0] / "tokenizer.json").read_text()
+            assert before[name] == after[name], name
+    assert (tmp_path / "a" / "tokenizer.json").read_text() == (uninterrupted[0] / "tokenizer.json").read_text()
 
 
-def test_evaluate(whole):
+def test_evaluate(uninterrupted):
     code, out, _ = call(evaluate.main, "--run=whole")
     assert code == 0
     (line,) = out.splitlines()
-    result = json.loads((whole[0] / "result.json").read_text())
+    result = json.loads((uninterrupted[0] / "result.json").read_text())
     assert {f"eval_{name}": value for name, value in json.loads(line).items()} == pytest.approx(
         {name: value for name, value in result.items() if name.startswith("eval_")}, rel=1e-6
     )
 
 
-def test_evaluate_on_other_text(whole, tmp_path):
+def test_evaluate_on_other_text(uninterrupted, tmp_path):
     write_text(tmp_path / "other.txt", seed=1, lines=40)
     code, out, _ = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'other.txt'}")
     assert code == 0
-    found = json.loads(out)
-    assert {"loss", "perplexity", "accuracy", "n"} <= found.keys()
+    evaluated = json.loads(out)
+    assert {"loss", "perplexity", "accuracy", "n"} <= evaluated.keys()
     tokens = len((tmp_path / "other.txt").read_text().replace(".", " .").split())
-    assert found["n"] == pytest.approx(0.15 * tokens, rel=0.2), "all of the text"
+    assert evaluated["n"] == pytest.approx(0.15 * tokens, rel=0.2), "all of the text"
 
 
 def test_help(capsys):
@@ -500,9 +503,9 @@ def test_evaluate_where_the_batch_does_not_divide_by_the_devices(tmp_path):
     )
 
 
-@pytest.mark.parametrize("how", ["emptied", "without parameters", "without metadata"])
-def test_weights_of_a_run_whose_newest_checkpoint_is_damaged(copy, how):
-    damage(copy / "checkpoints" / "6", how)
+@pytest.mark.parametrize("damage", ["emptied", "without parameters", "without metadata"])
+def test_weights_of_a_run_whose_newest_checkpoint_is_damaged(copy, damage):
+    spoil(copy / "checkpoints" / "6", damage)
     code, out, err = call(evaluate.main, f"--run={copy}")
     assert code == 0
     assert "checkpoint 6 cannot be read" in err

@@ -42,7 +42,7 @@ def pairs(batch):
     ]
 
 
-def whole(rows):
+def all_rows(rows):
     return rows.batch(np.arange(len(rows)), RNG)
 
 
@@ -52,9 +52,9 @@ def test_packed_rows_hold_every_pair_of_neighbours_once(name, pack):
     lengths, length = CASES[name]
     text = marked(lengths)
     rows = Packed(text, length, pack, PAD, 2.5)
-    batch = whole(rows)
-    found = sorted((token, target) for _, _, token, target in pairs(batch))
-    assert found == sorted(zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True))
+    batch = all_rows(rows)
+    neighbours = sorted((token, target) for _, _, token, target in pairs(batch))
+    assert neighbours == sorted(zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True))
     np.testing.assert_array_equal(batch["weights"] > 0, batch["segments"] > 0)
     np.testing.assert_allclose(batch["bytes"], batch["weights"].sum(1) * 2.5)
     assert rows.padding == pytest.approx((batch["weights"] == 0).mean(), abs=1e-12)
@@ -72,11 +72,12 @@ def test_packed_rows_hold_every_pair_of_neighbours_once(name, pack):
 def test_windows_judge_every_pair_of_neighbours_once(name, stride, across):
     lengths, length = CASES[name]
     text, stride = marked(lengths), min(stride, length)
-    batch = whole(Windows(text, length, stride, PAD, 1.0, across))
-    found = sorted((token, target) for _, _, token, target in pairs(batch))
-    assert found == sorted(zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True))
+    batch = all_rows(Windows(text, length, stride, PAD, 1.0, across))
+    neighbours = sorted((token, target) for _, _, token, target in pairs(batch))
+    assert neighbours == sorted(zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True))
     if across:  # a token that is judged sees at least length - stride before it, or all there are
-        place = {(int(one), int(two)): n for n, (one, two) in enumerate(zip(text.ids[:-1], text.ids[1:], strict=True))}
+        neighbours = zip(text.ids[:-1].tolist(), text.ids[1:].tolist(), strict=True)
+        place = {pair: n for n, pair in enumerate(neighbours)}
         if len(place) == len(text.ids) - 1:
             assert all(t >= min(length - stride, place[token, target]) for _, t, token, target in pairs(batch))
     else:
@@ -88,12 +89,12 @@ def test_windows_judge_every_pair_of_neighbours_once(name, stride, across):
 def test_windows_of_training_begin_anywhere():
     text = marked([1000])
     rows = Windows(text, 16, 16, PAD, 1.0, across=True, jitter=True)
-    one, same, other = (rows.batch(np.arange(5), np.random.default_rng(seed)) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one["tokens"], same["tokens"])
-    assert (one["tokens"] != other["tokens"]).any()
+    tokens, again, of_seed_1 = (rows.batch(np.arange(5), np.random.default_rng(seed))["tokens"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(tokens, again)
+    assert (tokens != of_seed_1).any()
     for b in range(5):
-        np.testing.assert_array_equal(np.diff(one["tokens"][b].astype(int)), 1)
-        assert 16 * b <= one["tokens"][b, 0] - 1 < 16 * (b + 1)
+        np.testing.assert_array_equal(np.diff(tokens[b].astype(int)), 1)
+        assert 16 * b <= tokens[b, 0] - 1 < 16 * (b + 1)
     last = rows.batch(np.full(50, len(rows) - 1), np.random.default_rng(0))
     assert (last["weights"].sum(1) == rows.sizes[-1]).all()
 
@@ -123,7 +124,7 @@ PARAMS = tfm.init(tfm.causal_lm_specs(CONFIG), jax.random.key(0))
 def test_loss_is_the_mean_surprise_of_every_token_after_those_before_it():
     """Against each document read alone, token by token."""
     text = marked([7, 3, 12, 20])
-    batch = whole(Packed(text, 16, True, PAD, 3.0))
+    batch = all_rows(Packed(text, 16, True, PAD, 3.0))
     sums = lm.loss(PARAMS, CONFIG, batch, None)
     read = jax.jit(tfm.causal_lm, static_argnums=1)
     total, count, right = 0.0, 0, 0
@@ -136,24 +137,25 @@ def test_loss_is_the_mean_surprise_of_every_token_after_those_before_it():
                 total -= logits[text.ids[last + 1]] - np.log(np.exp(logits).sum())
                 right += logits.argmax() == text.ids[last + 1]
                 count += 1
-    found = lm.metrics({name: float(value) for name, value in sums.items()})
-    assert found["loss"] == pytest.approx(total / count, rel=1e-4)
-    assert found["accuracy"] == pytest.approx(right / count)
-    assert found["perplexity"] == pytest.approx(np.exp(total / count), rel=1e-4)
-    assert found["bits_per_byte"] == pytest.approx(total / np.log(2) / (3 * count), rel=1e-4)
-    assert found["padding"] == pytest.approx((batch["weights"] == 0).mean(), abs=1e-6)
+    metrics = lm.metrics({name: float(value) for name, value in sums.items()})
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-4)
+    assert metrics["accuracy"] == pytest.approx(right / count)
+    assert metrics["perplexity"] == pytest.approx(np.exp(total / count), rel=1e-4)
+    assert metrics["bits_per_byte"] == pytest.approx(total / np.log(2) / (3 * count), rel=1e-4)
+    assert metrics["padding"] == pytest.approx((batch["weights"] == 0).mean(), abs=1e-6)
 
 
 @pytest.mark.slow
 def test_no_gradient_leaks_across_documents_or_from_what_comes_later():
     """The logit of a place depends on the embeddings of its own document up to itself, and on nothing else."""
-    batch = whole(Packed(marked([5, 8, 20]), 16, True, PAD, 1.0))
+    batch = all_rows(Packed(marked([5, 8, 20]), 16, True, PAD, 1.0))
     segments, positions = batch["segments"], batch["positions"]
     x = tfm.embed(PARAMS.decoder.embed, CONFIG, batch["tokens"], positions)
     weights = np.random.default_rng(0).normal(size=16).astype(np.float32)
     for b in range(len(segments)):
-        way = tfm.Dense(tfm.causal() & tfm.segments(segments[b : b + 1]))
-        project = lambda x, way=way: tfm.stack(PARAMS.decoder, CONFIG, x, way)[0][0] @ weights
+        mask = tfm.segments(segments[b : b + 1])
+        context = tfm.AttentionContext(positions[b : b + 1], mask, causal=True)
+        project = lambda x, context=context: tfm.stack(PARAMS.decoder, CONFIG, x, context)[0][0] @ weights
         jacobian = jax.jit(jax.jacrev(project))(x[b : b + 1])[:, 0]
         reached = np.abs(np.asarray(jacobian)).max(-1) > 0
         same = segments[b][:, None] == segments[b][None]

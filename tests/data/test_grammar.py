@@ -43,7 +43,7 @@ def np(text: str) -> Phrase:
     noun = nouns.NOUNS[name]
     rest = text.removesuffix(noun.english_plural if plural else noun.english).strip()
     rest = re.sub("^an$|^an ", "a ", re.sub("^these", "this", rest)).strip()
-    determiner = next((each for each in DETERMINERS if each and f"{rest} ".startswith(f"{each} ")), "")
+    determiner = next((word for word in DETERMINERS if word and f"{rest} ".startswith(f"{word} ")), "")
     words = rest.removeprefix(determiner).split()
     count = NUMBERS[words.pop(0)] if words and words[0] in NUMBERS else 0
     return nominal(noun, determiner, words, plural, count)
@@ -58,15 +58,15 @@ def clause(
     )
 
 
-def said(each: Clause, order: str = "", front: str = "subject", conjunction: str = "") -> str:
+def said(clause: Clause, order: str = "", front: str = "subject", conjunction: str = "") -> str:
     """The English and the German sentence, or clause."""
     if conjunction:
         english, german = conjunction.split()
-        return f"{english} {clauses.english(each)} = {german} {clauses.german(each, 'last')}"
+        return f"{english} {clauses.english(clause)} = {german} {clauses.german(clause, 'last')}"
     english = clauses.english(
-        each, "question" if order in ("first", "second") else "statement", "" if order == "first" else front
+        clause, "question" if order in ("first", "second") else "statement", "" if order == "first" else front
     )
-    return f"{english} = {clauses.german(each, order or 'second', front)}"
+    return f"{english} = {clauses.german(clause, order or 'second', front)}"
 
 
 TODAY, YESTERDAY, MONDAY = ("today", "heute"), ("yesterday", "gestern"), ("on Monday", "am Montag")
@@ -275,9 +275,9 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("found", "expected"), SENTENCES)
-def test_sentences(found, expected):
-    assert found == expected
+@pytest.mark.parametrize(("sentences", "expected"), SENTENCES)
+def test_sentences(sentences, expected):
+    assert sentences == expected
 
 
 # Nominative, accusative and dative, written by hand.
@@ -414,9 +414,9 @@ def test_same_pairs_in_every_process():
         "print(cache.digest(map(str, itertools.islice(grammar._sentences(random.Random(0)), 400))))"
     )
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
-    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout
+    result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
     rows = list(itertools.islice(grammar._sentences(random.Random(0)), 400))
-    assert found.strip() == cache.digest(map(str, rows))
+    assert result.stdout.strip() == cache.digest(map(str, rows))
     assert [pair for kind, pair in rows if not kind] == CORPUS.train[: sum(not kind for kind, _ in rows)]
     assert rows != list(itertools.islice(grammar._sentences(random.Random(1)), 400))
 
@@ -438,9 +438,9 @@ FORMS = {word: forms(word) for pair in [*PAIRS, *((word, word) for word in UNDER
 
 def together(first: str, second: str, text: str) -> bool:
     """Both in one sentence; a number right before its noun, since it may also be a time of day."""
-    found = FORMS[second].search(text.lower())
-    if not found or first not in NUMBERS:
-        return bool(found and FORMS[first].search(text.lower()))
+    match = FORMS[second].search(text.lower())
+    if not match or first not in NUMBERS:
+        return bool(match and FORMS[first].search(text.lower()))
     return bool(re.search(rf"\b(?<!past )(?<!-){first}(?: \w+){{0,2}} {FORMS[second].pattern}", text.lower()))
 
 
@@ -477,14 +477,14 @@ def test_withheld_combinations():
 
 
 def test_every_compositional_pair_has_a_withheld_combination():
-    found = Counter()
+    counts = Counter()
     for text, _ in CORPUS.compositional:
         used = {pair for pair in PAIRS if together(*pair, text)} | {
             word for word in UNDER if FORMS[word].search(subordinate(text))
         }
         assert used, text
-        found.update(used)
-    assert set(found) >= {*UNDER, *(pair for pair in PAIRS if pair[0] not in NUMBERS)}
+        counts.update(used)
+    assert set(counts) >= {*UNDER, *(pair for pair in PAIRS if pair[0] not in NUMBERS)}
 
 
 FINITE = {
@@ -522,12 +522,12 @@ def test_finite_verbs_are_last_in_subordinate_clauses():
 
 
 def test_finite_verbs_are_second_in_main_clauses():
-    times = {time for each in adverbials.TIMES.values() for _, time in each}
+    times = {time for times in adverbials.TIMES.values() for _, time in times}
     starts = sorted((time[0].upper() + time[1:] for time in times), key=len, reverse=True)
     starts += [name for name in NAMED if name[0].isupper()] + ["Ich", "Du", "Er", "Wir", "Es"]
     seen = 0
     for _, german in ALL:
-        start = next((each for each in starts if german.startswith(each + " ")), None)
+        start = next((word for word in starts if german.startswith(word + " ")), None)
         if start and not re.match("Heute (Morgen|Abend)", german.removeprefix(start)):
             seen += 1
             assert german.removeprefix(start).split()[0].strip(",.") in FINITE, german

@@ -12,13 +12,13 @@ def rows(*labels):
 
 
 def labels_of(kind, *labels, columns=("label",)):
-    these = rows(*labels)
-    found = Labels.of(kind, these, columns)
-    return found.names, found.encode(these, columns).tolist()
+    examples = rows(*labels)
+    classes = Labels.of(kind, examples, columns)
+    return classes.names, classes.encode(examples, columns).tolist()
 
 
 @pytest.mark.parametrize(
-    ("given", "names", "numbers"),
+    ("labels", "names", "classes"),
     [
         (["b", "a", "b"], ["a", "b"], [1, 0, 1]),
         (["10", "9", "2"], ["2", "9", "10"], [2, 1, 0]),
@@ -28,8 +28,8 @@ def labels_of(kind, *labels, columns=("label",)):
         (["b", "1"], ["1", "b"], [1, 0]),
     ],
 )
-def test_one_class_each(given, names, numbers):
-    assert labels_of("single", *given) == (names, numbers)
+def test_one_class_each(labels, names, classes):
+    assert labels_of("single", *labels) == (names, classes)
 
 
 def test_several_classes_in_a_list_or_joined_by_commas():
@@ -39,16 +39,16 @@ def test_several_classes_in_a_list_or_joined_by_commas():
 
 
 def test_several_classes_in_columns_of_their_own():
-    these = [{"rude": "1", "kind": "0"}, {"rude": 0, "kind": 0}]
-    found = Labels.of("multi", these, ("rude", "kind"))
-    assert found.names == ["rude", "kind"]
-    np.testing.assert_array_equal(found.encode(these, ("rude", "kind")), np.float32([[1, 0], [0, 0]]))
+    examples = [{"rude": "1", "kind": "0"}, {"rude": 0, "kind": 0}]
+    labels = Labels.of("multi", examples, ("rude", "kind"))
+    assert labels.names == ["rude", "kind"]
+    np.testing.assert_array_equal(labels.encode(examples, ("rude", "kind")), np.float32([[1, 0], [0, 0]]))
 
 
 def test_values():
-    found = Labels.of("regression", rows("0.5", 3), ("label",))
-    assert (found.names, found.outputs) == ([], 1)
-    values = found.encode(rows("0.5", 3), ("label",))
+    labels = Labels.of("regression", rows("0.5", 3), ("label",))
+    assert (labels.names, labels.outputs) == ([], 1)
+    values = labels.encode(rows("0.5", 3), ("label",))
     assert values.dtype == np.float32
     assert values.tolist() == [0.5, 3.0]
 

@@ -55,8 +55,8 @@ def test_no_word_is_both_praise_and_blame():
 def test_same_rows_in_every_process():
     program = "from train.files import cache; from train.data.synthetic import opinions; print(cache.digest(*(map(str, rows) for rows in opinions.generate())))"
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
-    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout
-    assert found.strip() == cache.digest(map(str, TRAIN), map(str, VALID))
+    result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
+    assert result.stdout.strip() == cache.digest(map(str, TRAIN), map(str, VALID))
 
 
 def test_seed_and_sizes():
@@ -75,8 +75,9 @@ def test_every_template_is_used(monkeypatch):
     used, choose = set(), opinions._Sentence.choose
 
     def spy(self, templates):
-        used.add(found := choose(self, templates)[0])
-        return found, templates[found]
+        template, sign = choose(self, templates)
+        used.add(template)
+        return template, sign
 
     monkeypatch.setattr(opinions._Sentence, "choose", spy)
     opinions.generate(0, 2000, 0)
@@ -108,11 +109,11 @@ def test_parts_stay_with_their_things():
             homes.setdefault(part.split(": ")[0], set()).update(head.split("; ")[0].split(", "))
     assert len(homes) > 15
     everything = "|".join(sorted(set().union(*homes.values()), key=len, reverse=True))
-    for part, things in homes.items():
+    for part, nouns in homes.items():
         texts = [row["text"].lower() for row in ROWS if f"the {part}" in row["text"].lower()]
-        found = [re.findall(rf"\b(?:{everything})\b", text) for text in texts]
-        assert sum(map(len, found)) > 50
-        assert {thing for things in found for thing in things} <= things, part
+        mentioned = [noun for text in texts for noun in re.findall(rf"\b(?:{everything})\b", text)]
+        assert len(mentioned) > 50
+        assert set(mentioned) <= nouns, part
 
 
 def test_many_sentences_of_few_words():
@@ -185,10 +186,10 @@ def test_single_words_do_not_settle_the_label():
     vocabulary = {word: n for n, word in enumerate(sorted({word for row in TRAIN for word in words(row["text"])}))}
 
     def counts(rows):
-        found = np.zeros((len(rows), len(vocabulary)))
+        features = np.zeros((len(rows), len(vocabulary)))
         for n, row in enumerate(rows):
-            found[n, [vocabulary[word] for word in words(row["text"]) if word in vocabulary]] = 1
-        return found, np.array([opinions.LABELS.index(row["label"]) for row in rows])
+            features[n, [vocabulary[word] for word in words(row["text"]) if word in vocabulary]] = 1
+        return features, np.array([opinions.LABELS.index(row["label"]) for row in rows])
 
     x, y = counts(TRAIN)
     totals = np.stack([x[y == label].sum(0) + 1 for label in range(3)])

@@ -16,13 +16,13 @@ def documents(lengths):
     return Tokens(np.arange(starts[-1], dtype=np.uint32), starts)
 
 
-def some_lengths(seed=0, number=200, most=90):
-    return np.random.default_rng(seed).integers(0, most, number)
+def some_lengths(seed=0, texts=200, max_length=90):
+    return np.random.default_rng(seed).integers(0, max_length, texts)
 
 
 CASES = {
     "many": (some_lengths(), 32),
-    "short": (some_lengths(1, most=6), 32),
+    "short": (some_lengths(1, max_length=6), 32),
     "one": ([1000], 16),
     "exact": ([30, 60, 30], 32),
     "one over": ([31, 61], 32),
@@ -88,10 +88,10 @@ def test_a_small_plan_by_hand():
 def test_rows_can_be_built_alone_and_in_any_order():
     tokens = documents(some_lengths())
     plan = packing.plan(tokens, 32, pack=True)
-    whole = packing.fill(tokens, plan, np.arange(plan.rows), SPECIALS)
+    all_rows = packing.fill(tokens, plan, np.arange(plan.rows), SPECIALS)
     chosen = np.array([7, 3, 3, plan.rows - 1])
     for name, field in packing.fill(tokens, plan, chosen, SPECIALS).items():
-        np.testing.assert_array_equal(field, whole[name][chosen])
+        np.testing.assert_array_equal(field, all_rows[name][chosen])
 
 
 @pytest.mark.parametrize("seed", range(3))

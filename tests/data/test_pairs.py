@@ -19,12 +19,12 @@ SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 
 def test_sentences():
     documents = ['He said "No." Then he left. It was 5 p.m. and dark!\n\nno capital here', "One. Two? three.", "alone"]
-    found, document = pairs.sentences(documents)
-    assert [each.strip() for each in found] == [
+    sentences, document = pairs.sentences(documents)
+    assert [sentence.strip() for sentence in sentences] == [
         'He said "No."', "Then he left.", "It was 5 p.m. and dark!", "no capital here", "One.", "Two? three.", "alone"
     ]  # fmt: skip
     assert document.tolist() == [0, 0, 0, 0, 1, 1, 2]
-    assert "".join(found[:4]) == documents[0], "nothing is lost"
+    assert "".join(sentences[:4]) == documents[0], "nothing is lost"
 
 
 def test_single_sentences_have_nothing_that_follows():
@@ -56,9 +56,9 @@ def test_stretches_stay_in_their_document_and_have_two_sentences():
     [((3, 4), (3, 4)), ((20, 3), (10, 3)), ((3, 20), (3, 10)), ((20, 20), (7, 6)), ((0, 20), (0, 13))],
 )
 def test_join_shortens_the_longer_text(sizes, kept):
-    one, two = np.arange(100, 100 + sizes[0]), np.arange(200, 200 + sizes[1])
-    row, second = pairs.join([one, two], 16, SPECIALS)
-    assert row.tolist() == [2, *one[: kept[0]], 3, *two[: kept[1]], 3]
+    a, b = np.arange(100, 100 + sizes[0]), np.arange(200, 200 + sizes[1])
+    row, second = pairs.join([a, b], 16, SPECIALS)
+    assert row.tolist() == [2, *a[: kept[0]], 3, *b[: kept[1]], 3]
     assert second == kept[0] + 2
 
 
@@ -88,31 +88,31 @@ def rows():
 
 
 def test_batch(rows):
-    numbers = np.tile(np.arange(len(rows)), 40)
-    batch = rows.batch(numbers, np.random.default_rng(0))
-    assert abs(batch["next"].mean() - 0.5) < 5 * 0.5 / len(numbers) ** 0.5
+    chosen = np.tile(np.arange(len(rows)), 40)
+    batch = rows.batch(chosen, np.random.default_rng(0))
+    assert abs(batch["next"].mean() - 0.5) < 5 * 0.5 / len(chosen) ** 0.5
     assert batch["pairs"].all()
-    for number, tokens, types, segments, other in zip(
-        numbers, *(batch[name] for name in ("tokens", "types", "segments", "next")), strict=True
+    for row, tokens, types, segments, is_random in zip(
+        chosen, *(batch[name] for name in ("tokens", "types", "segments", "next")), strict=True
     ):
-        first, last = rows.plan.firsts[number], rows.plan.lasts[number]
+        first, last = rows.plan.firsts[row], rows.plan.lasts[row]
         end = np.flatnonzero(tokens == 3)
         assert tokens[0] == 2
         assert len(end) == 2
         assert segments.tolist() == [1] * (end[1] + 1) + [0] * (23 - end[1])
         assert types.tolist() == [0] * (end[0] + 1) + [1] * (end[1] - end[0]) + [0] * (23 - end[1])
-        one, two = tokens[1 : end[0]] - 10, tokens[end[0] + 1 : end[1]] - 10
-        assert len(one)
-        assert len(two)
-        assert one[0] == first
-        if other:
-            assert rows.document[two[0]] != rows.document[first]
-            assert len(set(rows.document[two])) == 1, "B is of one document"
+        a, b = tokens[1 : end[0]] - 10, tokens[end[0] + 1 : end[1]] - 10
+        assert len(a)
+        assert len(b)
+        assert a[0] == first
+        if is_random:
+            assert rows.document[b[0]] != rows.document[first]
+            assert len(set(rows.document[b])) == 1, "B is of one document"
         else:
-            assert first < two[0] < last
-            assert two[-1] <= last - 1
-            np.testing.assert_array_equal(np.unique(two), np.arange(two[0], two[-1] + 1))
-            assert one[-1] < two[0]
+            assert first < b[0] < last
+            assert b[-1] <= last - 1
+            np.testing.assert_array_equal(np.unique(b), np.arange(b[0], b[-1] + 1))
+            assert a[-1] < b[0]
 
 
 def test_any_other_document_may_follow(rows):
@@ -120,10 +120,10 @@ def test_any_other_document_may_follow(rows):
     rng = np.random.default_rng(2)
     first, last = rows.plan.firsts[3], rows.plan.lasts[3]
     drawn = np.bincount([rows._random_sentence(first, last, rng) for _ in range(20_000)], minlength=len(rows.document))
-    others = rows.document != rows.document[first]
-    assert not drawn[~others].any()
-    share = 20_000 / others.sum()
-    assert np.abs(drawn[others] - share).max() < 5 * share**0.5
+    is_other = rows.document != rows.document[first]
+    assert not drawn[~is_other].any()
+    share = 20_000 / is_other.sum()
+    assert np.abs(drawn[is_other] - share).max() < 5 * share**0.5
 
 
 def test_one_document_alone():
@@ -151,12 +151,12 @@ def test_corpus_of_pairs():
     ]
     run = Run(task=Mlm(nsp=True), batch=Batch(size=4, length=32))
     tokenizer = tokenize.train(Options(vocab=300), documents)
-    one, two = (mlm.corpus(run, tokenizer, documents[:50], documents[50:], Log()) for _ in range(2))
+    corpus, same = (mlm.corpus(run, tokenizer, documents[:50], documents[50:], Log()) for _ in range(2))
     fields = {"tokens", "segments", "positions", "types", "next", "pairs", "where", "targets", "weights", "words"}
     for n in (0, 7):
-        a, b = one.batch(n), two.batch(n)
+        a, b = corpus.batch(n), same.batch(n)
         assert a.keys() == fields
         assert all((a[name] == b[name]).all() for name in fields)
-    *_, last = one.valid_batches()
-    assert last["pairs"].sum() == (len(one.valid) % 4 or 4)
+    *_, last = corpus.valid_batches()
+    assert last["pairs"].sum() == (len(corpus.valid) % 4 or 4)
     assert not last["weights"][last["pairs"] == 0].any()

@@ -48,10 +48,10 @@ class Images:
     def __len__(self):
         return len(self.pixels)
 
-    def batch(self, numbers, rng):
-        rows = np.where(numbers[:, None] < 0, 0, self.pixels[numbers])
-        weights = np.repeat(np.float32(numbers >= 0)[:, None], rows.shape[1] - 1, axis=1)
-        return {"tokens": rows[:, :-1], "targets": rows[:, 1:], "weights": weights, "bytes": weights.sum(1)}
+    def batch(self, rows, rng):
+        pixels = np.where(rows[:, None] < 0, 0, self.pixels[rows])
+        weights = np.repeat(np.float32(rows >= 0)[:, None], pixels.shape[1] - 1, axis=1)
+        return {"tokens": pixels[:, :-1], "targets": pixels[:, 1:], "weights": weights, "bytes": weights.sum(1)}
 
 
 def load(run, log, saved=None, valid_only=False):

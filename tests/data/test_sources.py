@@ -145,8 +145,8 @@ def test_builtin():
 def test_builtin_is_the_same_in_every_process(tmp_path):
     program = "from train.files import cache; from train.data.sources import builtin; print(cache.digest(builtin.documents()))"
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "TFM_CACHE": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout
-    assert found.strip() == cache.digest(builtin.documents())
+    result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
+    assert result.stdout.strip() == cache.digest(builtin.documents())
 
 
 # Tables
@@ -183,8 +183,8 @@ def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_pa
         {"text": "good film", "label": "1"},
         {"text": "bad film", "label": "0"},
     ]
-    found = table(tmp_path / "a.tsv", header=False, field="1,2", label="3")
-    assert found[0] == {"1": "good film", "2": "x", "3": "1"}
+    examples = table(tmp_path / "a.tsv", header=False, field="1,2", label="3")
+    assert examples[0] == {"1": "good film", "2": "x", "3": "1"}
 
 
 @pytest.mark.parametrize(

@@ -164,10 +164,10 @@ def builders(package, monkeypatch):
     from tensorflow_datasets.core import registered
 
     monkeypatch.syspath_prepend(package)
-    known = set(registered._DATASET_REGISTRY)
+    before = set(registered._DATASET_REGISTRY)
     yield importlib.import_module("tiny_sets.builders")
     sys.modules.pop("tiny_sets.builders")
-    for name in set(registered._DATASET_REGISTRY) - known:
+    for name in set(registered._DATASET_REGISTRY) - before:
         if name.startswith("tiny_"):
             del registered._DATASET_REGISTRY[name]
 
@@ -234,10 +234,10 @@ def test_splits_and_versions(stored, source, numbers):
 
 
 def test_parts_of_a_split(stored):
-    whole = read("tfds:tiny_reviews")
-    assert read("tfds:tiny_reviews:train[:10%]") == whole[:2]
-    assert read("tfds:tiny_reviews:1.2.0:train[5:]") == whole[5:]
-    assert read("tfds:tiny_reviews:train[-1:]+test[:1]")[0] == whole[-1]
+    rows = read("tfds:tiny_reviews")
+    assert read("tfds:tiny_reviews:train[:10%]") == rows[:2]
+    assert read("tfds:tiny_reviews:1.2.0:train[5:]") == rows[5:]
+    assert read("tfds:tiny_reviews:train[-1:]+test[:1]")[0] == rows[-1]
 
 
 def test_configurations(stored):
@@ -298,9 +298,9 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("source", "sentence"), UNKNOWN, ids=[source for source, _ in UNKNOWN])
 def test_unknown_names(stored, source, sentence, capfd):
-    before, began = contents(stored), time.perf_counter()
+    before, start = contents(stored), time.perf_counter()
     assert sentence in refused(source)
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - start < 5
     assert contents(stored) == before
     assert capfd.readouterr() == ("", "")
 
@@ -316,13 +316,13 @@ def test_no_network(empty, source, host, monkeypatch, capfd):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    settings, began = (downloader.MAX_RETRIES, downloader._open_url), time.perf_counter()
+    settings, start = (downloader.MAX_RETRIES, downloader._open_url), time.perf_counter()
     name = source.split(":")[0]
     assert (
         f"tfds:{name} is not in {empty}/sets, and {host} cannot be reached to download it; check the network"
         in refused(f"tfds:{source}")
     )
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - start < 10
     assert (downloader.MAX_RETRIES, downloader._open_url) == settings
     assert contents(empty) == {}, "something was left behind"
     assert capfd.readouterr() == ("", f"downloading and preparing tfds:{name} in {empty}/sets\n")

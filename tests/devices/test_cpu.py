@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import jax
@@ -77,6 +78,31 @@ def test_nothing_waits_where_time_is_limited_or_priority_is_refused(humble, monk
     monkeypatch.setattr(cpu, "cpu_quota", lambda: 2.0)
     with cpu.awake(jax.devices()[:2]):
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("keep_awake", "virtual", "quota", "expected"),
+    [
+        ("auto", True, math.inf, True),
+        ("auto", False, math.inf, False),
+        ("auto", True, 2.0, False),
+        ("true", False, 2.0, True),
+        ("false", True, math.inf, False),
+    ],
+)
+def test_when_cores_are_kept_awake(keep_awake, virtual, quota, expected, humble, monkeypatch):
+    monkeypatch.setattr(cpu, "_is_virtual_machine", lambda: virtual)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: quota)
+    assert cpu.keeps_awake(jax.devices()[:2], keep_awake) == expected
+    with cpu.awake(jax.devices()[:2], keep_awake):
+        assert humble() == (2 if expected else 0)
+
+
+@pytest.mark.parametrize("keep_awake", ["auto", "true", "false"])
+def test_the_host_of_an_accelerator_sleeps(keep_awake, humble):
+    devices = [types.SimpleNamespace(platform="gpu")] * 2
+    with cpu.awake(devices, keep_awake):
+        assert humble() == 0
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")

@@ -16,10 +16,10 @@ def test_waiting_says_now_and_then_that_it_goes_on(capsys, monkeypatch):
     threads = threading.active_count()
     with console.Log().waiting("working"):
         time.sleep(0.2)
-    first, *others = capsys.readouterr().err.splitlines()
+    first, *reminders = capsys.readouterr().err.splitlines()
     assert first == "working"
-    assert others
-    assert all(re.fullmatch(r"\.\.\. \d+ s so far", line) for line in others)
+    assert reminders
+    assert all(re.fullmatch(r"\.\.\. \d+ s so far", line) for line in reminders)
     time.sleep(0.05)
     assert capsys.readouterr().err == "", "it ends with the work"
     assert threading.active_count() == threads
@@ -40,9 +40,10 @@ def test_waiting_ends_with_work_that_fails(monkeypatch):
 
 
 def test_waiting_moves_on_a_terminal():
-    shown, each = io.StringIO(), console.Log()
-    each.console = Console(file=shown, force_terminal=True)
-    with each.waiting("working"):
+    shown = io.StringIO()
+    log = console.Log()
+    log.console = Console(file=shown, force_terminal=True)
+    with log.waiting("working"):
         time.sleep(0.4)
     assert "working" in shown.getvalue()
     frames = set(re.findall("[\u2800-\u28ff]", shown.getvalue()))

@@ -144,8 +144,10 @@ def test_the_published_t5_model():
     (path,) = SHARED.glob("*.model")
     library = sentencepiece.SentencePieceProcessor(model_file=str(path))
     tokenizer = tokenize.load(Options(path=str(SHARED)), [], Log())
-    found = tokenize.special_tokens(tokenizer)
-    assert (found.pad, found.unk, found.sep) == tuple(library.piece_to_id(name) for name in ("<pad>", "<unk>", "</s>"))
+    special = tokenize.special_tokens(tokenizer)
+    assert (special.pad, special.unk, special.sep) == tuple(
+        library.piece_to_id(name) for name in ("<pad>", "<unk>", "</s>")
+    )
     assert tokenizer.get_vocab_size() == library.get_piece_size() + 1, "its start is <s>; only [MASK] is new"
     for text in [*EDGES, *(without_runs(topics[name][:500]) for name in sorted(topics))]:
         assert tokenizer.encode(text, add_special_tokens=False).ids == library.encode(text), text
@@ -230,9 +232,9 @@ def test_words_stay_whole_where_long_lines_are_cut():
 
 def test_decomposed_text_is_composed():
     tokenizer = train(["ấu a\u0302\u0301u 가 \u1100\u1161 ｶﾞ ガ ﬁx fix"])
-    for one, other in [("ấu", "a\u0302\u0301u"), ("가", "\u1100\u1161"), ("ｶﾞ", "ガ"), ("ﬁx", "fix")]:
-        assert tokenizer.encode(one).ids == tokenizer.encode(other).ids
-        assert tokenizer.token_to_id("[UNK]") not in tokenizer.encode(one).ids
+    for composed, decomposed in [("ấu", "a\u0302\u0301u"), ("가", "\u1100\u1161"), ("ｶﾞ", "ガ"), ("ﬁx", "fix")]:
+        assert tokenizer.encode(composed).ids == tokenizer.encode(decomposed).ids
+        assert tokenizer.token_to_id("[UNK]") not in tokenizer.encode(composed).ids
 
 
 def test_training_twice_is_the_same(corpus):
@@ -277,9 +279,9 @@ def test_python_goes_on_while_the_trainer_works(corpus):
 
     thread = threading.Thread(target=tick)
     thread.start()
-    began = time.perf_counter()
+    start = time.perf_counter()
     train(corpus * 20, 2000)
-    took = time.perf_counter() - began
+    took = time.perf_counter() - start
     over.set()
     thread.join()
     assert len(ticks) > 10 * took, "less than every tenth turn was had"

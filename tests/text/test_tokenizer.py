@@ -46,8 +46,8 @@ def ids(tokenizer, text):
 )
 def test_trained_tokenizers_come_back_to_the_text(options, comes_back):
     tokenizer = tokenize.train(options, TEXTS)
-    found = tokenizer.decode(ids(tokenizer, "The quick brown fox, Zoë?")).replace(" ?", "?").replace(" ,", ",")
-    assert found == comes_back
+    decoded = tokenizer.decode(ids(tokenizer, "The quick brown fox, Zoë?")).replace(" ?", "?").replace(" ,", ",")
+    assert decoded == comes_back
     assert tokenizer.get_vocab_size() <= 300
 
 
@@ -163,9 +163,9 @@ def test_vocab_txt(tmp_path):
 def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
     (tmp_path / "vocab.txt").write_text("fox\nthe\n")
     tokenizer = tokenize.load(Options(path=str(tmp_path)), [], quiet)
-    found = tokenize.special_tokens(tokenizer)
-    assert sorted(found) == [2, 3, 4, 5, 6]
-    assert ids(tokenizer, "the unknown [MASK] fox") == [1, found.unk, found.mask, 0]
+    special = tokenize.special_tokens(tokenizer)
+    assert sorted(special) == [2, 3, 4, 5, 6]
+    assert ids(tokenizer, "the unknown [MASK] fox") == [1, special.unk, special.mask, 0]
 
 
 def test_vocab_txt_with_a_line_twice(tmp_path):
@@ -184,9 +184,9 @@ def test_gpt2_files(tmp_path):
         tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
         assert tokenizer.encode("he, the", add_special_tokens=False).tokens == ["he", ",", "Ġt", "he"]
         assert tokenizer.decode(ids(tokenizer, "Zoë — 😀")) == "Zoë — 😀"
-        found = tokenize.special_tokens(tokenizer)
-        assert found.sep == pieces.index("<|endoftext|>"), "its own name for the end"
-        assert sorted([found.pad, found.unk, found.cls, found.mask]) == list(range(259, 263))
+        special = tokenize.special_tokens(tokenizer)
+        assert special.sep == pieces.index("<|endoftext|>"), "its own name for the end"
+        assert sorted([special.pad, special.unk, special.cls, special.mask]) == list(range(259, 263))
 
 
 def test_published_vocabularies():

@@ -33,7 +33,7 @@ def test_patience():
     resumed = EarlyStopping(GOALS, Eval(patience=2))
     resumed.state = stopping.state
     assert resumed.should_stop
-    patient = EarlyStopping(GOALS, Eval(patience=0))
+    patient = EarlyStopping(GOALS, Eval(patience=None))
     patient.state = stopping.state
     assert not patient.should_stop
 

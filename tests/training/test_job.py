@@ -32,10 +32,10 @@ def test_declared_fields_are_those_of_a_batch(flags, text, tmp_path, monkeypatch
     (tmp_path / "rows.tsv").write_text(
         "text\tlabel\n" + "\n".join(f"{line}\t{label(n)}" for n, line in enumerate(lines))
     )
-    run, decided = resolve.resolve([*FLAGS, *flags.split()], None, None)
+    run, explicit = resolve.resolve([*FLAGS, *flags.split()], None, None)
     task = tasks.find(run.task.name)
     corpus = task.load(run, Log())
-    run = resolve.settle(run, decided, corpus.sizes, "cpu")
+    run = resolve.fill_from_data(run, explicit, corpus.sizes, "cpu")
     spec, batch = task.batch_spec(run), corpus.batch(0)
     assert {name: (np.dtype(field.dtype), len(field.axes)) for name, field in spec.items()} == {
         name: (array.dtype, array.ndim) for name, array in batch.items()

@@ -19,13 +19,13 @@ from train.tasks import mlm
 from train.training import optimizer as optim
 from train.training import optimizers, step, stochastic_rounding
 
-MODEL = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, length=16, vocab_multiple=64, dropout=0.0)
+MODEL = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, length=16, pad_vocab_to=64, dropout=0.0)
 SPECS = tfm.masked_lm_specs(MODEL)
 RATE, DECAY = 0.01, 0.3
 
 
 def options(name, **fields):
-    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": 0, "schedule": "constant"} | fields)
+    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": None, "schedule": "constant"} | fields)
 
 
 def updated(name, fill, times=2, **fields):
@@ -42,11 +42,11 @@ def updated(name, fill, times=2, **fields):
 
 
 def test_lion_against_numpy(fill):
-    for spec, start, first, second, one, two in updated("lion", fill, beta2=0.95):
-        moved = start - RATE * (np.sign(one) + DECAY * spec.decay * start)
+    for spec, start, first, second, grad_1, grad_2 in updated("lion", fill, beta2=0.95):
+        moved = start - RATE * (np.sign(grad_1) + DECAY * spec.decay * start)
         np.testing.assert_allclose(first, moved, rtol=1e-5, atol=1e-6)
-        moment = 0.05 * one
-        moved -= RATE * (np.sign(0.9 * moment + 0.1 * two) + DECAY * spec.decay * moved)
+        moment = 0.05 * grad_1
+        moved -= RATE * (np.sign(0.9 * moment + 0.1 * grad_2) + DECAY * spec.decay * moved)
         np.testing.assert_allclose(second, moved, rtol=1e-5, atol=1e-6)
 
 
@@ -54,17 +54,17 @@ def root_mean_square(x):
     return np.sqrt(np.square(x).mean())
 
 
-def by_factors(gradients, most):
+def by_factors(gradients, max_decay):
     """What Adafactor makes of the gradients [I,O] of two steps, or [O] (Shazeer & Stern 2018, algorithms 4 and 5)."""
-    rows = columns = whole = 0.0
+    rows = columns = moments = 0.0
     for t, gradient in enumerate(gradients, 1):
-        keep, square = min(most, 1 - t**-0.8), np.square(gradient)
+        keep, square = min(max_decay, 1 - t**-0.8), np.square(gradient)
         if gradient.ndim == 2:
             rows, columns = keep * rows + (1 - keep) * square.sum(1), keep * columns + (1 - keep) * square.sum(0)
             update = gradient / np.sqrt(np.outer(rows, columns) / rows.sum())
         else:
-            whole = keep * whole + (1 - keep) * square
-            update = gradient / np.sqrt(whole)
+            moments = keep * moments + (1 - keep) * square
+            update = gradient / np.sqrt(moments)
         yield update / max(1.0, root_mean_square(update))
 
 
@@ -78,10 +78,10 @@ def matrices(spec, x):
 
 
 def test_adafactor_against_numpy(fill):
-    for spec, start, first, second, one, two in updated("adafactor", fill, beta2=0.3):
-        layers = zip(*(matrices(spec, each) for each in (start, first, second, one, two)), strict=True)
+    for spec, start, first, second, grad_1, grad_2 in updated("adafactor", fill, beta2=0.3):
+        layers = zip(*(matrices(spec, leaf) for leaf in (start, first, second, grad_1, grad_2)), strict=True)
         for before, moved, last, *gradients in layers:
-            steps = list(by_factors(gradients, most=0.3))
+            steps = list(by_factors(gradients, max_decay=0.3))
             for at, then, by in zip((before, moved), (moved, last), steps, strict=True):
                 np.testing.assert_allclose(then, at - RATE * (by + DECAY * spec.decay * at), rtol=1e-4, atol=1e-5)
 
@@ -101,16 +101,17 @@ def test_adafactor_of_what_has_no_gradient():
 
 def test_muon_against_a_singular_value_decomposition(fill):
     """The polynomial acts on singular values alone."""
-    adamw, found = updated("adamw", fill), updated("muon", fill)
+    adamw = updated("adamw", fill)
+    muon = updated("muon", fill)
     several = 0
-    for (spec, start, first, second, one, two), (*_, moved, last, _, _) in zip(found, adamw, strict=True):
+    for (spec, start, first, second, grad_1, grad_2), (*_, moved, last, _, _) in zip(muon, adamw, strict=True):
         if not spec.decay or set(spec.axes) & set("VPY"):
             np.testing.assert_allclose((first, second), (moved, last), rtol=1e-6, err_msg=spec.axes)
             continue
         several += 1
-        gradients = one, two + 0.9 * (0.9 * one + two)
+        gradients = grad_1, grad_2 + 0.9 * (0.9 * grad_1 + grad_2)
         for at, then, gradient in zip((start, first), (first, second), gradients, strict=True):
-            for before, after, direction in zip(*(matrices(spec, each) for each in (at, then, gradient)), strict=True):
+            for before, after, direction in zip(*(matrices(spec, leaf) for leaf in (at, then, gradient)), strict=True):
                 left, values, right = np.linalg.svd(direction, full_matrices=False)
                 values = values / np.sqrt(np.square(values).sum())
                 for _ in range(5):
@@ -122,8 +123,8 @@ def test_muon_against_a_singular_value_decomposition(fill):
 
 def test_what_muon_makes_is_nearly_orthogonal():
     x = np.random.default_rng(0).normal(size=(2, 48, 16)).astype(np.float32)
-    for each in (x, x.swapaxes(1, 2)):
-        values = np.linalg.svd(np.asarray(optimizers.newton_schulz(jnp.asarray(each))), compute_uv=False)
+    for matrix in (x, x.swapaxes(1, 2)):
+        values = np.linalg.svd(np.asarray(optimizers.newton_schulz(jnp.asarray(matrix))), compute_uv=False)
         assert values.min() > 0.65
         assert values.max() < 1.25
 
@@ -197,17 +198,17 @@ def test_bfloat16_takes_half(name):
 def test_rounding_at_random_is_right_on_average():
     x = np.float32([1 + 1 / 512, -3.3, 1e-30, 0, 256.5, 3e38, np.inf, np.nan])
     salts = jax.random.bits(jax.random.key(0), (4, 2))
-    found = [jax.jit(stochastic_rounding.at_random)(jnp.tile(x, (25, 40, 1)), salt) for salt in salts]
-    assert {each.dtype for each in found} == {jnp.dtype(jnp.bfloat16)}
-    found = np.float64(found)
-    below, above = found.min((0, 1, 2))[:6], found.max((0, 1, 2))[:6]
+    rounded = [jax.jit(stochastic_rounding.at_random)(jnp.tile(x, (25, 40, 1)), salt) for salt in salts]
+    assert {array.dtype for array in rounded} == {jnp.dtype(jnp.bfloat16)}
+    rounded = np.float64(rounded)
+    below, above = rounded.min((0, 1, 2))[:6], rounded.max((0, 1, 2))[:6]
     assert (below <= x[:6]).all()
     assert (x[:6] <= above).all()
     assert ((above - below) <= np.abs(x[:6]) / 128).all(), "neighbours"
-    np.testing.assert_allclose(found.mean((0, 1, 2))[:6], x[:6], atol=0, rtol=1 / 128 / 4000**0.5 * 2)
-    assert np.isposinf(found[..., 6]).all()
-    assert np.isnan(found[..., 7]).all()
-    ups = found[..., 0].reshape(4, -1) > 1
+    np.testing.assert_allclose(rounded.mean((0, 1, 2))[:6], x[:6], atol=0, rtol=1 / 128 / 4000**0.5 * 2)
+    assert np.isposinf(rounded[..., 6]).all()
+    assert np.isnan(rounded[..., 7]).all()
+    ups = rounded[..., 0].reshape(4, -1) > 1
     assert np.abs(np.corrcoef(ups) - np.eye(4)).max() < 0.1, "every salt has its own noise"
     assert abs(np.corrcoef(ups[:, 1:].ravel(), ups[:, :-1].ravel())[0, 1]) < 0.05, "and every place"
 
@@ -216,11 +217,11 @@ def test_the_noise_is_the_same_on_any_mesh():
     x, salt = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32), jnp.uint32([1, 2])
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
-        found = jax.jit(stochastic_rounding.at_random)(
+        rounded = jax.jit(stochastic_rounding.at_random)(
             jax.device_put(x, jax.NamedSharding(mesh, jax.P("tensor", None, "fsdp"))), salt
         )
-    assert found.sharding.spec == jax.P("tensor", None, "fsdp")
-    np.testing.assert_array_equal(found, stochastic_rounding.at_random(jnp.asarray(x), salt))
+    assert rounded.sharding.spec == jax.P("tensor", None, "fsdp")
+    np.testing.assert_array_equal(rounded, stochastic_rounding.at_random(jnp.asarray(x), salt))
 
 
 def test_a_second_moment_falls_only_where_it_is_rounded_at_random():
@@ -270,18 +271,18 @@ class Trainer:
 @pytest.mark.parametrize("name", ["adafactor", "lion", "muon"])
 def test_it_learns_the_same_on_eight_devices_and_after_an_interruption(name, tmp_path):
     """On a restored state the same program runs."""
-    whole, single = Trainer(tfm.make_mesh(2, 2, 2), name, MODEL), Trainer(one_device(), name, MODEL)
-    losses = whole.losses(3)
+    sharded, single = Trainer(tfm.make_mesh(2, 2, 2), name, MODEL), Trainer(one_device(), name, MODEL)
+    losses = sharded.losses(3)
     store = checkpoint.Checkpoints(tmp_path)
-    store.save(3, whole.state, {}, None)
-    losses += whole.losses(3)
+    store.save(3, sharded.state, {}, None)
+    losses += sharded.losses(3)
     np.testing.assert_allclose(losses, single.losses(6), atol=1e-5, rtol=0)
     assert losses[-1] < losses[0] - 0.3
-    fresh = step.new_state(SPECS, optim.optimizer(options(name, clip=1.0), 10, SPECS), 1, whole.mesh)
-    whole.state, _, _ = store.restore(fresh, print)
+    fresh = step.new_state(SPECS, optim.optimizer(options(name, clip=1.0), 10, SPECS), 1, sharded.mesh)
+    sharded.state, _, _ = store.restore(fresh, print)
     store.close()
-    assert whole.losses(3) == losses[3:]
-    assert whole.step._cache_size() == 1
+    assert sharded.losses(3) == losses[3:]
+    assert sharded.step._cache_size() == 1
 
 
 @pytest.mark.slow

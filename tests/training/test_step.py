@@ -9,6 +9,9 @@ import pytest
 from small import quick_compilation  # noqa: F401
 
 import tfm
+from tfm.config.inputs import Tokens
+from tfm.config.positions import Rotary, Sinusoidal
+from tfm.config.residuals import PreNorm
 from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.settings import presets
@@ -18,7 +21,7 @@ from train.tasks import lm, mlm, translate
 from train.training import optimizer as optim
 from train.training import step
 
-MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, vocab_multiple=64, dropout=0.1)
+MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, pad_vocab_to=64, dropout=0.1)
 SPECS = tfm.masked_lm_specs(MODEL)
 BATCH_SPEC = mlm.batch_spec(Run())
 
@@ -135,37 +138,39 @@ def pair_batch(n):
     return {"tokens": batch["tokens"][:, :11], "valid": valid, "smoothing": np.full(8, 0.1, np.float32)} | targets
 
 
-OTHERS = {
-    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": "rotary", "kv_heads": 2, "order": "pre"}),
-    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": "sinusoidal"}),
+TASKS = {
+    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
+    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
 }
 
 
 @functools.cache
-def others(task, name, steps=20):
+def losses_of(task, name, steps=20):
     """Losses of a task on a mesh, or on one device, without dropout."""
-    module, options, specs_of, batch_of, fields = OTHERS[task]
-    model = dataclasses.replace(MODEL, dropout=0.0, token_types=0, embed_norm=False, **fields)
+    module, options, specs_of, batch_of, fields = TASKS[task]
+    model = dataclasses.replace(MODEL, dropout=0.0, input=Tokens(token_types=None, norm=False), **fields)
     mesh, specs = tfm.make_mesh(*MESHES[name]) if name else one_device(), specs_of(model)
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
     state = step.new_state(specs, optimizer, 0, mesh)
     train_step = step.make_train_step(module.loss, model, optimizer, 0, dropout=False)
+    batch_spec = module.batch_spec(Run(task=options))
+    losses = []
     with jax.set_mesh(mesh):
-        sums = []
         for n in range(steps):
-            state, found = train_step(state, feed.to_devices(batch_of(n), module.batch_spec(Run(task=options)), mesh))
-            sums.append(float(found["loss"] / found["weight"]))
+            fields = feed.to_devices(batch_of(n), batch_spec, mesh)
+            state, sums = train_step(state, fields)
+            losses.append(float(sums["loss"] / sums["weight"]))
     assert [leaf.sharding.spec for leaf in jax.tree.leaves(state.params)] == [
         at.spec for at in jax.tree.leaves(tfm.shardings(specs, mesh))
     ]
-    return np.array(sums)
+    return np.array(losses)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MESHES)
-@pytest.mark.parametrize("task", OTHERS)
+@pytest.mark.parametrize("task", TASKS)
 def test_twenty_steps_of_other_tasks(task, name, capfd):
-    np.testing.assert_allclose(others(task, name), others(task, None), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(losses_of(task, name), losses_of(task, None), atol=1e-5, rtol=0)
     assert "rematerialization" not in capfd.readouterr().err
 
 
@@ -178,8 +183,8 @@ def test_fsdp_leaves_a_device_an_eighth_of_the_state(preset):
     with jax.set_mesh(mesh):
         params = tfm.abstract(specs, mesh)
         state = jax.tree.leaves((params, jax.eval_shape(optimizer.init, params)))
-    whole = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-    assert 1 / 8 <= bytes_per_device(state) / whole <= 1.02 / 8
+    replicated = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+    assert 1 / 8 <= bytes_per_device(state) / replicated <= 1.02 / 8
 
 
 @pytest.mark.slow
@@ -235,11 +240,11 @@ def test_moving_average():
             state, _ = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, mesh))
             keep = min(0.5, (1 + n) / (10 + n))
             wanted = jax.tree.map(
-                lambda old, new, keep=keep: keep * old + (1 - keep) * np.asarray(new), wanted, state.params
+                lambda mean, param, keep=keep: keep * mean + (1 - keep) * np.asarray(param), wanted, state.params
             )
     assert state.eval_params is state.ema
-    for one, other in zip(*map(jax.tree.leaves, (state.ema, wanted)), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for mean, expected in zip(*map(jax.tree.leaves, (state.ema, wanted)), strict=True):
+        np.testing.assert_allclose(mean, expected, atol=1e-5)
     tables = [np.asarray(tree.encoder.embed.tokens) for tree in (state.ema, state.params)]
     assert np.abs(tables[0] - tables[1]).max() > 1e-4, "an average is not the last value"
 

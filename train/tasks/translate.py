@@ -167,18 +167,22 @@ def generation_metrics(
     run: Run,
     corpus: Corpus[TranslationPairs],
     log,
-    max_sentences: int = 0,
+    during_training: bool = False,
     against: str | None = None,
 ) -> dict[str, Any]:
-    """BLEU and chrF on the validation sentences, at most `max_sentences`; 0 means all of them and the test sets.
+    """BLEU and chrF on the validation sentences and the test sets.
 
+    during_training: on the first `--task.bleu` validation sentences alone, or nothing if it is 0
     against: a file of other translations to compare with; "" adds confidence intervals alone, None nothing. Raises
         UserError where the file does not have a line for each sentence.
     """
+    if during_training and not run.task.bleu:
+        return {}
+    max_sentences = run.task.bleu if during_training else None
     results: dict[str, Any] = {}
     rows_by_name = {"": corpus.valid, **({} if max_sentences else corpus.test_sets)}
     for name, rows in rows_by_name.items():
-        pairs = (rows.all_pairs if run.model.max_length is None else rows.pairs)[: max_sentences or None]
+        pairs = (rows.all_pairs if run.model.max_length is None else rows.pairs)[:max_sentences]
         translations = translation.translate(params, run, corpus.processor, [source for source, _ in pairs], log)
         references = [target for _, target in pairs]
         values = scores.translation_metrics(translations, references)

@@ -30,14 +30,10 @@ class Evaluator:
     log: Log
 
     def during_training(self, params) -> dict[str, float]:
-        """Metrics of `--eval.batches` batches, and of what a generating task writes for some of the rows."""
-        run, task = self.job.run, self.job.task
-        metrics = task.metrics(self._measure(params, run.eval.batches or 0))
-        rows = getattr(run.task, "bleu", 0)
-        if rows:
-            generated = self._generation_metrics(params, rows)
-            metrics |= {name: value for name, value in generated.items() if isinstance(value, float)}
-        return metrics
+        """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
+        metrics = self.job.task.metrics(self._measure(params, self.job.run.eval.batches or 0))
+        generation = self._generation_metrics(params, during_training=True)
+        return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
     def finish(self, done: int, state: step.State, folder: Path, seconds: float) -> dict[str, Any]:
         """The final metrics, written to result.json with facts about the run of `done` steps."""
@@ -62,7 +58,7 @@ class Evaluator:
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
             metrics = task.metrics(outputs) | task.baselines(self.corpus)
-            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(params)
+            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
         return result
@@ -75,12 +71,12 @@ class Evaluator:
     def _eval_step(self):
         return step.make_eval_step(self.job.task.loss, self.job.model)
 
-    def _generation_metrics(self, params, rows: int = 0) -> dict[str, Any]:
-        """Metrics of what a generating task writes for so many validation rows, 0 for all of them; else none."""
+    def _generation_metrics(self, params, during_training: bool) -> dict[str, Any]:
+        """Metrics of what a generating task writes for validation rows; none of other tasks."""
         if not hasattr(self.job.task, "generation_metrics"):
             return {}
         with single_device(self.job.mesh, params) as local_params:
-            return self.job.task.generation_metrics(local_params, self.job.run, self.corpus, self.log, rows)
+            return self.job.task.generation_metrics(local_params, self.job.run, self.corpus, self.log, during_training)
 
 
 def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -> dict[str, Any]:

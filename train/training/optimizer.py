@@ -70,21 +70,17 @@ def _of_trained(inner: optax.GradientTransformation, specs) -> optax.GradientTra
     def update(gradients, state, params=None):
         params = None if params is None else _trained(specs, params)
         updates, state = inner.update(_trained(specs, gradients), state, params)
-        return jax.tree.map(or_zeros, specs, updates, gradients), state
+        return jax.tree.map(or_zeros, tfm.trained_mask(specs), updates, gradients), state
 
-    def or_zeros(spec, update, gradient):
-        return update if _is_trained(spec) else jnp.zeros_like(gradient)
+    def or_zeros(trained, update, gradient):
+        return update if trained else jnp.zeros_like(gradient)
 
     return optax.GradientTransformation(init, update)
 
 
 def _trained(specs, tree):
     """The tree with None in place of untrained parameters."""
-    return jax.tree.map(lambda spec, leaf: leaf if _is_trained(spec) else None, specs, tree)
-
-
-def _is_trained(spec: tfm.Spec) -> bool:
-    return getattr(spec, "trained", True)
+    return jax.tree.map(lambda trained, leaf: leaf if trained else None, tfm.trained_mask(specs), tree)
 
 
 def global_norm(tree) -> Array:

@@ -42,11 +42,6 @@ class State:
         """The parameters that are evaluated and used later: the average, where there is one."""
         return self.params if self.ema is None else self.ema
 
-    def with_eval_params(self, params) -> "State":
-        """The state with other parameters to evaluate."""
-        name = "params" if self.ema is None else "ema"
-        return dataclasses.replace(self, **{name: params})
-
 
 def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float | None = None) -> State:
     """Fresh parameters and moments, made where they live on the mesh; the average is in float32."""

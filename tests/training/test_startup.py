@@ -1,0 +1,49 @@
+"""The start-up tables."""
+
+import io
+import types
+
+import pytest
+from rich.console import Console
+from small import job_of
+
+from train.devices import cpu
+from train.reporting.console import Log
+from train.training import startup
+
+CORPUS = types.SimpleNamespace(facts=lambda: {"hash": "0"}, overview=lambda: {"text": "builtin"})
+
+
+def tables(*flags, done=0):
+    """What a run of the planner's tests announces, by the names of its rows."""
+    log = Log()
+    log.console = Console(file=io.StringIO(), width=200)
+    startup.announce(job_of(*flags), CORPUS, done, {"memory": "about 1 MB a device"}, log)
+    lines = log.console.file.getvalue().splitlines()
+    return {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+
+
+def test_rows_of_the_table():
+    rows = tables("--batch.accumulate=2", "--steps=1000", "--cpu.keep-awake=false", done=10)
+    assert list(rows)[1:] == ["parameters", "text", "devices", "memory", "mesh", "batch", "steps"]
+    assert rows["batch"] == "16 x 32 tokens in 2 parts"
+    assert rows["steps"] == "1,000, from 10"
+    assert rows["devices"] == "8 x cpu, bfloat16"
+    assert rows["memory"] == "about 1 MB a device"
+
+
+@pytest.mark.parametrize(
+    ("flags", "virtual", "expected"),
+    [([], True, True), ([], False, False), (["--cpu.keep-awake=false"], True, False)],
+    ids=["virtual machine", "no virtual machine", "turned off"],
+)
+def test_cores_that_are_kept_awake(flags, virtual, expected, monkeypatch):
+    """A row says so, and names the flag that turns it off."""
+    monkeypatch.setattr(cpu, "_is_virtual_machine", lambda: virtual)
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: float("inf"))
+    monkeypatch.setattr(cpu, "_idle_priority_works", lambda: True)
+    rows = tables(*flags)
+    assert ("cores" in rows) == expected
+    if expected:
+        assert "awake" in rows["cores"]
+        assert "--cpu.keep-awake=false" in rows["cores"]
