@@ -1,7 +1,6 @@
 """A language model in lm-evaluation-harness: every number against a loop over the tokens of one text at a time."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import math
@@ -364,7 +363,7 @@ def test_bad_input_is_one_sentence(flags, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     for name, task in {"lm": task_options.Lm(), "mlm": task_options.Mlm()}.items():
         Path(name).mkdir()
-        folders.write_json(Path(name) / "run.json", {"config": dataclasses.asdict(schema.Run(task=task))})
+        folders.write_json(Path(name) / "run.json", folders.describe(schema.Run(task=task), {}))
     assert call(harness, *flags.split()) == (2, "", f"error: {BAD[flags]}\n")
 
 

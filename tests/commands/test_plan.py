@@ -96,13 +96,13 @@ def test_help_fits_on_a_screen():
 
 
 def test_the_task_of_a_preset():
-    assert resolve.with_task(["--preset=gpt2"], None)[-1] == "--task=lm"
-    assert resolve.with_task(["--preset=transformer-base"], None)[-1] == "--task=translate"
-    assert resolve.with_task(["--preset=bert-base", "--task=classify"], None) == [
+    assert resolve.infer_task(["--preset=gpt2"], None)[-1] == "--task=lm"
+    assert resolve.infer_task(["--preset=transformer-base"], None)[-1] == "--task=translate"
+    assert resolve.infer_task(["--preset=bert-base", "--task=classify"], None) == [
         "--preset=bert-base",
         "--task=classify",
     ]
-    assert resolve.with_task(["--init=somewhere"], lambda folder: {"task.name": "classify"})[-1] == "--task=classify"
+    assert resolve.infer_task(["--init=somewhere"], lambda folder: {"task": "classify"})[-1] == "--task=classify"
 
 
 def test_a_llama_of_seven_billion():

@@ -6,9 +6,10 @@ import jax
 import pytest
 from small import FLAGS, call, quick_compilation, run_of, write_text  # noqa: F401
 
+from tfm.config.dotted import flatten
 from train import UserError, main
 from train.costs import advice
-from train.settings import flags, resolve
+from train.settings import flags
 from train.settings.schema import Run
 from train.training import step
 
@@ -56,8 +57,8 @@ def test_the_first_setting_that_fits(sizes, wanted, monkeypatch):
 def test_flags_that_lead_from_one_run_to_another_can_be_pasted():
     run = run_of()
     changed = dataclasses.replace(run, batch=dataclasses.replace(run.batch, accumulate=2))
-    pasted = flags.parse(advice.changed_flags(run, changed).split(), resolve.FLAGS["lm"], {})
-    assert flags.build(Run, flags.flatten(run) | pasted) == changed
+    pasted = flags.parse(advice.changed_flags(run, changed).split())
+    assert flags.build(Run, flatten(run), pasted) == changed
 
 
 def fails_with(text):

@@ -9,6 +9,7 @@ import pytest
 from small import job_of, quick_compilation  # noqa: F401
 
 import tfm
+from tfm.config.residuals import PreNorm
 from train.costs import memory
 from train.training import step
 
@@ -70,7 +71,7 @@ def test_activations_of_every_remat():
         ffn=80,
         vocab=100,
         length=16,
-        order="pre",
+        residual=PreNorm(),
         activation="swiglu",
         norm="rms",
     )

@@ -208,7 +208,7 @@ def test_where_processes_meet(options, environ, expected):
         ({"processes": 2, "process": 0}, "coordinator= must be host:port"),
         (
             {"coordinator": "host:1", "processes": 2},
-            "process=-1 must be the number of this process, from 0 to less than",
+            "process=none must be the number of this process, from 0 to less than",
         ),
         ({"coordinator": "host:1", "processes": 2, "process": 2}, "process=2 must be"),
     ],

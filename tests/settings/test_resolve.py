@@ -95,7 +95,7 @@ def test_none_is_a_value_and_zero_is_no_longer_one(flag, field):
     if flag == "distributed.process":
         assert field(run_of("--distributed.process=0")) == 0, "the first process"
     else:
-        with pytest.raises(UserError, match=f"--{flag.replace('-', '_')}=0(.0)? must be .*none"):
+        with pytest.raises(UserError, match=f"--{flag}=0(.0)? must be .*none"):
             run_of(f"--task={task}", f"--{flag}=0")
 
 

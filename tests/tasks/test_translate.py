@@ -356,7 +356,7 @@ BAD = {
     "--task.source=de": "--task.source=de and task.target are the same; name two columns or languages",
     "--task.smoothing=1": "--task.smoothing=1.0 must be at least 0 and less than 1; the paper has 0.1",
     "--task.long=cut": "--task.long=cut is unknown; known are drop, error",
-    "--batch.tokens=16 --batch.length=32": "--batch.tokens=16 must be at least batch.length=32, or 0",
+    "--batch.tokens=16 --batch.length=32": "--batch.tokens=16 must be at least batch.length=32, or none",
     "--batch.accumulate=3": "--batch.accumulate=3 must divide batch.multiple=8",
     "--task=mlm --batch.tokens=512": "--batch.tokens=512 belongs to --task=translate; say --batch.size",
     "--eval.best=bleu --task.bleu=0": "--eval.best=bleu needs translations to judge; set --task.bleu to a number of sentences",

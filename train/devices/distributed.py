@@ -98,8 +98,8 @@ def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | 
         return Cluster(coordinator, launched, None)
     if processes is None or process is None or not 0 <= process < processes:
         raise UserError(
-            f"--distributed.process={process} must be the number of this process, "
-            f"from 0 to less than --distributed.processes={processes}"
+            f"--distributed.process={'none' if process is None else process} must be the number of this process, "
+            f"from 0 to less than --distributed.processes={'none' if processes is None else processes}"
         )
     return Cluster(coordinator, processes, process)
 

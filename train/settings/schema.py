@@ -288,7 +288,9 @@ class Run:
     model: Config = Config()
 
     def __post_init__(self):
-        check_minimum(self, steps=1, stop_at=1, seed=0)
+        check_minimum(self, steps=1, seed=0)
+        if self.stop_at is not None and self.stop_at < 1:
+            raise ValueError(f"stop-at={self.stop_at} must be at least 1, or none")
         if self.batch.tokens is not None and not self.task.has_buckets:
             raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
         self.task.check(self)
