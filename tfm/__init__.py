@@ -41,7 +41,7 @@ PUBLIC = {
     "masks": ("Mask", "causal", "left_padding", "padding", "prefix", "segments", "strided", "window"),
     "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
     "attention.bias": ("ScoreBias",),
-    "attention.context": ("AttentionContext", "LayerCall", "MixerOutput"),
+    "attention.context": ("AttentionContext", "LayerCall", "MixerOutput", "VariantError"),
     "attention.cross": ("Memory",),
     "attention.kernels": ("Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"),
     "attention.project": (

@@ -63,6 +63,10 @@ class MixerOutput:
     weights: Array | None = None
 
 
+class VariantError(ValueError):
+    """A variant cannot do what is asked of it."""
+
+
 def refuse(options: Options, reason: str, remedy: str) -> None:
-    """Raises ValueError: a variant cannot do what is asked of it."""
-    raise ValueError(f"{options.name} {reason}; {remedy}")
+    """Raises VariantError with the tag of the variant."""
+    raise VariantError(f"{options.name} {reason}; {remedy}")

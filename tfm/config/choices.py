@@ -5,7 +5,7 @@ import difflib
 import functools
 import types
 from collections.abc import Iterable
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 _cached_hints = functools.cache(get_type_hints)
 
@@ -23,6 +23,7 @@ class Options:
     """The options of one variant: a frozen dataclass whose `name` is its tag. It judges itself in `__post_init__`."""
 
     name: str
+    reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
 
     def check(self, config: Any) -> None:
         """Raises ValueError where a model of this configuration cannot have these options."""

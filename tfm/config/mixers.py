@@ -1,7 +1,7 @@
 """The catalogue of mixers: how the tokens of a text learn of each other."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_minimum, tag
 from tfm.config.patterns import Full, Pattern
@@ -29,6 +29,7 @@ class Linformer(Options):
     """
 
     name: Literal["linformer"] = tag("linformer")
+    reads_packed: ClassVar[bool] = False
     rank: int = 64
     share: bool = False
 

@@ -177,6 +177,11 @@ class Config:
         return min(limits, default=None)
 
     @property
+    def reads_packed(self) -> bool:
+        """Whether several texts may share a row."""
+        return all(options.reads_packed for kind in self.kinds for options in kind)
+
+    @property
     def padded_vocab(self) -> int:
         """Rows of the stored token table: `vocab` rounded up to a multiple, for sharding and speed."""
         return -(-self.vocab // self.pad_vocab_to) * self.pad_vocab_to

@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 def estimate(job: Job, batch) -> Estimate:
     """The costs of steps on batches like this one, which has fields [parts, rows, ...] and may be shapes.
 
-    Raises UserError if the kernel of `--attention.kernel` cannot compute the attention of the model.
+    Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
     part = jax.tree.map(lambda field: field[0], batch)
     key = jax.random.key(0) if job.run.model.dropout else None
@@ -42,6 +42,8 @@ def estimate(job: Job, batch) -> Estimate:
             kernels = counting.kernels(job.loss, job.state.params, part, key)
         except tfm.KernelError as error:
             raise UserError(f"--attention.{error}") from error
+        except tfm.VariantError as error:
+            raise UserError(f"--model.mixer or --model.position: {error}") from error
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
     return Estimate(kernels, step_memory(job, part=part), peak_seconds)

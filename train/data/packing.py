@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
+from jax import Array
 
+import tfm
 from train.data.tokens import Tokens, ranges
 
 
@@ -67,6 +69,11 @@ class Pieces(NamedTuple):
     places: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
+
+
+def row_mask(model: tfm.Config, segments: Array) -> tfm.Mask:
+    """segments [B,T], 0 for padding -> who sees whom; a model that cannot keep texts apart has one in each row."""
+    return tfm.segments(segments) if model.reads_packed else tfm.padding(segments > 0)
 
 
 def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[Pieces, np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ class Data:
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is
-    pack: several documents share a row (true), or each starts a row of its own (false)
+    pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
     """
 
     source: str = "builtin"
@@ -27,7 +27,7 @@ class Data:
     label: str = "label"
     header: bool = True
     split: Literal["file", "line", "blank-line"] = "file"
-    pack: bool = True
+    pack: bool | None = None
 
     def __post_init__(self):
         check_choices(self)
@@ -293,6 +293,10 @@ class Run:
             raise ValueError(f"stop-at={self.stop_at} must be at least 1, or none")
         if self.batch.tokens is not None and not self.task.has_buckets:
             raise ValueError(f"batch.tokens={self.batch.tokens} belongs to --task=translate; say --batch.size")
+        if self.data.pack and not self.model.reads_packed:
+            raise ValueError(
+                "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
+            )
         self.task.check(self)
         max_length = self.model.max_length
         if max_length is not None and self.batch.length > max_length:
@@ -300,3 +304,8 @@ class Run:
             raise ValueError(
                 f"batch.length={length} is more than model.length={max_length}; add --model.length={length}"
             )
+
+    @property
+    def packs_rows(self) -> bool:
+        """Whether several documents share a row."""
+        return self.model.reads_packed if self.data.pack is None else self.data.pack

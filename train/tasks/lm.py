@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from train.data import packing
 from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -69,7 +70,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
 
 def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
-    mask = tfm.segments(batch["segments"]) if "segments" in batch else None
+    mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
     hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
     total, _, hits = tfm.vocabulary_loss(
         model, params.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], bias=params.bias
@@ -134,7 +135,7 @@ def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validatio
     size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
     bytes_per_target = size / max(1, text.starts[-1])
     if not (run.task.windows or (validation and stride)):
-        return Packed(text, length, run.data.pack, pad, bytes_per_target)
+        return Packed(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
     return Windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=not validation)
 

@@ -79,7 +79,7 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
 
     With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`.
     """
-    mask = tfm.segments(batch["segments"])
+    mask = packing.row_mask(model, batch["segments"])
     hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
     states = tfm.mlm_features(params.head, model, tfm.take_positions(hidden, batch["where"]))
     total, _, hits = tfm.vocabulary_loss(
@@ -173,7 +173,7 @@ def corpus(run: Run, tokenizer, train: Sequence[str], valid: Sequence[str], log)
 
     def rows(documents: Sequence[str], name: str, segmentation: Segmentation = PLAIN) -> Text:
         if not run.task.nsp:
-            return Packed(encode(tokenizer, documents, log, name, segmentation), length, run.data.pack, masker)
+            return Packed(encode(tokenizer, documents, log, name, segmentation), length, run.packs_rows, masker)
         texts, document = pairs.sentences(documents)
         return pairs.SentencePairs(encode(tokenizer, texts, log, name, segmentation), document, length, masker)
 

@@ -58,7 +58,9 @@ class Evaluator:
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
             metrics = task.metrics(outputs) | task.baselines(self.corpus)
-            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(params, during_training=False)
+            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(
+                params, during_training=False
+            )
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
         return result
