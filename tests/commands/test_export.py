@@ -148,7 +148,7 @@ def test_bad_input(tmp_path):
         (export, ("--to=x",), "run=DIR must name the folder of a run"),
         (export, ("--run=mlm", "--to=mlm-hf"), "--to=mlm-hf already holds something"),
         (export, ("--run=nowhere", "--to=x"), "nowhere is not a run folder: it has no run.json (nor config.json"),
-        (export, ("--run=mean", "--to=x"), "transformers classifies by the first token: train with --model.head.pool=first"),
+        (export, ("--run=mean", "--to=x"), "by the first token: train with --model.head.pool=first"),
         (export, (f"--run={broken}", "--to=x"), "download it again"),
         (evaluate, (f"--run={broken}",), "download it again"),
         (evaluate, (f"--run={bare}",), "has no tokenizer.json; make it once"),

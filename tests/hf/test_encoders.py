@@ -88,7 +88,7 @@ def test_modernbert_has_the_shortest_period(layer_types, size):
         ({"period": (local_layer(6, 9.0), local_layer(8, 9.0))}, ["layers.2.mixer.pattern.window=8"]),
         ({"period": (local_layer(6, 9.0), local_layer(6, 8.0))}, ["layers.2.position.base=8.0"]),
         ({"position": NoPosition()}, ["position=none"]),
-        ({"activation": "silu", "norm": "rms"}, ["norm=rms"]),
+        ({"activation": "silu", "norm": "rms"}, ["activation=silu", "norm=rms"]),
     ],
 )
 def test_what_modernbert_cannot_hold(changes, conflicts):

@@ -25,9 +25,6 @@ IGNORED = frozenset(
     torch_dtype transformers_version use_cache""".split()
 )
 
-# Fields of ours that choose a variant.
-SLOTS = ("input", "mixer", "position", "residual")
-
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -133,8 +130,8 @@ class Family:
     must_equal: fields of theirs that must equal another field of theirs
     unused: a pattern of the names of tensors that are copies or constants
     ignored: fields of theirs that change nothing here
-    varying: slots whose variant `read` chooses; the variant of any other slot is that of `base` or of `fields`
-    read: their fields -> our fields by dotted name that depend on several of theirs, and the names of those
+    read: their fields -> our fields by dotted name that depend on several of theirs, and the names of those; of no
+        fields, it names every field of ours that it may set
     write: our configuration -> their fields that `read` reads
     canonicalize: a model of ours -> one that computes the same and is more like theirs
     """
@@ -149,7 +146,6 @@ class Family:
     must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     ignored: frozenset[str] = frozenset()
-    varying: frozenset[str] = frozenset()
     read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]] = read_nothing
     write: Callable[[Config], dict[str, Any]] = write_nothing
     canonicalize: Callable[[Config, Any], tuple[Config, Any]] = unchanged
@@ -216,18 +212,22 @@ class Family:
 
     def conflicts(self, config: Config, architecture: str) -> list[str]:
         """`name=value` of our fields that a folder of this family cannot hold."""
-        values = flatten(resolve(config))
-        varying = self.varying | {field.name for field in self.fields.values()}
-        variants = flatten(self.base)
-        fixed = [slot for slot in SLOTS if slot not in varying and values[slot] != variants[slot]]
-        unsupported = fixed or [field.name for field in self.fields.values() if not field.holds(values.get(field.name))]
+        settable = {field.name for field in self.fields.values()} | set(self.read({})[0])
+        fixed = [
+            name
+            for name in _differing(_weight_fields(config), _weight_fields(self.base))
+            if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in settable)
+        ]
+        values = resolved_fields(config)
+        fields = [field for field in self.fields.values() if field.name in values]
+        unsupported = fixed + [field.name for field in fields if not field.holds(values[field.name])]
         if unsupported:
-            return [f"{name}={values.get(name)}" for name in unsupported]
+            return [f"{name}={values[name]}" for name in unsupported]
         return differences(config, self.config(self.config_json(config, architecture), self.heads[architecture]))
 
     def config_json(self, config: Config, architecture: str) -> dict[str, Any]:
         """The fields of config.json."""
-        values = flatten(resolve(config))
+        values = resolved_fields(config)
         fields: dict[str, Any] = {"model_type": self.name, "architectures": [architecture]}
         fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
         fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
@@ -236,18 +236,6 @@ class Family:
             labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
             fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
         return fields
-
-
-def resolve(config: Config) -> Config:
-    """The configuration with the values that None stands for."""
-    return dataclasses.replace(
-        config,
-        encoder_layers=config.encoder_layers or config.layers,
-        kv_heads=config.sizes["K"],
-        head_size=config.sizes["H"],
-        ffn=config.sizes["F"],
-        attn_dropout=config.attn_rate,
-    )
 
 
 def layer_kinds(config: Config) -> list[Kind]:
@@ -259,21 +247,42 @@ def layer_kinds(config: Config) -> list[Kind]:
 def differences(config: Config, restored: Config) -> list[str]:
     """`name=value` of the fields that say what weights mean and are others in the restored configuration."""
     values, restored_values = _weight_fields(config), _weight_fields(restored)
-    if values != restored_values:
-        return _differing(values, restored_values)
-    for index, kinds in enumerate(zip(layer_kinds(config), layer_kinds(restored), strict=True)):
-        if kinds[0] != kinds[1]:
-            return _differing(*(flatten(Layer(*kind), f"layers.{index}.") for kind in kinds))
-    return []
+    if values == restored_values:
+        for index, kinds in enumerate(zip(layer_kinds(config), layer_kinds(restored), strict=True)):
+            if kinds[0] != kinds[1]:
+                values, restored_values = (flatten(Layer(*kind), f"layers.{index}.") for kind in kinds)
+                break
+    return [f"{name}={values[name]}" for name in _differing(values, restored_values)]
+
+
+def resolved_fields(config: Config) -> dict[str, Any]:
+    """All fields by dotted name, with the sizes that None stands for."""
+    return flatten(config) | {
+        "encoder_layers": config.encoder_layers or config.layers,
+        "kv_heads": config.sizes["K"],
+        "head_size": config.sizes["H"],
+        "ffn": config.sizes["F"],
+        "attn_dropout": config.attn_rate,
+    }
 
 
 def _weight_fields(config: Config) -> dict[str, Any]:
-    """The fields that say what weights mean, except for what single kinds of layers do otherwise."""
-    values = flatten(dataclasses.replace(resolve(config), prefix=(), period=(Layer(),)))
-    return {name: value for name, value in values.items() if name not in (*COMPUTE, "classes")}
+    """The fields that say what weights mean, except for kinds of layers; sizes are None where that means the same."""
+    implied = {
+        "encoder_layers": config.layers,
+        "kv_heads": config.heads,
+        "head_size": config.width / config.heads,
+        "ffn": 4 * config.width,
+    }
+    values = flatten(dataclasses.replace(config, prefix=(), period=(Layer(),)))
+    return {
+        name: None if value == implied.get(name) else value
+        for name, value in values.items()
+        if name not in (*COMPUTE, "classes")
+    }
 
 
 def _differing(values: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
-    """`name=value` where the restored value differs; of another variant only its name."""
+    """The names whose restored value differs; the options of another variant are left out."""
     names = [name for name, value in values.items() if name not in restored or restored[name] != value]
-    return [f"{name}={values[name]}" for name in names if not any(name.startswith(f"{slot}.") for slot in names)]
+    return [name for name in names if not any(name.startswith(f"{slot}.") for slot in names)]

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from tfm import params as specs_of
-from tfm.config.dotted import flatten
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
-from tfm.hf.config import Family, Head, resolve
+from tfm.hf.config import Family, Head, resolved_fields
 from tfm.hf.flax_layout import read_weights
 from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
@@ -236,7 +235,7 @@ def match_family(config: Config, params: Any, like: Mapping[str, Any]) -> tuple[
     `like` are fields of config.json: `model_type` and `architectures` narrow the choice. Raises ValueError where there
     is none.
     """
-    rejected: list[str] = []
+    rejected: list[tuple[int, str]] = []
     for hf_family in [family(like, "like")] if "model_type" in like else FAMILIES.values():
         hf_config, hf_params = hf_family.canonicalize(config, params)
         shapes = jax.tree.map(jnp.shape, hf_params)
@@ -246,10 +245,10 @@ def match_family(config: Config, params: Any, like: Mapping[str, Any]) -> tuple[
             conflicts = hf_family.conflicts(hf_config, architecture)
             if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.specs(hf_config)):
                 return hf_family, architecture, hf_config, hf_params
-            rejected.append(f"{hf_family.name}: {', '.join(conflicts) or 'another head'}")
-    nothing = f"{like.get('model_type')}: nothing is called {like.get('architectures')}"
-    nearest = min(rejected, key=len, default=nothing)
-    raise ValueError(f"no such folder can hold this model; what does not fit the nearest, {nearest}")
+            rejected.append((len(conflicts), f"{hf_family.name}: {', '.join(conflicts) or 'another head'}"))
+    if not rejected:
+        raise ValueError(f"{like.get('model_type')} has no architecture {like.get('architectures')}")
+    raise ValueError(f"no such folder can hold this model; what does not fit the nearest, {min(rejected)[1]}")
 
 
 def _kept_fields(config: Config, like: Mapping[str, Any], hf_family: Family) -> dict[str, Any]:
@@ -260,7 +259,7 @@ def _kept_fields(config: Config, like: Mapping[str, Any], hf_family: Family) -> 
         | hf_family.read(like)[1]
         | {"architectures", "transformers_version", "dtype", "torch_dtype"}
     )
-    values = flatten(resolve(config))
+    values = resolved_fields(config)
 
     def is_kept(name: str) -> bool:
         field = hf_family.fields.get(name)

@@ -86,7 +86,6 @@ DEBERTA = Family(
     name="deberta-v2",
     prefix="deberta.",
     base=Config(input=Tokens(projection="first")),
-    varying=frozenset({"position"}),
     fields=bert.FIELDS
     | {
         "vocab_size": Field("vocab", 128100),

@@ -16,9 +16,13 @@ def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         )
     base = fields.get("rope_theta", fields.get("rotary_emb_base", rope.get("rope_theta", 10_000.0)))
     fraction = fields.get("partial_rotary_factor", fields.get("rotary_pct", rope.get("partial_rotary_factor", 1.0)))
-    values = {"position.base": float(base), "position.fraction": float(fraction)}
-    if rope_type != "default":
-        values["position.scaling_factor"] = float(rope["factor"])
+    values: dict[str, Any] = {
+        "position.base": float(base),
+        "position.fraction": float(fraction),
+        "position.scaling_factor": 1.0 if rope_type == "default" else float(rope["factor"]),
+        "position.low_freq_wavelength": None,
+        "position.high_freq_wavelength": None,
+    }
     if rope_type == "llama3":
         length = rope["original_max_position_embeddings"]
         values["position.low_freq_wavelength"] = length / rope["low_freq_factor"]
