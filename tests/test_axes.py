@@ -11,8 +11,10 @@ from tfm.axes import arranged
 
 
 def test_letters_name_mesh_axes_that_exist():
+    """Lower-case letters are left to variants."""
     for letter, axis in tfm.AXES.items():
         assert len(letter) == 1
+        assert letter.isupper()
         assert set(axis.mesh) <= set(tfm.MESH_AXES)
 
 
@@ -70,6 +72,8 @@ def test_make_mesh_refuses(sizes, message):
         ("BTKGH", (4, 5, 2, 3, 4), P(("data", "fsdp"), None, "tensor", None, None)),
         ("BMV", (4, 3, 8), P(("data", "fsdp"), None, "tensor")),
         ("", (), P()),
+        ("rKG", (8, 2, 3), P(None, "tensor", None)),  # an axis of one variant is on every device in full
+        ("Ldr", (2, 7, 3), P(None, None, None)),
     ],
 )
 def test_partition(axes, shape, expected):
@@ -99,8 +103,8 @@ class Chip:
 
     platform, device_kind = "gpu", "chip"
 
-    def __init__(self, number, slices):
-        self.id, self.slice_index, self.process_index = number, number // (16 // slices), number // 4
+    def __init__(self, index, slices):
+        self.id, self.slice_index, self.process_index = index, index // (16 // slices), index // 4
 
 
 @pytest.mark.parametrize(
@@ -113,12 +117,12 @@ class Chip:
 )
 def test_slices_meet_along_the_outer_axes(slices, shape, across):
     """And inside a slice devices stand in order."""
-    found = arranged(np.array([Chip(number, slices) for number in range(16)]), shape)
-    assert found.shape == shape
-    for axis, ways in enumerate(across):
-        rows = np.moveaxis(found, axis, -1).reshape(-1, shape[axis])
-        assert all(len({chip.slice_index for chip in row}) == ways for row in rows)
-    assert [[chip.id for chip in row] for row in found.reshape(4, 4)] == np.arange(16).reshape(4, 4).tolist()
+    chips = arranged(np.array([Chip(index, slices) for index in range(16)]), shape)
+    assert chips.shape == shape
+    for axis, count in enumerate(across):
+        rows = np.moveaxis(chips, axis, -1).reshape(-1, shape[axis])
+        assert all(len({chip.slice_index for chip in row}) == count for row in rows)
+    assert [[chip.id for chip in row] for row in chips.reshape(4, 4)] == np.arange(16).reshape(4, 4).tolist()
 
 
 def test_slices_that_the_mesh_would_cut():
@@ -127,7 +131,7 @@ def test_slices_that_the_mesh_would_cut():
         match="mesh.data=1 mesh.fsdp=1 mesh.context=16 mesh.tensor=1 must leave the 3 slices of devices whole",
     ):
         arranged(
-            np.array([Chip(number, 4) for number in range(12)] + [Chip(number, 4) for number in range(4)]),
+            np.array([Chip(index, 4) for index in range(12)] + [Chip(index, 4) for index in range(4)]),
             (1, 1, 16, 1),
         )
 

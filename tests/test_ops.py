@@ -147,7 +147,7 @@ def test_rms_norm():
 
 @pytest.mark.parametrize("name", ["layer", "rms", "layer_no_bias"])
 def test_norms_compute_in_float32(name):
-    """Numbers around 300 that differ by less than bfloat16 can hold after squaring: computed in bfloat16 the result is off by far more."""
+    """Numbers around 300 whose squares differ by less than bfloat16 can hold: computed so, the result is far off."""
     config = tfm.Config(width=64, norm=name)
     x = (normal(0, 1, 1, 64) * 4 + 300).astype(jnp.bfloat16)
     layer = tfm.init(tfm.norm_specs(config), jax.random.key(0))
@@ -187,10 +187,10 @@ def test_dropout_keeps_the_expectation():
 
 def test_dropout_depends_on_the_key():
     x = jnp.ones((4, 5, 6))
-    one, same, other = (tfm.dropout(x, 0.5, jax.random.key(seed)) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
-    np.testing.assert_array_equal(one, np.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), 2, 0))
+    first, same, different = (tfm.dropout(x, 0.5, jax.random.key(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, different)
+    np.testing.assert_array_equal(first, np.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), 2, 0))
 
 
 def test_no_dropout_without_a_key_or_a_rate():

@@ -1,4 +1,4 @@
-"""Every public function on arrays gives the same values under jit, vmap, pmap, grad and on an Explicit mesh as without."""
+"""Every public function on arrays gives the same values under jit, vmap, pmap, grad and on an Explicit mesh."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding
+from layers.blocks import context_of, run_block
 
 import tfm
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=8, dropout=0.1)
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=8, dropout=0.1)
 SIZES = CONFIG.sizes | dict(B=4, T=6, S=6, M=2, N=4)
 
 
@@ -27,18 +28,20 @@ class Case(NamedTuple):
     arrays: tuple[str, ...]
 
 
-def of(axes):
-    return tfm.weight_spec(CONFIG, axes)
+def weight_of(axes, **sizes):
+    return tfm.weight_spec(CONFIG, axes, **sizes)
 
 
 MODEL, CLASSIFIER, LM = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG), tfm.causal_lm_specs(CONFIG)
-ROTARY = dataclasses.replace(CONFIG, position="rotary")
+ROTARY = tfm.override(CONFIG, {"position": "rotary"})
 ROTARY_LM = tfm.causal_lm_specs(ROTARY)
-BY_MEAN = dataclasses.replace(CONFIG, pool="mean")
-ATTENTION, FFN, BLOCK = tfm.attention_specs(CONFIG), tfm.feed_forward_specs(CONFIG), tfm.block_specs(CONFIG)
+BY_MEAN = dataclasses.replace(CONFIG, head=tfm.Head(pool="mean"))
+ATTENTION, FFN, BLOCK = (
+    tfm.attention_specs(CONFIG),
+    tfm.feed_forward_specs(CONFIG),
+    tfm.block_specs(CONFIG.kinds[0], CONFIG),
+)
 QKV = ("BTKGH", "BSKH", "BSKH")
-UNEVEN = dataclasses.replace(ROTARY, window=3, global_every=2, rotary_base_near=50.0, order="pre", first_norm=False)
-RELATIVE = dataclasses.replace(CONFIG, relative="c2p_p2c", relative_norm=True, buckets=8, bucket_distance=5)
 SEQ2SEQ, OWN_TABLES = tfm.seq2seq_specs(CONFIG), tfm.seq2seq_specs(dataclasses.replace(CONFIG, source_vocab=64))
 
 
@@ -47,25 +50,40 @@ def extended(model, tokens, more, starts):
     return tfm.extend(model.decoder, ROTARY, more, cache)[0]
 
 
+def recorded(params, x):
+    """The attention weights of all layers."""
+    outputs = tfm.stack(params.decoder, CONFIG, x, context_of(x, causal=True, record=True))[1]
+    return jnp.stack([output.weights for output in tfm.by_layer(CONFIG, outputs)])
+
+
+def learned(table, positions):
+    return tfm.position_of(CONFIG.position).embed(table, CONFIG.position, CONFIG, positions)
+
+
+def rotary(positions):
+    return tfm.rotary_angles(ROTARY.position, 4, positions)
+
+
 CASES = {
-    "lookup": Case(tfm.lookup, of("VD"), ("BT:64",)),
-    "einsum": Case(lambda p, x: tfm.einsum("BTD,DKGH->BTKGH", x, p), of("DKGH"), ("BTD",)),
+    "lookup": Case(tfm.lookup, weight_of("VD"), ("BT:64",)),
+    "einsum": Case(lambda p, x: tfm.einsum("BTD,DKGH->BTKGH", x, p), weight_of("DKGH"), ("BTD",)),
     "linear": Case(lambda p, x: tfm.linear(p, "BTF,FD->BTD", x), FFN.down, ("BTF",)),
-    "layer_norm": Case(lambda p, x: tfm.layer_norm(p, x, 1e-6), BLOCK.attn_norm, ("BTD",)),
+    "layer_norm": Case(lambda p, x: tfm.layer_norm(p, x, 1e-6), BLOCK.residual.mixer, ("BTD",)),
     "rms_norm": Case(lambda p, x: tfm.rms_norm(tfm.Norm(p, None), x, 1e-6), tfm.scale_spec(CONFIG, "D"), ("BTD",)),
     "dropout": Case(lambda p, x, key: tfm.dropout(x, 0.5, key), None, ("BTF", "key")),
-    "sinusoidal": Case(lambda p, positions: tfm.sinusoidal(None, positions, 16), None, ("BT:100",)),
-    "learned": Case(lambda p, positions: tfm.learned(p, positions, 16), of("PD"), ("BT:8",)),
-    "rotary": Case(lambda p, positions: tfm.rotary(ROTARY, positions), None, ("BT:100",)),
-    "rotate": Case(lambda p, x, positions: tfm.rotate(x, tfm.rotary(ROTARY, positions)), None, ("BTKGH", "BT:100")),
+    "sinusoidal": Case(lambda p, positions: tfm.sinusoidal(positions, 16), None, ("BT:100",)),
+    "learned": Case(learned, weight_of("PD"), ("BT:8",)),
+    "rotary": Case(lambda p, positions: rotary(positions), None, ("BT:100",)),
+    "rotate": Case(lambda p, x, positions: tfm.rotate(x, rotary(positions)), None, ("BTKGH", "BT:100")),
     "alibi": Case(lambda p: tfm.alibi(4, 2).dense(6), None, ()),
+    "t5": Case(lambda p: tfm.T5Bias(p, True, 6).dense(6), weight_of("rKG", r=8), ()),
     "causal": Case(lambda p: tfm.causal().dense(6), None, ()),
     "window": Case(lambda p: tfm.window(2, 1).dense(6), None, ()),
     "strided": Case(lambda p: tfm.strided(2).dense(6), None, ()),
     "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
-    "segments": Case(lambda p, one, two: tfm.segments(one, two).dense(6), None, ("BT:3", "BS:3")),
+    "segments": Case(lambda p, queries, keys: tfm.segments(queries, keys).dense(6), None, ("BT:3", "BS:3")),
     "prefix": Case(lambda p, n: tfm.prefix(n).dense(6), None, ("B:6",)),
-    "since": Case(lambda p, n: tfm.left_padding(n).dense(6), None, ("B:6",)),
+    "left_padding": Case(lambda p, n: tfm.left_padding(n).dense(6), None, ("B:6",)),
     "combined": Case(lambda p, n, s: (tfm.causal() | tfm.prefix(n) & tfm.segments(s)).dense(6), None, ("B:6", "BT:3")),
     "attend": Case(
         lambda p, q, k, v, s, key: tfm.attend(q, k, v, tfm.segments(s), tfm.alibi(4, 2), 0.1, key),
@@ -81,8 +99,8 @@ CASES = {
     "attention_weights": Case(
         lambda p, q, k, s: tfm.attention_weights(q, k, tfm.segments(s)), None, ("BTKGH", "BSKH", "BT:2")
     ),
-    "compare": Case(lambda p, q, k: tfm.attention_scores(q, k), None, ("BTKGH", "BSKH")),
-    "mix": Case(lambda p, weights, v: tfm.weighted_sum(weights, v), None, ("BKGTS", "BSKH")),
+    "attention_scores": Case(lambda p, q, k: tfm.attention_scores(q, k), None, ("BTKGH", "BSKH")),
+    "weighted_sum": Case(lambda p, weights, v: tfm.weighted_sum(weights, v), None, ("BKGTS", "BSKH")),
     "multi_head_attention": Case(
         lambda p, x, s, key: tfm.multi_head_attention(p, CONFIG, x, tfm.segments(s), key=key),
         ATTENTION,
@@ -90,24 +108,22 @@ CASES = {
     ),
     "feed_forward": Case(lambda p, x: tfm.feed_forward(p, CONFIG, x), FFN, ("BTD",)),
     "transformer_block": Case(
-        lambda p, x, key: tfm.transformer_block(p, CONFIG, x, tfm.Dense(tfm.causal()), key=key)[0],
+        lambda p, x, key: run_block(p, CONFIG, x, context_of(x, causal=True), key)[0],
         BLOCK,
         ("BTD", "key"),
     ),
     "embed": Case(lambda p, t, key: tfm.embed(p, CONFIG, t, key=key), MODEL.encoder.embed, ("BT:60", "key")),
-    "stack": Case(lambda p, x, n: tfm.stack(p, CONFIG, x, tfm.Dense(tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")),
+    "stack": Case(
+        lambda p, x, n: tfm.stack(p, CONFIG, x, context_of(x, tfm.prefix(n)))[0], MODEL.encoder, ("BTD", "B:6")
+    ),
     "encoder": Case(lambda p, t, s: tfm.encoder(p, CONFIG, t, tfm.segments(s)), MODEL.encoder, ("BT:60", "BT:2")),
-    "uneven": Case(
-        lambda p, t, s: tfm.encoder(p, UNEVEN, t, tfm.segments(s)), tfm.encoder_specs(UNEVEN), ("BT:60", "BT:2")
-    ),
-    "relative": Case(
-        lambda p, t, s: tfm.encoder(p, RELATIVE, t, tfm.segments(s)), tfm.encoder_specs(RELATIVE), ("BT:60", "BT:2")
-    ),
     "decoder": Case(
         lambda p, t, n: tfm.decoder(p.decoder, ROTARY, t, tfm.left_padding(n)), ROTARY_LM, ("BT:60", "B:3")
     ),
-    "recorded": Case(lambda p, x: tfm.stack(p.decoder, CONFIG, x, tfm.Recorded(tfm.causal()))[1], LM, ("BTD",)),
-    "prefill": Case(lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].keys, LM, ("BT:60", "B:6")),
+    "recorded": Case(recorded, LM, ("BTD",)),
+    "prefill": Case(
+        lambda p, t, n: tfm.prefill(p.decoder, CONFIG, t, n, 8)[1].states.period[0].keys, LM, ("BT:60", "B:6")
+    ),
     "extend": Case(extended, ROTARY_LM, ("BT:60", "BM:60", "B:6")),
     "causal_lm": Case(lambda p, t, key: tfm.causal_lm(p, CONFIG, t, key=key), LM, ("BT:60", "key")),
     "next_logits": Case(lambda p, x: tfm.next_logits(p, CONFIG, x), LM, ("BTD",)),
@@ -118,8 +134,10 @@ CASES = {
         ("BS:60", "BT:60", "BS:2", "key"),
     ),
     "seq2seq_own_tables": Case(lambda p, s, t: tfm.seq2seq(p, CONFIG, s, t), OWN_TABLES, ("BS:60", "BT:60")),
-    "read_source": Case(
-        lambda p, s, valid: tfm.encode_source(p, CONFIG, s, valid > 0).memory.keys, SEQ2SEQ, ("BS:60", "BS:2")
+    "encode_source": Case(
+        lambda p, s, valid: tfm.encode_source(p, CONFIG, s, valid > 0).memory.layers.period[0][0],
+        SEQ2SEQ,
+        ("BS:60", "BS:2"),
     ),
     "alignment": Case(
         lambda p, s, t: tfm.alignment(tfm.encode_source(p, CONFIG, s), CONFIG, t), SEQ2SEQ, ("BS:60", "BT:60")
@@ -138,14 +156,14 @@ CASES = {
     ),
     "take_positions": Case(lambda p, x, where: tfm.take_positions(x, where), None, ("BTD", "BM:6")),
     "mlm_logits": Case(lambda p, x: tfm.mlm_logits(p.head, CONFIG, x, p.encoder.embed.tokens), MODEL, ("BMD",)),
-    "mlm_states": Case(lambda p, x: tfm.mlm_features(p.head, CONFIG, x), MODEL, ("BMD",)),
+    "mlm_features": Case(lambda p, x: tfm.mlm_features(p.head, CONFIG, x), MODEL, ("BMD",)),
     "vocabulary_loss": Case(
-        lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], of("VD"), ("BMD", "BM:60", "BM")
+        lambda p, x, t, w: tfm.vocabulary_loss(CONFIG, p, x, t, w, 0.1)[0], weight_of("VD"), ("BMD", "BM:60", "BM")
     ),
     "losses": Case(
-        lambda p, x, t: tfm.vocabulary_loss(CONFIG, p, x, t, jnp.ones(t.shape))[1], of("VD"), ("BMD", "BM:60")
+        lambda p, x, t: tfm.vocabulary_loss(CONFIG, p, x, t, jnp.ones(t.shape))[1], weight_of("VD"), ("BMD", "BM:60")
     ),
-    "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), of("VD"), ("BMD",)),
+    "unembed": Case(lambda p, x: tfm.unembed(CONFIG, p, x), weight_of("VD"), ("BMD",)),
     "cross_entropy": Case(lambda p, logits, targets: tfm.cross_entropy(logits, targets), None, ("BMV", "BM:64")),
 }
 
@@ -220,10 +238,8 @@ def some(names, slow):
             "stack",
             "transformer_block",
             "extend",
-            "uneven",
-            "relative",
             "causal_lm",
-            "read_source",
+            "encode_source",
             "seq2seq",
             "seq2seq_own_tables",
             "alignment",
@@ -251,7 +267,7 @@ def floats(case):
 
 
 def gradient(case):
-    """Of a random projection of the result, by all floats. What is forbidden, at -1e30, is left out."""
+    """That of a random projection of the result, for all floats; forbidden scores, at -1e30, are left out."""
     projection = np.random.default_rng(2).normal(size=jax.eval_shape(case.f, *arguments(case, 0)).shape)
     projected = lambda *args: jnp.where(
         jnp.abs(y := case.f(*args)) < 1e29, y * jnp.asarray(projection, y.dtype), 0
@@ -268,7 +284,7 @@ DECODERS = [
     "causal_lm",
     "seq2seq",
     "seq2seq_own_tables",
-    "read_source",
+    "encode_source",
     "alignment",
 ]
 
@@ -279,8 +295,6 @@ DECODERS = [
         GRADED,
         slow=[
             "chunked",
-            "uneven",
-            "relative",
             "mlm_logits",
             "multi_head_attention",
             "stack",
@@ -302,5 +316,5 @@ def test_gradients(name):
         sharded = jax.jit(grad)(*placed(case, mesh))
     for actual in (jax.jit(grad)(*arguments(case, 0)), sharded):
         assert jax.tree.structure(actual) == jax.tree.structure(expected)
-        for one, two in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4 * max(1, np.abs(two).max()))
+        for leaf, reference in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(leaf, reference, rtol=1e-4, atol=1e-4 * max(1, np.abs(reference).max()))
