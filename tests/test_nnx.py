@@ -8,19 +8,19 @@ import numpy as np
 import optax
 import pytest
 from flax import errors, nnx, struct
+from layers.blocks import context_of, run_block
 
 import tfm
+from tfm.nnx import dotted
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-CONFIG = tfm.Config(
-    layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=12, dropout=0.1
-)
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=12, dropout=0.1)
 TOKENS = jnp.array([[5, 59, 0, 7, 7, 31], [1, 2, 3, 4, 5, 6]])
 WHERE, TARGETS = jnp.array([[0, 2], [5, 1]]), jnp.array([[9, 8], [7, 59]])
 HIDDEN = np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32)
 SPECS = tfm.masked_lm_specs(CONFIG)
-KERNEL = "encoder.blocks.attn.query.kernel"
+KERNEL = "encoder.layers.period.0.mixer.query.kernel"
 
 
 @struct.dataclass
@@ -35,8 +35,8 @@ def own(model, factor, x, key=None):
     return factor * x * model.weight + (0 if key is None else jax.random.normal(key, x.shape))
 
 
-def block(*args, **others):
-    return tfm.transformer_block(*args, **others)[0]
+def block(*args, **options):
+    return run_block(*args, **options)[0]
 
 
 class Case(NamedTuple):
@@ -44,22 +44,24 @@ class Case(NamedTuple):
     config: object
     specs: object
     args: tuple
-    others: dict
+    options: dict
 
 
 CASES = {
     "encoder": Case(tfm.encoder, CONFIG, SPECS.encoder, (TOKENS, tfm.causal()), {}),
     "masked_lm": Case(tfm.masked_lm, CONFIG, SPECS, (TOKENS,), {"where": WHERE}),
     "causal_lm": Case(tfm.causal_lm, CONFIG, tfm.causal_lm_specs(CONFIG), (TOKENS,), {}),
-    "transformer_block": Case(block, CONFIG, tfm.block_specs(CONFIG), (HIDDEN,), {"way": tfm.Dense(tfm.causal())}),
+    "transformer_block": Case(
+        block, CONFIG, tfm.block_specs(CONFIG.kinds[0], CONFIG), (HIDDEN,), {"context": context_of(HIDDEN, causal=True)}
+    ),
     "own": Case(own, 3.0, Own(tfm.weight_spec(CONFIG, "D"), None), (np.arange(16, dtype=np.float32),), {}),
 }
 
 
-def same_arrays(one, two):
+def same_arrays(actual, expected):
     """The same tree of the very same arrays."""
-    return jax.tree.structure(one) == jax.tree.structure(two) and all(
-        a is b for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return jax.tree.structure(actual) == jax.tree.structure(expected) and all(
+        a is b for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
     )
 
 
@@ -79,12 +81,12 @@ def test_a_call_is_the_function(fill, case):
     """And a key goes through."""
     params = fill(case.specs)
     module = tfm.Module(case.function, case.config, params)
-    plain = case.function(params, case.config, *case.args, **case.others)
-    np.testing.assert_array_equal(module(*case.args, **case.others), plain)
+    plain = case.function(params, case.config, *case.args, **case.options)
+    np.testing.assert_array_equal(module(*case.args, **case.options), plain)
     key = jax.random.key(3)
-    dropped = case.function(params, case.config, *case.args, **case.others, key=key)
+    dropped = case.function(params, case.config, *case.args, **case.options, key=key)
     assert not np.array_equal(dropped, plain)
-    np.testing.assert_array_equal(module(*case.args, **case.others, key=key), dropped)
+    np.testing.assert_array_equal(module(*case.args, **case.options, key=key), dropped)
 
 
 @pytest.mark.usefixtures("strict")
@@ -100,16 +102,15 @@ def test_a_call_under_jit(jit):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_arrays_go_in_and_out_uncopied(fill, case):
-    params, others = fill(case.specs, 0), fill(case.specs, 1)
+    params, params2 = fill(case.specs, 0), fill(case.specs, 1)
     assert None in jax.tree.leaves(params, is_leaf=lambda leaf: leaf is None)
     module = tfm.Module(case.function, case.config, params)
     assert same_arrays(module.params, params)
     variables = jax.tree.leaves(module.variables, is_leaf=lambda leaf: isinstance(leaf, nnx.Param))
-    module.params = others
-    assert same_arrays(module.params, others)
-    assert [variable.get_value() for variable in variables] == jax.tree.leaves(
-        others
-    )  # the Params that others may hold are kept
+    module.params = params2
+    assert same_arrays(module.params, params2)
+    values = [variable.get_value() for variable in variables]
+    assert values == jax.tree.leaves(params2)  # the variables that an optimizer may hold are kept
 
 
 def test_params_may_change_dtype():
@@ -122,16 +123,15 @@ def test_params_may_change_dtype():
 def test_split_state_and_merge():
     params, module = masked_lm()
     graph, state = nnx.split(module)
-    names = {".".join(path) for path, _ in nnx.to_flat_state(nnx.state(module))}
-    paths = jax.tree_util.tree_leaves_with_path(params)
-    assert names == {"variables" + jax.tree_util.keystr(path) for path, _ in paths}
+    names = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(module))}
+    assert names == {f"variables.{dotted(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(params)}
     assert f"variables.{KERNEL}" in names
     merged = nnx.merge(graph, state)
     assert same_arrays(merged.params, params)
     np.testing.assert_array_equal(merged(TOKENS, where=WHERE), module(TOKENS, where=WHERE))
-    others, other = masked_lm(1)
-    nnx.update(module, nnx.state(other))
-    assert same_arrays(module.params, others)
+    params2, module2 = masked_lm(1)
+    nnx.update(module, nnx.state(module2))
+    assert same_arrays(module.params, params2)
 
 
 def functional_loss(params, key=None):
@@ -148,11 +148,11 @@ def test_gradients_have_the_structure_of_the_state():
     gradients = nnx.jit(nnx.grad(module_loss))(module)
     assert jax.tree.structure(gradients) == jax.tree.structure(nnx.state(module, nnx.Param))
     expected = jax.jit(jax.grad(functional_loss))(params)
-    found = nnx.merge(nnx.graphdef(module), gradients).params
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
-        assert np.abs(two).max() > 0 or one.ndim < 4  # a key's bias alone cannot matter
+    actual = nnx.merge(nnx.graphdef(module), gradients).params
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for leaf, reference in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, reference, rtol=1e-4, atol=1e-6)
+        assert np.abs(reference).max() > 0 or leaf.ndim < 4  # a key's bias alone cannot matter
 
 
 def functional_training(params, tx, steps):
@@ -189,8 +189,8 @@ def test_training_is_the_functional_training():
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     assert losses[-1] < 0.8 * losses[0]
     assert jax.tree.structure(module.params) == jax.tree.structure(trained)
-    for one, two in zip(jax.tree.leaves(module.params), jax.tree.leaves(trained), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    for leaf, reference in zip(jax.tree.leaves(module.params), jax.tree.leaves(trained), strict=True):
+        np.testing.assert_allclose(leaf, reference, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_within_a_module_of_the_user():
     assert {path[0] for path, leaf in nnx.to_flat_state(gradients) if np.any(leaf[...])} == {"body", "head"}
     call = nnx.jit(lambda model, rngs: model(TOKENS, rngs))
     assert not np.array_equal(call(model, rngs), call(model, rngs))  # every draw of rngs.dropout() is another key
-    assert "    blocks.attn.query.kernel: float32[2, 16, 2, 2, 4],\n" in str(model)
+    assert "    layers.period.0.mixer.query.kernel: float32[2, 16, 2, 2, 4],\n" in str(model)
 
 
 def test_display_has_one_line_a_parameter(capsys):
@@ -259,7 +259,10 @@ def test_an_assignment_within_jit_does_not_leak():
     assert same_arrays(module.params, params)
 
 
-REMEDY = r"the order is tfm.Module\(function, config, params\), with params from tfm.init\(specs, key\) or from the params of another"
+REMEDY = (
+    r"the order is tfm.Module\(function, config, params\), with params from tfm.init\(specs, key\) or from another "
+    "tfm.Module"
+)
 WRONG = {
     "params.encoder.embed.tokens is a Spec, not an array": lambda params: tfm.Module(tfm.masked_lm, CONFIG, SPECS),
     "params is a Config, not an array": lambda params: tfm.Module(tfm.masked_lm, params, CONFIG),
@@ -288,7 +291,7 @@ def test_assigning_another_tree():
     params, module = masked_lm()
     with pytest.raises(
         ValueError,
-        match=r"tree \(Encoder\) than the module's \(MaskedLM\): it lacks 26 arrays \['encoder.blocks.* make a new",
+        match=r"tree \(Encoder\) than the module's \(MaskedLM\): it lacks 26 arrays \['encoder.embed.* make a new",
     ):
         module.params = params.encoder
     with pytest.raises(

@@ -9,12 +9,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
+from tfm.config.inputs import Tokens
 from train.costs import counting
 from train.settings import presets
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, vocab_multiple=64, length=8)
+CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=8)
 
 
 def paths(tree) -> dict:
@@ -32,8 +33,36 @@ def test_kinds_of_parameters():
 
 
 def test_a_letter_without_a_size_or_a_meaning_is_refused():
-    with pytest.raises(AssertionError, match="letter table"):
-        tfm.weight_spec(CONFIG, "DX")
+    for axes in ("DX", "Dr"):
+        with pytest.raises(ValueError, match=f"axis {axes[1]} of '{axes}' has no size; give {axes[1]}=SIZE, in lower"):
+            tfm.weight_spec(CONFIG, axes)
+    with pytest.raises(ValueError, match="axis R of 'DR' has no size; give R=SIZE, in lower case"):
+        tfm.weight_spec(CONFIG, "DR", R=3)
+
+
+def test_an_axis_of_one_variant_is_a_lower_case_letter():
+    spec = tfm.weight_spec(CONFIG, "rKG", r=5)
+    assert (spec.axes, spec.shape) == ("rKG", (5, 2, 2))
+    assert tfm.bias_spec(CONFIG, "dr", d=3, r=5).shape == (3, 5)
+    assert tfm.stacked(spec, 3).shape == (3, 5, 2, 2)
+    assert tfm.shardings(spec, tfm.make_mesh(2, 2, 2)).spec == P(None, "tensor", None)
+
+
+def test_fixed_parameters_are_not_trained():
+    """Though they are stored, initialized and sharded like the others."""
+    draw = lambda key, shape, sharding: jax.random.normal(key, shape)
+    specs = {"features": tfm.fixed_spec(CONFIG, "mH", draw, m=3), "kernel": tfm.weight_spec(CONFIG, "DF")}
+    assert tfm.trained_mask(tfm.stacked(specs, 2)) == {"features": False, "kernel": True}
+    assert tfm.decay_mask(specs) == {"features": False, "kernel": True}
+    assert tfm.init(specs, jax.random.key(0))["features"].shape == (3, 4)
+
+
+def test_weights_say_which_axes_are_inputs_and_which_lie_on_a_branch():
+    plain, branch = tfm.weight_spec(CONFIG, "DF"), tfm.weight_spec(CONFIG, "KGHD", inputs=3, branch=True)
+    assert [(spec.inputs, spec.branch, spec.trained) for spec in (plain, branch)] == [(1, False, True), (3, True, True)]
+    layers = tfm.stacked(branch, 4)
+    assert (layers.axes, layers.inputs, layers.branch) == ("LKGHD", 3, True)
+    assert {spec.inputs for spec in (tfm.bias_spec(CONFIG, "F"), tfm.scale_spec(CONFIG, "D"))} == {0}
 
 
 def test_weights_start_from_a_normal_cut_at_two_standard_deviations():
@@ -49,12 +78,12 @@ def test_weights_start_from_a_normal_cut_at_two_standard_deviations():
 
 
 def test_init_depends_on_key_and_path_only():
-    one = tfm.weight_spec(CONFIG, "DF")
-    key = jax.random.key(3)
-    alone, beside = tfm.init({"b": one}, key), tfm.init({"a": one, "b": one, "c": tfm.bias_spec(CONFIG, "D")}, key)
-    np.testing.assert_array_equal(alone["b"], beside["b"])
-    assert not np.array_equal(beside["a"], beside["b"])
-    assert not np.array_equal(alone["b"], tfm.init({"b": one}, jax.random.key(4))["b"])
+    spec, key = tfm.weight_spec(CONFIG, "DF"), jax.random.key(3)
+    alone = tfm.init({"b": spec}, key)
+    together = tfm.init({"a": spec, "b": spec, "c": tfm.bias_spec(CONFIG, "D")}, key)
+    np.testing.assert_array_equal(alone["b"], together["b"])
+    assert not np.array_equal(together["a"], together["b"])
+    assert not np.array_equal(alone["b"], tfm.init({"b": spec}, jax.random.key(4))["b"])
 
 
 def test_init_on_a_mesh_gives_the_same_values():
@@ -95,7 +124,7 @@ def test_abstract_and_shardings_describe_what_init_makes():
     assert tfm.abstract(specs) == values
     assert paths(jax.tree.map(lambda x: x.sharding, tfm.abstract(specs, mesh))) == paths(tfm.shardings(specs, mesh))
     assert tfm.shardings(specs, mesh).encoder.embed.tokens == NamedSharding(mesh, P("tensor", "fsdp"))
-    assert tfm.shardings(specs, mesh).encoder.blocks.attn.query.kernel == NamedSharding(
+    assert tfm.shardings(specs, mesh).encoder.layers.period[0].mixer.query.kernel == NamedSharding(
         mesh, P(None, "fsdp", "tensor", None, None)
     )
 
@@ -112,36 +141,32 @@ def test_every_leaf_has_the_dtype_of_parameters(dtype):
     assert jax.eval_shape(lambda key: tfm.init(specs, key), jax.random.key(0)) == tfm.abstract(specs)
 
 
-SMALL = dict(layers=2, heads=2, width=8, ffn=16, vocab=60, vocab_multiple=64, length=8, embed_width=4, dropout=0.1)
-T5 = dict(position="buckets", norm="rms", tied=False, output_bias=True)
+SMALL = tfm.Config(
+    layers=2, heads=2, width=8, ffn=16, vocab=60, pad_vocab_to=64, length=8, input=Tokens(width=4), dropout=0.1
+)
+T5 = {"position": "t5", "norm": "rms", "tie_embeddings": False, "head.output_bias": True}
+DISENTANGLED = {"position": "disentangled", "position.buckets": 4, "position.max_distance": 3}
+LLAMA = {"position": "rotary", "activation": "swiglu", "mixer.qk_norm": True, "head.output_bias": True}
 
 
 @pytest.mark.parametrize(
-    ("specs", "apply", "fields"),
+    ("specs", "apply", "values"),
     [
-        (tfm.masked_lm_specs, lambda *given: tfm.masked_lm(*given, given[2]), {}),
-        (
-            tfm.masked_lm_specs,
-            lambda *given: tfm.masked_lm(*given, given[2]),
-            dict(relative="c2p_p2c", buckets=4, bucket_distance=3),
-        ),
-        (tfm.classifier_specs, tfm.classify, dict(position="sinusoidal", pool_norm=True)),
-        (
-            tfm.causal_lm_specs,
-            tfm.causal_lm,
-            dict(position="rotary", tied=False, activation="swiglu", qk_norm=True, output_bias=True),
-        ),
-        pytest.param(tfm.seq2seq_specs, lambda *given: tfm.seq2seq(*given, given[2]), T5, marks=pytest.mark.slow),
+        (tfm.masked_lm_specs, lambda *args: tfm.masked_lm(*args, args[2]), {}),
+        (tfm.masked_lm_specs, lambda *args: tfm.masked_lm(*args, args[2]), DISENTANGLED),
+        (tfm.classifier_specs, tfm.classify, {"position": "sinusoidal", "head.pool_norm": True}),
+        (tfm.causal_lm_specs, tfm.causal_lm, LLAMA | {"tie_embeddings": False}),
+        pytest.param(tfm.seq2seq_specs, lambda *args: tfm.seq2seq(*args, args[2]), T5, marks=pytest.mark.slow),
     ],
 )
-def test_a_model_in_bfloat16_computes_as_it_would_in_float32(specs, apply, fields):
-    """By its types: nothing is promoted, whatever is computed in float32 stays so, and gradients are as the parameters."""
+def test_a_model_in_bfloat16_computes_as_it_would_in_float32(specs, apply, values):
+    """By its types: nothing is promoted, what is computed in float32 stays so, and gradients are as the parameters."""
     tokens = jax.ShapeDtypeStruct((2, 6), jnp.int32)
-    config = tfm.Config(**SMALL | fields)
+    config = tfm.override(SMALL, values)
     run = lambda params, tokens: apply(params, config, tokens)
     params = tfm.abstract(specs(dataclasses.replace(config, param_dtype="bfloat16")))
     assert jax.eval_shape(run, params, tokens) == jax.eval_shape(run, tfm.abstract(specs(config)), tokens)
-    assert jax.eval_shape(jax.grad(lambda *given: run(*given).sum()), params, tokens) == params
+    assert jax.eval_shape(jax.grad(lambda *args: run(*args).sum()), params, tokens) == params
 
 
 @pytest.mark.parametrize(
@@ -155,7 +180,7 @@ def test_a_model_in_bfloat16_computes_as_it_would_in_float32(specs, apply, field
     ],
 )
 def test_parameter_counts_of_the_presets(preset, published):
-    """Tiny to small are published to a tenth of a million (Turc et al. 2019); the others are counts of Devlin's checkpoints."""
+    """Tiny to small are published to a tenth of a million (Turc et al. 2019), the others counted in checkpoints."""
     shape = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768), "large": (24, 1024)}
     layers, width = shape[preset.removeprefix("bert-")]
     norm = 2 * width
@@ -182,7 +207,7 @@ def test_parameter_counts_of_the_presets(preset, published):
     ],
 )
 def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, published):
-    """Counts of the released GPT-2 checkpoints, and GPT-3's published size (Brown et al. 2020, table 2.1); nothing is allocated."""
+    """Counts of the released GPT-2 checkpoints, and GPT-3's published size (Brown et al. 2020, table 2.1)."""
     config = presets.model(preset, vocab=50257)
     assert (config.layers, config.width, config.heads, config.length) == (layers, width, heads, length)
     expected = (50257 + length) * width + layers * (12 * width**2 + 13 * width) + 2 * width
@@ -191,8 +216,10 @@ def test_shapes_of_the_gpt_presets(preset, layers, width, heads, length, publish
 
 
 def test_work_of_gpt3():
-    """Training on 300 billion tokens is published as 3.14e23 floating-point operations (Brown et al. 2020, appendix D), without those of
-    attention scores; here they count, 4 * T * D a layer and token forward."""
+    """Training on 300 billion tokens is published as 3.14e23 floating-point operations (Brown et al. 2020, appendix D).
+
+    Attention scores are left out there and counted here: 4 * T * D a layer and token forward.
+    """
     config = presets.model("gpt3-175b", vocab=50257, kernel="einsum")
     params, tokens = tfm.abstract(tfm.causal_lm_specs(config)), jax.ShapeDtypeStruct((1, 2048), jnp.int32)
     forward = counting.flops(lambda params, tokens: tfm.causal_lm(params, config, tokens), params, tokens) / 2048
@@ -206,27 +233,29 @@ def test_padding_of_the_vocabulary_is_stored_but_not_counted():
 
 
 @pytest.mark.parametrize(
-    ("change", "difference"),
+    ("values", "difference"),
     [
-        ({"token_types": 0}, -2 * 16),
+        ({"input.token_types": None}, -2 * 16),
         ({"position": "sinusoidal"}, -8 * 16),
         ({"position": "none"}, -8 * 16),
-        ({"tied": False}, 60 * 16),
-        ({"embed_norm": False}, -2 * 16),
-        ({"order": "pre"}, 2 * 16),
+        ({"tie_embeddings": False}, 60 * 16),
+        ({"input.norm": False}, -2 * 16),
+        ({"residual": "pre"}, 2 * 16),
         ({"norm": "rms"}, -(2 * 2 + 2) * 16),
         ({"activation": "swiglu"}, 2 * (16 * 24 + 24)),
         ({"bias": False}, -2 * (16 + 8 + 8 + 16 + 24 + 16)),
         ({"kv_heads": 4}, 2 * 2 * (16 + 1) * 8),
+        ({"mixer.qk_norm": True}, 2 * 2 * 2 * 4),
+        ({"share_layers": True}, -(2 * 16 * 16 + 2 * 16 + 2 * (16 + 1) * 8 + 2 * 16 * 24 + 24 + 16 + 4 * 16)),
     ],
 )
-def test_what_a_variant_adds_or_saves(change, difference):
+def test_what_a_variant_adds_or_saves(values, difference):
     count = tfm.count_params(tfm.masked_lm_specs(CONFIG))
-    assert tfm.count_params(tfm.masked_lm_specs(dataclasses.replace(CONFIG, **change))) - count == difference
+    assert tfm.count_params(tfm.masked_lm_specs(tfm.override(CONFIG, values))) - count == difference
 
 
 def test_decay_is_for_matrices_and_tables():
-    config = dataclasses.replace(CONFIG, tied=False, activation="swiglu", order="pre")
+    config = tfm.override(CONFIG, {"tie_embeddings": False, "activation": "swiglu", "residual": "pre"})
     decayed = {
         ".kernel": True,
         ".tokens": True,

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from layers.blocks import context_of
 
 import tfm
 from tfm.sharding import spec_of
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(layers=2, heads=8, width=16, vocab=60, vocab_multiple=64, length=8, dropout=0.0)
+CONFIG = tfm.Config(layers=2, heads=8, width=16, vocab=60, pad_vocab_to=64, length=8, dropout=0.0)
 MESHES = {"fsdp": (1, 8, 1), "tensor": (1, 1, 8), "all": (2, 2, 2), "context": (1, 2, 2, 2)}
 
 
@@ -20,42 +21,38 @@ def put(mesh, axes, x):
     return jax.device_put(x, NamedSharding(mesh, tfm.partition(axes, x.shape, mesh)))
 
 
-UNEVEN = dict(
-    position="rotary",
-    rotary_base_near=50.0,
-    window=2,
-    global_every=2,
-    order="pre",
-    first_norm=False,
-    norm="layer_no_bias",
-)
-DISTANCES = dict(
-    position="none",
-    relative="c2p_p2c",
-    relative_norm=True,
-    embed_width=8,
-    embed_map="first",
-    buckets=8,
-    bucket_distance=5,
-)
-
-
-SLOW = [
-    pytest.param(MESHES[name], fields, marks=pytest.mark.slow)
-    for name in ("all", "context")
-    for fields in (UNEVEN, DISTANCES)
-]
+KINDS_OF_LAYERS = {
+    "layers": 4,
+    "position": "rotary",
+    "residual": "pre",
+    "norm": "layer_no_bias",
+    "prefix": 1,
+    "prefix.0.residual": "pre",
+    "prefix.0.residual.mixer_norm": False,
+    "period": 2,
+    "period.0.mixer": "softmax",
+    "period.0.mixer.pattern": "sliding",
+}
+DISTANCES = {
+    "input.width": 8,
+    "input.projection": "first",
+    "position": "disentangled",
+    "position.buckets": 8,
+    "position.max_distance": 5,
+    "position.norm": True,
+}
 
 
 @pytest.mark.parametrize(
-    ("sizes", "fields"),
+    ("sizes", "values"),
     [
         *(pytest.param(sizes, {}, marks=[pytest.mark.slow] * (name != "all")) for name, sizes in MESHES.items()),
-        *SLOW,
+        *(pytest.param(MESHES["context"], values, marks=pytest.mark.slow) for values in (KINDS_OF_LAYERS, DISTANCES)),
     ],
 )
-def test_gradients_are_sharded_as_their_parameters(fill, sizes, fields):
-    config = dataclasses.replace(CONFIG, **fields)
+def test_gradients_are_sharded_as_their_parameters(fill, sizes, values):
+    """Their values are in `contracts.py`."""
+    config = tfm.override(CONFIG, values)
     mesh, specs = tfm.make_mesh(*sizes), tfm.masked_lm_specs(config)
     shardings = tfm.shardings(specs, mesh)
 
@@ -68,8 +65,8 @@ def test_gradients_are_sharded_as_their_parameters(fill, sizes, fields):
         tokens = put(mesh, "BT", jnp.arange(48).reshape(8, 6) % 60)
         where = put(mesh, "BM", jnp.arange(16).reshape(8, 2) % 6)
         gradients = jax.jit(jax.grad(loss))(model, tokens, where)
-    found = jax.tree.map(lambda gradient: gradient.sharding, gradients)
-    assert jax.tree_util.tree_leaves_with_path(found) == jax.tree_util.tree_leaves_with_path(shardings)
+    actual = jax.tree.map(lambda gradient: gradient.sharding, gradients)
+    assert jax.tree_util.tree_leaves_with_path(actual) == jax.tree_util.tree_leaves_with_path(shardings)
     assert all(np.isfinite(gradient).all() for gradient in jax.tree.leaves(gradients))
     assert any(any(sharding.spec) for sharding in jax.tree.leaves(shardings))
 
@@ -155,24 +152,23 @@ def test_dropout_is_the_same_however_x_is_sharded():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "length", "place"),
+    ("sizes", "length", "mesh_axis"),
     [((1, 1, 8), 8, "tensor"), ((1, 1, 4, 2), 8, ("context", "tensor")), ((1, 1, 8), 6, None)],
 )
-def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(sizes, length, place):
+def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(sizes, length, mesh_axis, monkeypatch):
     """Before and after each block; what comes out of the stack lives where its input did."""
-    mesh, config, seen = tfm.make_mesh(*sizes), dataclasses.replace(CONFIG, order="pre"), []
+    mesh, config, seen = tfm.make_mesh(*sizes), tfm.override(CONFIG, {"residual": "pre", "layers": 3, "period": 2}), []
 
-    def block(layer, config, x, *others):
-        y, found = tfm.transformer_block(layer, config, x, *others)
-        seen.extend(spec_of(each)[1] for each in (x, y))
-        return y, found
+    def watch(layer, kind, config, x, block_input, key):
+        y, output = tfm.transformer_block(layer, kind, config, x, block_input, key)
+        seen.extend(spec_of(array)[1] for array in (x, y))
+        return y, output
 
+    monkeypatch.setattr("tfm.layers.stack.transformer_block", watch)
     with jax.set_mesh(mesh):
         x = put(mesh, "BTD", jnp.ones((2, length, 16)))
-        y = jax.eval_shape(
-            lambda model, x: tfm.stack(model, config, x, block=block)[0],
-            tfm.abstract(tfm.encoder_specs(config), mesh),
-            x,
-        )
-    assert set(seen) == {place}
+        model = tfm.abstract(tfm.encoder_specs(config), mesh)
+        y = jax.eval_shape(lambda model, x: tfm.stack(model, config, x, context_of(x))[0], model, x)
+    assert len(seen) >= 6
+    assert set(seen) == {mesh_axis}
     assert y.sharding.spec == jax.typeof(x).sharding.spec

@@ -247,11 +247,11 @@ def test_two_layers_with_a_window_reach_twice_as_far(values, reach):
     np.testing.assert_array_equal(influence, np.abs(np.subtract.outer(np.arange(6), np.arange(6))) <= reach)
 
 
-@pytest.mark.parametrize("residual", ["pre", "parallel", "post", "rezero"])
+@pytest.mark.parametrize("residual", ["pre", "parallel", "post"])
 def test_schemes_that_leave_the_stream_as_it_is_have_a_last_norm(residual):
     config = tfm.override(PLAIN, {"residual": residual})
     model, x = parameters(config), inputs()
-    assert (model.norm is None) == (residual in ("post", "rezero"))
+    assert (model.norm is None) == (residual == "post")
     if model.norm is not None:
         y = states(model.replace(norm=None), config, x, context_of(x))
         expected = tfm.layer_norm(model.norm, y, config.norm_eps)
