@@ -1,0 +1,105 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm.config.positions import Rotary
+
+pytestmark = pytest.mark.usefixtures("strict", "quick")
+
+POSITIONS = jnp.array([[0, 1, 2, 3, 0], [500, 7, 7, 1, 4]])
+CONFIG = tfm.override(
+    tfm.Config(layers=2, heads=2, kv_heads=1, width=12, ffn=16, vocab=60, pad_vocab_to=1, init_std=0.5, dropout=0.0),
+    {"position": "rotary"},
+)
+
+
+@pytest.mark.parametrize("base", [10_000.0, 100.0])
+def test_rotation_is_the_formula_of_the_paper(base):
+    """The pair (n, n + H/2) turns by position / base^(2n/H): queries [B,T,K,G,H] and keys [B,T,K,H]."""
+    angles = tfm.rotary_angles(Rotary(base=base), 6, POSITIONS)
+    assert (angles.shape, angles.dtype) == ((2, 5, 3), jnp.float32)
+    for shape in ((2, 5, 1, 2, 6), (2, 5, 1, 6)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        expected = np.zeros(shape)
+        for index in np.ndindex(shape[:-1]):
+            for n in range(3):
+                angle = int(POSITIONS[index[:2]]) / base ** (2 * n / 6)
+                first, second = x[index][n], x[index][n + 3]
+                expected[index][n] = first * math.cos(angle) - second * math.sin(angle)
+                expected[index][n + 3] = first * math.sin(angle) + second * math.cos(angle)
+        np.testing.assert_allclose(tfm.rotate(x, angles), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["rotary", "learned", "sinusoidal", "t5", "alibi", "none"])
+def test_only_rotary_positions_rotate(name):
+    config = tfm.override(CONFIG, {"position": name})
+    position, context = tfm.position_of(config.position), tfm.AttentionContext(POSITIONS)
+    q, k = jnp.ones((2, 5, 1, 2, 6)), jnp.ones((2, 5, 1, 6))
+    shared = jnp.ones((32, 1, 2)) if name == "t5" else None
+    call = tfm.LayerCall(
+        config.position, config, None, position.prepare(shared, config.position, config, context), None
+    )
+    rotated_q, rotated_k, bias = position.score(call, q, k, None)
+    assert (rotated_q is q) == (rotated_k is k) == (name != "rotary")
+    assert (bias is None) == (name not in ("t5", "alibi"))
+    if name == "rotary":
+        angles = tfm.rotary_angles(config.position, 6, POSITIONS)
+        np.testing.assert_array_equal(rotated_q, tfm.rotate(q, angles))
+        np.testing.assert_array_equal(rotated_k, tfm.rotate(k, angles))
+
+
+def test_rotation_is_computed_in_float32():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 1, 6)), jnp.bfloat16)
+    angles = tfm.rotary_angles(Rotary(), 6, POSITIONS)
+    y = tfm.rotate(x, angles)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(y, tfm.rotate(x.astype(jnp.float32), angles).astype(jnp.bfloat16))
+
+
+def test_scores_depend_on_distances_alone():
+    """A text that stands elsewhere has the same hidden states; one whose tokens stand further apart has not."""
+    model = tfm.init(tfm.encoder_specs(CONFIG), jax.random.key(0))
+    tokens, positions = jnp.array([[5, 59, 0, 7, 7, 31]]), jnp.arange(6)[None]
+    states = jax.jit(lambda positions: tfm.encoder(model, CONFIG, tokens, positions=positions))
+    expected = states(positions)
+    np.testing.assert_allclose(states(positions + 100), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(states(None), expected, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(states(2 * positions), expected, atol=1e-2)
+
+
+def test_a_fraction_of_a_head_is_rotated_as_a_head_of_that_size():
+    x = jax.random.normal(jax.random.key(0), (2, 5, 3, 8))
+    y = tfm.rotate(x, tfm.rotary_angles(Rotary(fraction=0.5), 8, POSITIONS))
+    expected = tfm.rotate(x[..., :4], tfm.rotary_angles(Rotary(), 4, POSITIONS))
+    np.testing.assert_allclose(y[..., :4], expected, atol=1e-6)
+    np.testing.assert_array_equal(y[..., 4:], x[..., 4:])
+
+
+def test_all_wavelengths_grow_by_the_scaling_factor():
+    """Positions are then interpolated (Chen et al. 2023, eq. 4)."""
+    angles = tfm.rotary_angles(Rotary(scaling_factor=4.0), 8, 4 * POSITIONS)
+    np.testing.assert_allclose(angles, tfm.rotary_angles(Rotary(), 8, POSITIONS), rtol=1e-6)
+
+
+def test_long_wavelengths_grow_and_short_ones_do_not():
+    """Those of middle length grow in part, linearly in the frequency (Grattafiori et al. 2024, section 3.4.2)."""
+    options = Rotary(base=500.0, scaling_factor=8.0, high_freq_wavelength=30.0, low_freq_wavelength=200.0)
+    angles = np.asarray(tfm.rotary_angles(options, 16, jnp.array([[1]])))[0, 0]
+    regimes = []
+    for n in range(8):
+        frequency = 500.0 ** (-2 * n / 16)
+        wavelength = 2 * math.pi / frequency
+        if wavelength <= 30:
+            expected, regime = frequency, "short"
+        elif wavelength >= 200:
+            expected, regime = frequency / 8, "long"
+        else:
+            kept = (1 / wavelength - 1 / 200) / (1 / 30 - 1 / 200)
+            expected, regime = kept * frequency + (1 - kept) * frequency / 8, "middle"
+        assert angles[n] == pytest.approx(expected, rel=1e-5)
+        regimes.append(regime)
+    assert set(regimes) == {"short", "middle", "long"}
