@@ -1,5 +1,6 @@
 """Translation: pairs from files, the loss, whole runs on a small language, and what is written."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -156,9 +157,8 @@ def test_a_batch_is_as_the_task_says():
 
 def test_the_loss_is_that_of_the_model():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de")
-    config = tfm.Config(
-        **{**vars(run_of().model), "layers": 2, "width": 16, "heads": 2, "ffn": 32, "vocab": corpus.sizes["vocab"]}
-    )
+    vocab = corpus.sizes["vocab"]
+    config = dataclasses.replace(run_of().model, layers=2, width=16, heads=2, ffn=32, vocab=vocab)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
     batch = {name: jnp.asarray(field) for name, field in corpus.batch(0).items()}
     with jax.numpy_dtype_promotion("strict"):
@@ -382,7 +382,7 @@ def test_what_evaluate_and_generate_refuse(tmp_path):
             f"--against={tmp_path}/few.txt has 1 lines, and 30 sentences are translated; give a line for each",
         ),
         (generate, "--file=none.txt", "none.txt does not exist; give the path of a file"),
-        (generate, "--prompt=one --coverage=-1", "--coverage=-1.0 must not be negative"),
+        (generate, "--prompt=one --coverage=-1", "--coverage=-1.0 must be at least 0; --coverage=0 turns it off"),
     ):
         code, out, err = call(command, "--run=run", *flags.split())
         assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {sentence}")
