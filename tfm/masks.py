@@ -233,19 +233,6 @@ class LeftPadding(Mask):
         return (j >= self.starts[:, None])[:, None, :]
 
 
-@struct.dataclass
-class Constant(Mask):
-    """Allows all pairs or none: `allowed` is a bool scalar."""
-
-    allowed: Array
-
-    key_only = True
-    shardable = True
-
-    def __call__(self, i, j):  # noqa: D102
-        return jnp.broadcast_to(self.allowed, (1, i.shape[1], j.shape[1]))
-
-
 def causal() -> Mask:
     """No position sees a later one."""
     return Window(None, 0)

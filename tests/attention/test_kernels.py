@@ -11,13 +11,17 @@ from jax.sharding import PartitionSpec as P
 
 import tfm
 from tfm.attention import chunked
-from tfm.attention.attend import KERNELS
+from tfm.attention.dispatch import KERNELS
+from tfm.config.mixers import Softmax
+from tfm.config.model import Layer
+from tfm.config.patterns import Sliding
+from tfm.config.positions import Rotary
+from tfm.positions.t5 import T5Bias
 from train.costs import counting
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
 B, T, S, K, G, H = 2, 13, 11, 2, 3, 4
-BUCKETS = tfm.Config(position="buckets", heads=6, kv_heads=2, width=24, buckets=8, bucket_distance=16)
 RNG = np.random.default_rng(0)
 SEGMENTS = tfm.segments(jnp.asarray(RNG.integers(0, 3, (B, T))), jnp.asarray(RNG.integers(0, 3, (B, S))))
 PADDING = tfm.padding(jnp.asarray(RNG.integers(0, 2, (B, S))))
@@ -72,7 +76,7 @@ def assert_same(actual, expected):
 def test_chunks_agree_with_the_einsum(name, small):
     """With grouped heads and a learned bias, whose table has a gradient too."""
     table = jnp.asarray(np.random.default_rng(3).normal(size=(8, K, G)), jnp.float32)
-    bias = lambda table: tfm.t5_bias(BUCKETS, table, True)
+    bias = lambda table: T5Bias(table, bidirectional=True, max_distance=16)
     results = [
         values_and_gradients(kernel, MASKS[name], *arrays(), table, bias=bias) for kernel in (tfm.chunked, tfm.attend)
     ]
@@ -432,6 +436,23 @@ def test_layers_of_a_modernbert_take_splash(pattern):
     assert program.count("tpu_custom_call") == 3
 
 
+def test_all_layers_of_a_modernbert_take_splash(monkeypatch):
+    """As a model, for a TPU that is not here: local and global layers have three kernels of their own."""
+    monkeypatch.setattr("tfm.attention.kernels.current_platform", lambda: "tpu")
+    local = Layer(mixer=Softmax(pattern=Sliding(256)), position=Rotary(base=10_000.0))
+    config = dataclasses.replace(CONFIG, layers=6, period=(Layer(), local, local), length=1024)
+    params = tfm.abstract(tfm.encoder_specs(config))
+    tokens = jax.ShapeDtypeStruct((2, 1024), jnp.int32)
+
+    def loss(params, tokens):
+        mask = tfm.padding(tokens > 0) & tfm.segments(tokens // 10)
+        return (tfm.encoder(params, config, tokens, mask) ** 2).sum()
+
+    assert counting.kernels(loss, params, tokens) == ["splash: it is made for a tpu and knows this mask"]
+    program = jax.jit(jax.grad(loss)).trace(params, tokens).lower(lowering_platforms=("tpu",)).as_text()
+    assert program.count("tpu_custom_call") >= 2 * 3
+
+
 @struct.dataclass
 class Ladder(tfm.Mask):
     """A static mask that numpy cannot evaluate."""
@@ -460,10 +481,10 @@ CONFIG = tfm.Config(
     width=16,
     ffn=24,
     vocab=60,
-    vocab_multiple=64,
+    pad_vocab_to=64,
     length=16,
     dropout=0.0,
-    position="rotary",
+    position=Rotary(),
     remat="block",
 )
 

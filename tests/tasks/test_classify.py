@@ -23,15 +23,15 @@ SMALL = (
 ).split()
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=3)
 
-GOOD, BAD, THINGS = ("good", "fine", "great"), ("bad", "poor", "awful"), ("film", "meal", "book", "song")
+GOOD, BAD, NOUNS = ("good", "fine", "great"), ("bad", "poor", "awful"), ("film", "meal", "book", "song")
 
 
-def reviews(number, seed):
-    """Text and label, told by one word."""
+def reviews(count, seed):
+    """Texts and labels; a word decides the label."""
     rng = np.random.default_rng(seed)
-    for _ in range(number):
+    for _ in range(count):
         label = rng.integers(2)
-        yield f"a {rng.choice((BAD, GOOD)[label])} {rng.choice(THINGS)} of {rng.integers(100)}", ("bad", "good")[label]
+        yield f"a {rng.choice((BAD, GOOD)[label])} {rng.choice(NOUNS)} of {rng.integers(100)}", ("bad", "good")[label]
 
 
 def table(path, rows, header="sentence\tlabel"):
@@ -74,7 +74,7 @@ REVIEWS = ("--data=train.tsv", "--eval-data=dev.tsv", "--data.field=sentence")
 
 
 @pytest.fixture(scope="module")
-def whole(home):
+def trained(home):
     """A run on reviews: its stderr and its result."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
@@ -170,8 +170,8 @@ def test_examples_are_texts_between_special_tokens():
 # Runs
 
 
-def test_a_run_learns_and_says_what_it_found(whole, home):
-    err, result = whole
+def test_a_run_learns_and_says_what_it_predicts(trained, home):
+    err, result = trained
     assert result["eval_accuracy"] > 0.9, "a word tells the class"
     assert {
         "eval_loss",
@@ -197,18 +197,18 @@ def test_a_run_learns_and_says_what_it_found(whole, home):
 
 
 @pytest.mark.slow
-def test_resumed_equals_whole(whole, tmp_path):
+def test_resumed_equals_whole(trained, tmp_path):
     run(*SMALL, *REVIEWS, f"--out={tmp_path / 'a'}", "--stop-at=17")
     run("--resume", f"--out={tmp_path / 'a'}")
     result = json.loads((tmp_path / "a" / "result.json").read_text())
-    assert result | {"seconds": 0} == whole[1] | {"seconds": 0}
+    assert result | {"seconds": 0} == trained[1] | {"seconds": 0}
 
 
-def test_evaluate(whole):
+def test_evaluate(trained):
     code, out, _ = call(evaluate.main, "--run=whole")
     assert code == 0
     assert {f"eval_{name}": value for name, value in json.loads(out).items()} == pytest.approx(
-        {name: value for name, value in whole[1].items() if name.startswith("eval_")}, rel=1e-6
+        {name: value for name, value in trained[1].items() if name.startswith("eval_")}, rel=1e-6
     )
     code, out, _ = call(evaluate.main, "--run=whole", "--data=train.tsv")
     assert json.loads(out)["n"] == 300
@@ -310,21 +310,21 @@ def test_init_from_a_language_model(tmp_path, home):
     assert "what it lacks starts fresh: output" in err
     from orbax.checkpoint import StandardCheckpointer
 
-    one, two = (
+    pretrained, finetuned = (
         StandardCheckpointer().restore((tmp_path / name / "checkpoints" / at / "params").absolute())
         for name, at in (("lm", "4"), ("a", "1"))
     )
-    shared = [name for name in one if name.startswith(("encoder.", "pooler."))]
-    assert len(shared) == len(two) - 2, "all but the output"
+    shared = [name for name in pretrained if name.startswith(("encoder.", "pooler."))]
+    assert len(shared) == len(finetuned) - 2, "all but the output"
     for name in shared:
-        np.testing.assert_array_equal(one[name], two[name])
+        np.testing.assert_array_equal(pretrained[name], finetuned[name])
     config = json.loads((tmp_path / "a" / "run.json").read_text())["config"]
     assert (config["model"]["layers"], config["model"]["width"], config["model"]["classes"]) == (1, 32, 2)
     assert (tmp_path / "a" / "tokenizer.json").read_text() == (tmp_path / "lm" / "tokenizer.json").read_text()
 
 
 @pytest.mark.slow
-def test_init_from_a_classifier_with_other_classes(whole, tmp_path):
+def test_init_from_a_classifier_with_other_classes(trained, tmp_path):
     err = run(
         "--task=classify",
         "--init=whole",
@@ -350,14 +350,14 @@ def test_init_from_a_classifier_with_other_classes(whole, tmp_path):
 # Predictions
 
 
-def test_predict_a_text(whole):
+def test_predict_a_text(trained):
     code, out, _ = call(predict.main, "--run=whole", "--text=a great book of 7")
     label, probability = out.rstrip("\n").split("\t")
     assert (code, label) == (0, "good")
     assert 0.5 < float(probability) <= 1
 
 
-def test_predict_files(whole, home, tmp_path):
+def test_predict_files(trained, home, tmp_path):
     """Every line has its answer, in order, whatever the format; what is printed is what is written."""
     texts = [text for text, _ in reviews(60, 1)]
     (tmp_path / "in.txt").write_text("\n".join([*texts[:3], "", *texts[3:]]) + "\n")
@@ -372,7 +372,7 @@ def test_predict_files(whole, home, tmp_path):
     assert out.splitlines() == lines[:3] + lines[4:]
     truths = [label for _, label in reviews(60, 1)]
     right = sum(line.split("\t")[0] == truth for line, truth in zip(out.splitlines(), truths, strict=True))
-    assert right / 60 == pytest.approx(whole[1]["eval_accuracy"])
+    assert right / 60 == pytest.approx(trained[1]["eval_accuracy"])
     assert call(predict.main, "--run=whole", "--file=dev.tsv", f"--to={tmp_path / 'out.jsonl'}")[0] == 0
     for row, text, line in zip(read_lines(tmp_path / "out.jsonl"), texts, out.splitlines(), strict=True):
         assert (row["sentence"], row["label"]) == (text, line.split("\t")[0])
@@ -391,8 +391,8 @@ def test_predict_files(whole, home, tmp_path):
     ],
 )
 def test_guess(kind, logits, label, probability):
-    found = classify.prediction(kind, [] if kind == "regression" else ["a", "b"], np.float32(logits))
-    assert found[:2] == (label, probability)
+    predicted = classify.prediction(kind, [] if kind == "regression" else ["a", "b"], np.float32(logits))
+    assert predicted[:2] == (label, probability)
 
 
 # Bad input
@@ -436,7 +436,7 @@ def test_guess(kind, logits, label, probability):
         ("--data=few.tsv --data.field=sentence", "fills 4 rows"),
     ],
 )
-def test_bad_input(whole, home, flags, sentence):
+def test_bad_input(trained, home, flags, sentence):
     table(home / "one.tsv", [(text, "good") for text, _ in reviews(50, 0)])
     table(home / "few.tsv", reviews(5, 0))
     table(home / "three.tsv", [("a good film", "third")])
@@ -468,7 +468,7 @@ def test_bad_input(whole, home, flags, sentence):
         ("--run=whole --text=a --batch=0", "--batch=0 must be at least 1"),
     ],
 )
-def test_bad_predictions(whole, flags, sentence):
+def test_bad_predictions(trained, flags, sentence):
     code, out, err = call(predict.main, *flags.split())
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {sentence}")

@@ -49,13 +49,13 @@ def test_eighty_ten_ten():
     chosen = batch["weights"] > 0
     now = np.take_along_axis(batch["tokens"], batch["where"], 1)[chosen]
     then = batch["targets"][chosen]
-    number, same_by_chance = len(now), 0.1 / len(REGULAR)
-    for count, share in [
+    count, same_by_chance = len(now), 0.1 / len(REGULAR)
+    for tokens, share in [
         ((now == MASK).sum(), 0.8),
         ((now == then).sum(), 0.1 + same_by_chance),
         (((now != MASK) & (now != then)).sum(), 0.1 - same_by_chance),
     ]:
-        assert abs(count - share * number) < 5 * (number * share * (1 - share)) ** 0.5
+        assert abs(tokens - share * count) < 5 * (count * share * (1 - share)) ** 0.5
     random = now[(now != MASK) & (now != then)]
     assert set(random) == set(REGULAR), "any regular token, and no special one"
     counts = np.bincount(random, minlength=VOCAB)[5:]
@@ -73,10 +73,10 @@ def test_special_tokens_are_never_chosen_and_all_others_alike():
     np.put_along_axis(places, batch["where"], chosen, 1)
     assert not (touched & ~places).any(), "only chosen places change"
     assert (places.sum(1) == chosen.sum(1)).all(), "no place twice"
-    number, columns = len(tokens), (tokens[0] > MASK)
-    share = batch["weights"].sum() / (number * columns.sum())
+    rows, columns = len(tokens), (tokens[0] > MASK)
+    share = batch["weights"].sum() / (rows * columns.sum())
     assert not places[:, ~columns].any()
-    assert np.abs(places[:, columns].sum(0) - share * number).max() < 5 * (number * share * (1 - share)) ** 0.5
+    assert np.abs(places[:, columns].sum(0) - share * rows).max() < 5 * (rows * share * (1 - share)) ** 0.5
 
 
 def test_rows_with_little_to_hide():
@@ -128,10 +128,10 @@ def test_whole_words_without_inner_pieces_are_single_tokens():
     tokens, plain = masked()
     rng = np.random.default_rng(0)
     rng.integers(5, VOCAB, tokens.shape)  # as `masked` draws before
-    whole = masker(continues=np.zeros(VOCAB, bool)).hide(rng, tokens)
-    np.testing.assert_array_equal(whole["weights"], plain["weights"])
+    by_words = masker(continues=np.zeros(VOCAB, bool)).hide(rng, tokens)
+    np.testing.assert_array_equal(by_words["weights"], plain["weights"])
     np.testing.assert_array_equal(
-        np.where(whole["weights"] > 0, whole["where"], 0), np.where(plain["weights"] > 0, plain["where"], 0)
+        np.where(by_words["weights"] > 0, by_words["where"], 0), np.where(plain["weights"] > 0, plain["where"], 0)
     )
 
 
@@ -153,8 +153,8 @@ def make_corpus(texts, seed=0, size=8, **fields):
     return mlm.corpus(run, tokenizer, texts[:81], texts[81:], Log())
 
 
-def same(one, other):
-    return all((one[name] == other[name]).all() for name in one)
+def same(a, b):
+    return all((a[name] == b[name]).all() for name in a)
 
 
 def test_batches_depend_on_seed_and_number_alone(texts, corpus):
@@ -169,12 +169,12 @@ def test_batches_depend_on_seed_and_number_alone(texts, corpus):
 def test_a_share_of_a_batch_is_masked_as_in_the_whole(corpus):
     """And of the other rows nothing is read, but of the one that comes last in the text."""
     mine = np.arange(8) % 4 == 1
-    for whole, part in (
+    for batch, part in (
         (corpus.batch(3), corpus.batch(3, lambda rows: mine)),
         *zip(corpus.valid_batches(), corpus.valid_batches(0, lambda rows: mine), strict=True),
     ):
         assert same(
-            {name: field[mine] for name, field in whole.items()}, {name: field[mine] for name, field in part.items()}
+            {name: field[mine] for name, field in batch.items()}, {name: field[mine] for name, field in part.items()}
         )
         assert (part["segments"].max(1) > 0).sum() <= mine.sum() + 1
 
@@ -204,10 +204,10 @@ def test_masks_are_fresh_in_every_epoch(texts):
 
 
 def test_validation_masks_are_fixed(texts, corpus):
-    one, two = list(corpus.valid_batches()), list(make_corpus(texts).valid_batches())
-    assert len(one) == len(two) == -(-len(corpus.valid) // 8)
-    assert all(same(a, b) for a, b in zip(one, two, strict=True))
-    assert [same(a, b) for a, b in zip(one, corpus.valid_batches(max_batches=1), strict=False)] == [True]
+    batches, again = list(corpus.valid_batches()), list(make_corpus(texts).valid_batches())
+    assert len(batches) == len(again) == -(-len(corpus.valid) // 8)
+    assert all(same(a, b) for a, b in zip(batches, again, strict=True))
+    assert [same(a, b) for a, b in zip(batches, corpus.valid_batches(max_batches=1), strict=False)] == [True]
 
 
 def test_rows_that_fill_the_last_validation_batch_do_not_count(corpus):
@@ -267,26 +267,26 @@ def test_order_of_several_segmentations():
         np.testing.assert_equal(batches(n), (segmentations[part], rows[part]))
 
 
-def test_bpe_dropout_reads_another_draw_each_epoch(texts):
-    """The validation text is split as ever; the draws stay in the cache, so a second corpus has the same."""
+def test_bpe_dropout_reads_another_segmentation_each_epoch(texts):
+    """The validation text is split as ever; the cache keeps the segmentations, so a second corpus has the same."""
     tokenizer = tokenize.train(Options(vocab=400, kind="bpe"), texts)
     run = Run(batch=Batch(size=4, length=32), tokenizer=Options(kind="bpe", dropout=0.3, draws=2))
-    one, two = (mlm.corpus(run, tokenizer, texts[:81], texts[81:], Log()) for _ in range(2))
+    corpus, again = (mlm.corpus(run, tokenizer, texts[:81], texts[81:], Log()) for _ in range(2))
     plain = mlm.corpus(Run(batch=Batch(size=4, length=32)), tokenizer, texts[:81], texts[81:], Log())
-    ids = [rows.text.ids.tolist() for rows in one.train]
+    ids = [rows.text.ids.tolist() for rows in corpus.train]
     assert len(ids) == 2
     assert ids[0] != ids[1]
     assert min(map(len, ids)) > 1.05 * len(plain.train[0].text.ids), "fewer merges, more tokens"
-    assert {tokenizer.decode(each) for each in ids} == {tokenizer.decode(plain.train[0].text.ids.tolist())}, (
+    assert {tokenizer.decode(text) for text in ids} == {tokenizer.decode(plain.train[0].text.ids.tolist())}, (
         "the same text"
     )
-    assert one.valid.text.ids.tolist() == plain.valid.text.ids.tolist()
-    first = -(-len(one.train[0]) // 4)
+    assert corpus.valid.text.ids.tolist() == plain.valid.text.ids.tolist()
+    first = -(-len(corpus.train[0]) // 4)
     for n in (0, first - 1, first, 3 * first):
-        assert same(one.batch(n), two.batch(n))
-    assert set(one.rows(0)[0]) == {0}
-    assert set(one.rows(first)[0]) == {1}
-    assert one.facts()["segmentation_hash"] == two.facts()["segmentation_hash"]
+        assert same(corpus.batch(n), again.batch(n))
+    assert set(corpus.rows(0)[0]) == {0}
+    assert set(corpus.rows(first)[0]) == {1}
+    assert corpus.facts()["segmentation_hash"] == again.facts()["segmentation_hash"]
     assert tokenizer.model.dropout is None, "what is saved does not drop"
 
 
@@ -386,15 +386,15 @@ def test_loss_of_pairs(fill, strict):
     inner = np.tanh(first @ np.asarray(params.pooler.kernel) + np.asarray(params.pooler.bias))
     logits = inner @ np.asarray(params.next.kernel) + np.asarray(params.next.bias)
     losses = [np.log(np.exp(row).sum()) - row[label] for row, label in zip(logits, batch["next"], strict=True)]
-    found = mlm.metrics(sums)
-    assert found["loss_next"] == pytest.approx(np.mean(losses[:2]), rel=1e-4)
-    assert found["accuracy_next"] == np.mean(
+    means = mlm.metrics(sums)
+    assert means["loss_next"] == pytest.approx(np.mean(losses[:2]), rel=1e-4)
+    assert means["accuracy_next"] == np.mean(
         [row.argmax() == label for row, label in zip(logits[:2], batch["next"], strict=False)]
     )
-    assert found["loss"] == pytest.approx(found["loss_tokens"] + found["loss_next"], rel=1e-5)
-    assert found["perplexity"] == pytest.approx(np.exp(min(found["loss_tokens"], 700)), rel=1e-4)
-    other = loss(params, MODEL, batch | {"types": 1 - batch["types"]}, None)
-    assert other["loss_next"] != sums["loss_next"], "token types are read"
+    assert means["loss"] == pytest.approx(means["loss_tokens"] + means["loss_next"], rel=1e-5)
+    assert means["perplexity"] == pytest.approx(np.exp(min(means["loss_tokens"], 700)), rel=1e-4)
+    swapped = loss(params, MODEL, batch | {"types": 1 - batch["types"]}, None)
+    assert swapped["loss_next"] != sums["loss_next"], "token types are read"
 
 
 def test_loss_in_bfloat16_under_strict_promotion(fill, strict):
@@ -407,8 +407,8 @@ def test_loss_in_bfloat16_under_strict_promotion(fill, strict):
 
 def test_metrics():
     sums = {"loss": 8.0, "weight": 4.0, "right": 1.0, "words": 2.0, "right_words": 1.0, "padding": 0.2}
-    found = mlm.metrics(sums)
-    assert found == pytest.approx(
+    means = mlm.metrics(sums)
+    assert means == pytest.approx(
         {"loss": 2.0, "perplexity": np.exp(2.0), "accuracy": 0.25, "accuracy_words": 0.5, "padding": 0.05}
     )
     assert mlm.metrics(dict.fromkeys(sums, 0.0))["loss"] == 0

@@ -1,5 +1,6 @@
 """Translation: pairs from files, the loss, whole runs on a small language, and what is written."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -35,10 +36,10 @@ SMALL = (
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 
 
-def counting(number, seed):
+def counting(count, seed):
     """Pairs of a language whose sentences run backwards."""
     rng = np.random.default_rng(seed)
-    for _ in range(number):
+    for _ in range(count):
         words = rng.choice(list(NUMBERS), rng.integers(1, 6)).tolist()
         yield " ".join(words), " ".join(NUMBERS[word] for word in words[::-1])
 
@@ -68,13 +69,13 @@ def in_home(home, monkeypatch):
     monkeypatch.chdir(home)
 
 
-def run_of(*given):
-    return resolve.resolve(["--task=translate", *given], None, None)[0]
+def run_of(*flags):
+    return resolve.resolve(["--task=translate", *flags], None, None)[0]
 
 
-def loaded(*given):
+def loaded(*flags):
     """The corpus of a run of these flags."""
-    return translate.load(run_of("--tokenizer.vocab=300", "--batch.tokens=96", "--batch.length=12", *given), Log())
+    return translate.load(run_of("--tokenizer.vocab=300", "--batch.tokens=96", "--batch.length=12", *flags), Log())
 
 
 # ---------------------------------------------------------------- pairs
@@ -122,8 +123,8 @@ def test_empty_lines_and_long_pairs_are_left_out_and_counted(tmp_path):
 def test_the_built_in_pairs_go_both_ways():
     directions = (("en", "de"), ("de", "en"))
     pairs = [
-        loaded(f"--task.source={one}", f"--task.target={other}", "--batch.length=90").valid.pairs
-        for one, other in directions
+        loaded(f"--task.source={source}", f"--task.target={target}", "--batch.length=90").valid.pairs
+        for source, target in directions
     ]
     assert len(pairs[0]) == 500
     assert pairs[0] == [(english, german) for german, english in pairs[1]]
@@ -133,21 +134,21 @@ def test_a_batch_is_as_the_task_says():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--task.smoothing=0.2")
     special, seen = translate.tokenize.special_tokens(corpus.processor), []
     encode = lambda text: corpus.processor.encode(text, add_special_tokens=False).ids
-    rows = corpus.train[0]
-    for n in range(rows.buckets.batches):
-        batch, (_, numbers) = corpus.batch(n), corpus.rows(n)
-        for b, number in enumerate(numbers):
-            source, target = (encode(side) for side in rows.pairs[number]) if number >= 0 else ((), ())
-            expected = [*source, special.sep] if number >= 0 else []
+    pairs = corpus.train[0]
+    for n in range(pairs.buckets.batches):
+        batch, (_, rows) = corpus.batch(n), corpus.rows(n)
+        for b, row in enumerate(rows):
+            source, target = (encode(side) for side in pairs.pairs[row]) if row >= 0 else ((), ())
+            expected = [*source, special.sep] if row >= 0 else []
             assert batch["tokens"][b][batch["valid"][b] > 0].tolist() == expected
-            count = len(target) + 1 if number >= 0 else 0
+            count = len(target) + 1 if row >= 0 else 0
             assert batch["target"][b, :count].tolist() == [special.cls, *target][:count]
             assert batch["targets"][b, :count].tolist() == [*target, special.sep][:count]
             assert batch["weights"][b].tolist() == [1] * count + [0] * (batch["target"].shape[1] - count)
         assert (batch["smoothing"] == np.float32(0.2)).all()
-        seen += [number for number in numbers if number >= 0]
+        seen += [row for row in rows if row >= 0]
     assert sorted(seen) == list(range(400))
-    shapes = [{name: field.shape for name, field in corpus.batch(n).items()} for n in range(rows.buckets.batches)]
+    shapes = [{name: field.shape for name, field in corpus.batch(n).items()} for n in range(pairs.buckets.batches)]
     announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.example_batches()]
     assert all(shape in announced for shape in shapes)
     assert all(shape in shapes for shape in announced)
@@ -156,9 +157,8 @@ def test_a_batch_is_as_the_task_says():
 
 def test_the_loss_is_that_of_the_model():
     corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de")
-    config = tfm.Config(
-        **{**vars(run_of().model), "layers": 2, "width": 16, "heads": 2, "ffn": 32, "vocab": corpus.sizes["vocab"]}
-    )
+    vocab = corpus.sizes["vocab"]
+    config = dataclasses.replace(run_of().model, layers=2, width=16, heads=2, ffn=32, vocab=vocab)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
     batch = {name: jnp.asarray(field) for name, field in corpus.batch(0).items()}
     with jax.numpy_dtype_promotion("strict"):
@@ -198,9 +198,9 @@ def test_the_result_is_that_of_sacrebleu():
     assert code == 0
     written, references = (Path(name).read_text().removesuffix("\n").split("\n") for name in ("hyp.txt", "dev.de"))
     assert len(written) == len(references) == 30
-    found = json.loads(Path("run/result.json").read_text())
-    assert sacrebleu.corpus_bleu(written, [references]).score == pytest.approx(found["bleu"], abs=1e-6)
-    assert sacrebleu.corpus_chrf(written, [references]).score == pytest.approx(found["chrf"], abs=1e-6)
+    result = json.loads(Path("run/result.json").read_text())
+    assert sacrebleu.corpus_bleu(written, [references]).score == pytest.approx(result["bleu"], abs=1e-6)
+    assert sacrebleu.corpus_chrf(written, [references]).score == pytest.approx(result["chrf"], abs=1e-6)
 
 
 @pytest.mark.slow
@@ -211,8 +211,8 @@ def test_two_halves_equal_the_whole():
     assert code == 0, err
     code, _, err = call(main, "--resume", "--out=halves")
     assert code == 0, err
-    one, two = (open_folder(name).load() for name in ("run", "halves"))
-    jax.tree.map(np.testing.assert_array_equal, one, two)
+    params, resumed = (open_folder(name).load() for name in ("run", "halves"))
+    jax.tree.map(np.testing.assert_array_equal, params, resumed)
     timed = {"tokens_per_s", "ms_per_step"}
     kept = lambda name: [
         {key: line[key] for key in line.keys() - timed} for line in read_lines(Path(name, "metrics.jsonl"))
@@ -220,19 +220,19 @@ def test_two_halves_equal_the_whole():
     assert kept("run") == kept("halves")
 
 
-def evaluated(*given):
-    code, out, err = call(evaluate.main, "--run=run", *given)
+def evaluated(*flags):
+    code, out, err = call(evaluate.main, "--run=run", *flags)
     assert code == 0, err
     return json.loads(out)
 
 
 def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
-    found, result = evaluated(), json.loads(Path("run/result.json").read_text())
-    assert found["loss"] == pytest.approx(result["eval_loss"], rel=1e-5)
-    assert found["bleu"] == pytest.approx(result["bleu"])
-    low, high = found["bleu_interval"]
-    assert low <= found["bleu"] <= high
-    assert "bleu_p" not in found
+    metrics_again, result = evaluated(), json.loads(Path("run/result.json").read_text())
+    assert metrics_again["loss"] == pytest.approx(result["eval_loss"], rel=1e-5)
+    assert metrics_again["bleu"] == pytest.approx(result["bleu"])
+    low, high = metrics_again["bleu_interval"]
+    assert low <= metrics_again["bleu"] <= high
+    assert "bleu_p" not in metrics_again
     greedy = evaluated("--beams=1")
     call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
     lines = Path("greedy.txt").read_text().removesuffix("\n").split("\n")
@@ -256,12 +256,11 @@ def test_the_mean_of_checkpoints():
     averaged = open_folder("run").load(average=2)
     steps = sorted(int(path.name) for path in Path("run/checkpoints").iterdir() if path.name.isdigit())[-2:]
     store = Checkpoints(Path("run/checkpoints"), read_only=True)
-    one, two = (store._params(step, like) for step in steps)
+    last_two = [store._params(step, like) for step in steps]
     jax.tree.map(
         lambda a, b, c: np.testing.assert_allclose(a, (np.asarray(b) + np.asarray(c)) / 2, rtol=1e-6),
         averaged,
-        one,
-        two,
+        *last_two,
     )
     code, _, err = call(evaluate.main, "--run=run", "--average=9")
     assert code == 2
@@ -279,18 +278,16 @@ def test_a_file_is_translated_in_its_order_empty_lines_included(tmp_path):
     lines = (tmp_path / "out.txt").read_text().split("\n")
     assert len(lines) == 7
     assert [line == "" for line in lines] == [False, True, False, False, True, False, True]
-    for number in (0, 2, 3, 5):
-        assert (
-            call(generate, "--run=run", f"--prompt={sentences[number]}", "--strategy=beam")[1] == lines[number] + "\n"
-        )
+    for line in (0, 2, 3, 5):
+        assert call(generate, "--run=run", f"--prompt={sentences[line]}", "--strategy=beam")[1] == lines[line] + "\n"
 
 
 @pytest.mark.slow
 def test_greedy_streams_what_a_beam_of_one_finds():
-    one = call(generate, "--run=run", "--prompt=one two three", "--strategy=greedy")[1]
-    two = call(generate, "--run=run", "--prompt=one two three", "--beams=1")[1]
-    assert one == two
-    assert not one.startswith("one two three")
+    greedy = call(generate, "--run=run", "--prompt=one two three", "--strategy=greedy")[1]
+    beam = call(generate, "--run=run", "--prompt=one two three", "--beams=1")[1]
+    assert greedy == beam
+    assert not greedy.startswith("one two three")
 
 
 @pytest.mark.slow
@@ -364,12 +361,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("given", BAD)
-def test_bad_input_is_one_sentence(given, capsys):
+@pytest.mark.parametrize("flags", BAD)
+def test_bad_input_is_one_sentence(flags, capsys):
     before = set(Path.cwd().iterdir())
-    words = given.split() if "--task=" in given else ["--task=translate", *given.split()]
+    words = flags.split() if "--task=" in flags else ["--task=translate", *flags.split()]
     code, out, err = call(main, *words, "--out=bad")
-    assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {BAD[given]}")
+    assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {BAD[flags]}")
     assert set(Path.cwd().iterdir()) == before
 
 
@@ -377,7 +374,7 @@ def test_bad_input_is_one_sentence(given, capsys):
 def test_what_evaluate_and_generate_refuse(tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("eins\n")
-    for command, given, sentence in (
+    for command, flags, sentence in (
         (evaluate.main, "--stride=4", "--stride belongs to --task=lm, and --run=run was trained for translate"),
         (
             evaluate.main,
@@ -385,7 +382,7 @@ def test_what_evaluate_and_generate_refuse(tmp_path):
             f"--against={tmp_path}/few.txt has 1 lines, and 30 sentences are translated; give a line for each",
         ),
         (generate, "--file=none.txt", "none.txt does not exist; give the path of a file"),
-        (generate, "--prompt=one --coverage=-1", "--coverage=-1.0 must not be negative"),
+        (generate, "--prompt=one --coverage=-1", "--coverage=-1.0 must be at least 0; --coverage=0 turns it off"),
     ):
-        code, out, err = call(command, "--run=run", *given.split())
+        code, out, err = call(command, "--run=run", *flags.split())
         assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {sentence}")

@@ -1,0 +1,1 @@
+"""Attention on arrays, its kernels, and the projections of a layer."""

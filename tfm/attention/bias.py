@@ -12,11 +12,10 @@ class ScoreBias:
     `values`.
     """
 
-    # For kernels that compute attention block by block or on shards of the batch.
-    blockwise = (
-        True  # False: its arrays belong to all positions of the sequence; it cannot be evaluated at some of them
-    )
-    batched = False  # True: each of its arrays has the batch as its first axis; False: none has
+    # Whether it can be evaluated at some positions; otherwise its arrays belong to all positions of the sequence.
+    blockwise = True
+    # Whether each of its arrays has the batch as its first axis; otherwise none has.
+    batched = False
 
     def __call__(self, i: Array, j: Array) -> Array:
         """i [B or 1, T], j [B or 1, S] -> float32 [B or 1, K, G, T, S]: what is added to the scores."""

@@ -46,7 +46,8 @@ class HfFolder:
         with self._user_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # load logs them
             opened = open_folder(self.path)
-        model, head = opened.config, opened.head.kind
+        model = opened.config
+        head = opened.head.kind
         # A model with another head, or with none, can still be started from.
         name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
         values = flatten(model, "model.") | {"task": name, "preset": ""}
