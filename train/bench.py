@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfm.config.dotted import override
 from train import UserError, exit_code
 from train.runs import folder as folders
 from train.settings import flags, resolve
-from train.settings.schema import Batch, Config, Run
+from train.settings.schema import Batch, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
@@ -47,6 +48,7 @@ class Options:
     batch: rows
     length: tokens a row
     dtype: float32 | bfloat16
+    mixer: how tokens learn of each other: one of those of train.main --help=model.mixer
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
     steps: timed steps
     warmup: steps before them
@@ -66,6 +68,7 @@ class Options:
     batch: int = 12
     length: int = 64
     dtype: str = "float32"
+    mixer: str = "softmax"
     kernel: str = "auto"
     steps: int = 60
     warmup: int = 10
@@ -266,11 +269,12 @@ def _plain_run(options: Options) -> Run:
     """The shape of the peer's model, and its recipe."""
     from train.costs import random_task
 
-    names = ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
+    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "mixer", "kernel")
     shape = {name: getattr(options, name) for name in names}
+    shape["ffn"] = options.ffn or None
     try:
         return Run(
-            model=Config(**shape | random_task.MODEL),
+            model=override(random_task.MODEL, shape),
             batch=Batch(size=options.batch, length=options.length),
             optim=random_task.OPTIM,
             steps=1,

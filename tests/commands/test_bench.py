@@ -68,6 +68,7 @@ def test_a_preset_with_its_own_data(preset, capsys):
         (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
         (["--model=gtp"], "--model=gtp must be bert, gpt or seq2seq"),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
+        (["--mixer=sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),
         (["--steps=0"], "batch, length, steps and warmup must be at least 1"),
     ],

@@ -52,7 +52,7 @@ BAD = [
     ),
     (
         "--topology=h100:8 --mesh.tensor=8 --model.ffn=100",
-        "must divide the feed-forward axis of size 100 of decoder.blocks.ffn.",
+        "must divide the feed-forward axis of size 100 of decoder.layers.period[0].feed_forward.",
     ),
     ("--topology=h100:8 --batch.size=4", "--mesh.data = 8 must divide the batch axis of size 4; try 4"),
     ("--topology=h100:8 --tokens=-1", "--tokens=-1 must not be negative"),

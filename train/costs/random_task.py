@@ -18,13 +18,13 @@ from train.settings.schema import Optim, Run
 OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
 
 # The shape of the peer's model: pre-norm, tanh GELU, learned positions, tied output table.
-MODEL = {
-    "residual": PreNorm(),
-    "activation": "gelu_tanh",
-    "norm_eps": 1e-5,
-    "input": Tokens(token_types=None, norm=False),
-    "dropout": 0.0,
-}
+MODEL = tfm.Config(
+    residual=PreNorm(),
+    activation="gelu_tanh",
+    norm_eps=1e-5,
+    input=Tokens(token_types=None, norm=False),
+    dropout=0.0,
+)
 
 
 @dataclasses.dataclass(frozen=True)
