@@ -19,7 +19,7 @@ def arrays(queries=T, keys=S):
 
 
 def loop(q, k, v, allowed=None, bias=None):
-    """Attention by five loops: q [B,T,K,G,H], allowed [B,T,S], bias [B,K,G,T,S] -> [B,T,K,G,H] and weights [B,K,G,T,S]."""
+    """Five loops: q [B,T,K,G,H], allowed [B,T,S], bias [B,K,G,T,S] -> [B,T,K,G,H] and weights [B,K,G,T,S]."""
     queries, keys = q.shape[1], k.shape[1]
     y, weights = np.zeros(q.shape), np.zeros((B, K, G, queries, keys))
     for b, t, kv, g in np.ndindex(B, queries, K, G):
@@ -62,8 +62,8 @@ def test_plain_heads_are_grouped_in_order():
     grouped = tfm.attend(q, k, v)
     plain = tfm.attend(q.reshape(B, T, K * G, H), k, v)
     np.testing.assert_allclose(plain, grouped.reshape(B, T, K * G, H), rtol=1e-6)
-    whole = tfm.attend(q.reshape(B, T, K * G, H), k.repeat(G, axis=2), v.repeat(G, axis=2))
-    np.testing.assert_allclose(plain, whole, rtol=1e-5, atol=1e-6)
+    ungrouped = tfm.attend(q.reshape(B, T, K * G, H), k.repeat(G, axis=2), v.repeat(G, axis=2))
+    np.testing.assert_allclose(plain, ungrouped, rtol=1e-5, atol=1e-6)
 
 
 def test_attend_refuses_heads_that_do_not_divide():
@@ -103,10 +103,10 @@ def test_dropout_drops_weights_and_keeps_the_expectation():
 
 def test_dropout_needs_a_key_and_depends_on_it_alone():
     q, k, v = arrays()
-    one, same, other, none = (tfm.attend(q, k, v, rate=0.5, key=key) for key in (*map(jax.random.key, (0, 0, 1)), None))
-    np.testing.assert_array_equal(one, same)
-    assert not np.allclose(one, other)
-    np.testing.assert_array_equal(none, tfm.attend(q, k, v))
+    run = lambda seed: tfm.attend(q, k, v, rate=0.5, key=jax.random.key(seed))
+    np.testing.assert_array_equal(run(0), run(0))
+    assert not np.allclose(run(0), run(1))
+    np.testing.assert_array_equal(tfm.attend(q, k, v, rate=0.5, key=None), tfm.attend(q, k, v))
 
 
 CONFIG = tfm.Config(heads=6, kv_heads=2, width=24, dropout=0.1)

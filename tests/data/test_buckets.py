@@ -1,4 +1,4 @@
-"""Batches of pairs of similar lengths: every pair once an epoch, few shapes, little padding, the same for the same seed."""
+"""Batches of pairs of similar lengths: every pair once an epoch, few shapes, little padding, the same for a seed."""
 
 import numpy as np
 import pytest

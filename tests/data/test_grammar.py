@@ -1,4 +1,4 @@
-"""The English-German grammar: exact sentences of every construction, forms against tables written by hand, order of words, splits."""
+"""The English-German grammar: sentences of every construction, forms against tables by hand, order of words, splits."""
 
 import itertools
 import os
@@ -545,7 +545,7 @@ def test_prefixes_end_main_clauses():
 
 
 def test_endings_in_the_data():
-    """Adjectives end in -en after every form that is a dative singular, and after plurals with a determiner; contractions are made."""
+    """Adjectives end in -en after a dative singular and after plurals with a determiner; contractions are made."""
     datives = "|".join(f"{stem}em" for stem in "ein kein mein dein sein ihr unser dies welch jed".split())
     checked = 0
     for _, german in ALL:

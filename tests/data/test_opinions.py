@@ -1,4 +1,4 @@
-"""Opinions: well-formed, balanced, held apart, and labelled as a reader who knows negation and contrast would label them."""
+"""Opinions: well-formed, balanced, split, and labelled as a reader of negation and contrast would label them."""
 
 import os
 import re
@@ -53,7 +53,10 @@ def test_no_word_is_both_praise_and_blame():
 
 
 def test_same_rows_in_every_process():
-    program = "from train.files import cache; from train.data.synthetic import opinions; print(cache.digest(*(map(str, rows) for rows in opinions.generate())))"
+    program = (
+        "from train.files import cache; from train.data.synthetic import opinions; "
+        "print(cache.digest(*(map(str, rows) for rows in opinions.generate())))"
+    )
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
     assert result.stdout.strip() == cache.digest(map(str, TRAIN), map(str, VALID))
@@ -142,14 +145,17 @@ VERDICTS = {
     r".*, and (.*)": 1,
     r"(.*)": 1,
 }
-FLIPS = r"\bnot\b(?! have been)|\bhardly\b|\banything but\b|\bnobody\b|\bnothing\b|\bcannot\b|\bi have (?!rarely)[a-z ]+ (?=better|worse)"
+FLIPS = (
+    r"\bnot\b(?! have been)|\bhardly\b|\banything but\b|\bnobody\b|\bnothing\b|\bcannot\b"
+    r"|\bi have (?!rarely)[a-z ]+ (?=better|worse)"
+)
 WORDS = {word.removeprefix("*"): sign for side, sign in ((PRAISE, 1), (BLAME, -1)) for word in side}
 WORDS |= dict.fromkeys("loved liked enjoyed better treat delight success joy gladly happily".split(), 1)
 WORDS |= dict.fromkeys("hated disliked worse disappointment failure chore mistake never".split(), -1)
 
 
 def reader(text):
-    """The label by the cues in a finished sentence: find the clause that counts, its first word of opinion, and turn it per negation."""
+    """The label by the cues of a sentence: the first word of opinion in the clause that counts, inverted by negations."""
     text = text.lower().rstrip(".")
     pattern, sign = next((pattern, sign) for pattern, sign in VERDICTS.items() if re.fullmatch(pattern, text))
     clause = re.fullmatch(pattern, text).groups()[0] if sign else ""
@@ -182,7 +188,7 @@ def test_labels_are_those_of_the_reader():
 
 
 def test_single_words_do_not_settle_the_label():
-    """Naive Bayes on words: 0.75 of the seen group, 0.66 of the unseen, and hardly better than a coin between praise and blame there."""
+    """Naive Bayes on words: 0.75 of the seen group, 0.66 of the unseen; there praise and blame are nearly a coin toss."""
     vocabulary = {word: n for n, word in enumerate(sorted({word for row in TRAIN for word in words(row["text"])}))}
 
     def counts(rows):

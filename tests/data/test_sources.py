@@ -143,7 +143,10 @@ def test_builtin():
 
 @pytest.mark.slow
 def test_builtin_is_the_same_in_every_process(tmp_path):
-    program = "from train.files import cache; from train.data.sources import builtin; print(cache.digest(builtin.documents()))"
+    program = (
+        "from train.files import cache; from train.data.sources import builtin; "
+        "print(cache.digest(builtin.documents()))"
+    )
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "TFM_CACHE": str(tmp_path)}
     result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
     assert result.stdout.strip() == cache.digest(builtin.documents())
@@ -190,9 +193,10 @@ def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_pa
 @pytest.mark.parametrize(
     ("name", "content", "options", "sentence"),
     [
-        ("a.tsv", "good film\t1\nbad film\t0\n", {}, r"a\.tsv has no text column 'text' \(it has good film, 1\); name it with "
-         r"--data\.field=NAME; add --data\.header=false if the first line names no columns"),
-        ("a.tsv", "text\tclass\nbad film\t0\n", {}, r"has no column 'label' \(it has text, class\); name it with --data\.label=NAME"),
+        ("a.tsv", "good film\t1\nbad film\t0\n", {}, r"a\.tsv has no text column 'text' \(it has good film, 1\); "
+         r"name it with --data\.field=NAME; add --data\.header=false if the first line names no columns"),
+        ("a.tsv", "text\tclass\nbad film\t0\n", {}, r"has no column 'label' \(it has text, class\); "
+         r"name it with --data\.label=NAME"),
         ("a.tsv", "text\tlabel\nbad\n", {}, r"a\.tsv, line 2 has 1 columns where the first line has 2"),
         ("a.csv", 'text,label\n"bad,1\n', {}, r"a\.csv, line 2 is not a line of a table"),
         ("a.csv", "text,label\n", {}, r"a\.csv holds no text"),

@@ -450,7 +450,10 @@ def test_suppressed_output_comes_back_afterwards(capfd):
 
 
 def test_other_commands_do_not_load_tfds():
-    program = "import sys, train.main, train.data.sources.sources, train.data.sources.tfds; print('tensorflow_datasets' in sys.modules)"
+    program = (
+        "import sys, train.main, train.data.sources.sources, train.data.sources.tfds; "
+        "print('tensorflow_datasets' in sys.modules)"
+    )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert (
         subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True).stdout

@@ -11,14 +11,16 @@ from small import call, quick_compilation, read_lines, write_text  # noqa: F401
 
 import tfm
 from train import evaluate, predict
+from train.data.examples import Examples
 from train.data.tokens import in_memory
 from train.main import main
 from train.tasks import classify
 from train.text import tokenizer as tokenize
 
 SMALL = (
-    "--task=classify --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true --tokenizer.vocab=300 "
-    "--batch.size=8 --batch.length=16 --steps=60 --optim.rate=5e-3 --model.dropout=0 --model.init-std=0.1 --log.every=20 --eval.every=20 "
+    "--task=classify --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
+    "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=60 --optim.rate=5e-3 --model.dropout=0 "
+    "--model.init-std=0.1 --log.every=20 --eval.every=20 "
     "--checkpoint.every=20"
 ).split()
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=3)
@@ -156,7 +158,7 @@ def test_examples_are_texts_between_special_tokens():
         in_memory(tokenizer, ["a good film of", "bad"]),
         in_memory(tokenizer, ["fine", "a song of of of of of of of"]),
     ]
-    rows = classify.Examples(texts, np.int32([1, 0]), 8, tokenizer)
+    rows = Examples(texts, np.int32([1, 0]), 8, tokenizer)
     fields = rows.batch(np.array([1, 0, -1]))
     word = tokenizer.token_to_id
     cut = [specials.cls, word("bad"), specials.sep, word("a"), word("song"), word("of"), word("of"), specials.sep]
@@ -257,7 +259,7 @@ def test_builtin_opinions(tmp_path):
 
 @pytest.mark.slow
 def test_average_patience_and_wsd(tmp_path):
-    """The average is what is evaluated and saved; patience ends the run with the best weights, and a resumption ends at once."""
+    """The average is evaluated and saved; patience ends the run with the best weights, and a resumption ends at once."""
     flags = (
         "--optim.ema=0.8",
         "--eval.patience=2",

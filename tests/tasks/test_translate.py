@@ -28,7 +28,8 @@ from train.tasks import translate, translation
 
 pytestmark = pytest.mark.slow
 SMALL = (
-    "--task=translate --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true --tokenizer.vocab=300 "
+    "--task=translate --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
+    "--tokenizer.vocab=300 "
     "--batch.tokens=96 --batch.length=12 --batch.shapes=2 --steps=60 --optim.rate=1e-2 --log.every=20 --eval.every=20 "
     "--checkpoint.every=20 --checkpoint.keep=3 --task.bleu=8 --task.beams=2"
 ).split()
@@ -345,8 +346,8 @@ def test_long_pairs_may_be_an_error(tmp_path):
 
 
 BAD = {
-    "--task.source=fr": "builtin has no text column 'fr' (it has en, de); name it with --task.source and --task.target, or "
-    "--data.field=ONE,OTHER",
+    "--task.source=fr": "builtin has no text column 'fr' (it has en, de); name it with --task.source and "
+    "--task.target, or --data.field=ONE,OTHER",
     "--data=train.en,train.de --task.target=fr": "train.en,train.de has files of en and de, and --task.source=en "
     "--task.target=fr asks for others; name the languages that are there",
     "--data=train.en,none.de": "none.de does not exist; give the path of a file",
@@ -356,7 +357,8 @@ BAD = {
     "--batch.tokens=16 --batch.length=32": "--batch.tokens=16 must be at least batch.length=32, or none",
     "--batch.accumulate=3": "--batch.accumulate=3 must divide batch.multiple=8",
     "--task=mlm --batch.tokens=512": "--batch.tokens=512 belongs to --task=translate; say --batch.size",
-    "--eval.best=bleu --task.bleu=0": "--eval.best=bleu needs translations to judge; set --task.bleu to a number of sentences",
+    "--eval.best=bleu --task.bleu=0": "--eval.best=bleu needs translations to judge; set --task.bleu to a number of "
+    "sentences",
     "--task.bleu=-1": "--task.bleu=-1 must not be negative; 0 means none before the end",
 }
 

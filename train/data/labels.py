@@ -23,7 +23,7 @@ class Labels:
 
     @classmethod
     def of(cls, kind: str, rows: Sequence[Row], columns: Sequence[str]) -> "Labels":
-        """The classes that the rows name: numbers by value, then words by letter. Raises UserError for fewer than two."""
+        """The classes that the rows name: numbers by value, then words by letter. Raises UserError for one class."""
         if len(columns) > 1 and kind != "multi":
             raise UserError(
                 f"--data.label={','.join(columns)} names {len(columns)} columns; "
