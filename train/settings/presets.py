@@ -100,6 +100,15 @@ _QUICK_GPT = {
     "checkpoint.every": 650,
 }
 
+# Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
+# section 2.1).
+_ALTERNATION = {
+    "model.period": 2,
+    "model.period.1.mixer": "softmax",
+    "model.period.1.mixer.pattern": "sliding",
+    "model.period.1.mixer.pattern.window": 16,
+}
+
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
 _LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tie_embeddings": False}
 
@@ -155,6 +164,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "lm": {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
+        "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _ALTERNATION,
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
         "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
         | _WEB

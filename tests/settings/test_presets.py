@@ -1,0 +1,33 @@
+"""Presets: what each of them makes."""
+
+import pytest
+
+from tfm.config.mixers import Softmax
+from tfm.config.model import Config, Layer
+from tfm.config.patterns import Full, Sliding
+from train.settings import flags, presets
+from train.settings.schema import Run
+
+
+@pytest.mark.parametrize(
+    ("task", "preset"), [(task, name) for task, names in presets.PRESETS.items() for name in names]
+)
+def test_every_preset_is_a_run(task, preset):
+    assert flags.build(Run, {"task": task}, presets.PRESETS[task][preset]).task.name == task
+
+
+def test_the_model_of_a_preset_with_other_fields():
+    assert presets.model("gpt2", **{"position": "rotary", "position.base": 5.0}).position.base == 5.0
+    assert presets.model("bert-tiny", layers=3) == presets.model("bert-tiny", layers=3)
+    with pytest.raises(ValueError, match=r"preset gpt3-tyni is unknown; did you mean gpt3-tiny\?"):
+        presets.model("gpt3-tyni")
+
+
+def test_gpt3_alternates_dense_and_banded_layers():
+    config = presets.model("gpt3-tiny")
+    patterns = [kind.mixer.pattern for kind in config.layer_plan.period] * config.layer_plan.times
+    assert patterns == [Full(), Sliding(window=16)] * 2
+    assert config.period == (Layer(), Layer(mixer=Softmax(pattern=Sliding(window=16))))
+    dense = presets.model("gpt-tiny")
+    assert isinstance(dense, Config)
+    assert presets.model("gpt3-tiny", period=1) == dense, "beside that, it is gpt-tiny"
