@@ -12,20 +12,11 @@ from tfm.decoding import beam
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-CONFIG = tfm.Config(
-    layers=2,
-    heads=2,
-    width=16,
-    ffn=24,
-    vocab=7,
-    vocab_multiple=8,
-    length=32,
-    token_types=0,
-    dropout=0.0,
-    init_std=0.5,
-    position="rotary",
+CONFIG = tfm.override(
+    tfm.Config(layers=2, heads=2, width=16, ffn=24, vocab=7, pad_vocab_to=8, length=32, dropout=0.0, init_std=0.5),
+    {"input.token_types": None, "position": "rotary"},
 )
-TINY = dataclasses.replace(CONFIG, vocab=4, vocab_multiple=1, position="learned", order="pre")
+TINY = tfm.override(CONFIG, {"vocab": 4, "pad_vocab_to": 1, "position": "learned", "residual": "pre"})
 PROMPTS = [[5, 0, 3, 6], [3], [1, 2, 3, 4, 5]]
 STOP = [2, 5]
 

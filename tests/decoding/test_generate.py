@@ -11,20 +11,13 @@ from tfm.decoding import generate
 
 pytestmark = pytest.mark.usefixtures("strict", "quick")
 
-LEARNED = tfm.Config(
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    width=16,
-    ffn=24,
-    vocab=23,
-    vocab_multiple=8,
-    length=32,
-    token_types=0,
-    dropout=0.0,
-    init_std=0.5,
+LEARNED = tfm.override(
+    tfm.Config(
+        layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=23, pad_vocab_to=8, length=32, dropout=0.0, init_std=0.5
+    ),
+    {"input.token_types": None},
 )
-ROTARY = dataclasses.replace(LEARNED, position="rotary", order="pre", norm="rms", tied=False)
+ROTARY = tfm.override(LEARNED, {"position": "rotary", "residual": "pre", "norm": "rms", "tie_embeddings": False})
 SHORT = dataclasses.replace(LEARNED, length=8)
 PROMPTS = [[5, 22, 0, 7], [3], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
 SAMPLE = tfm.Sample(temperature=jnp.array([1.5, 0.9, 2.0]), top_p=jnp.array([0.9, 1.0, 0.8]), seed=jnp.array([4, 0, 7]))
@@ -270,7 +263,7 @@ def test_what_cannot_be_generated(changes, message):
 
 def test_only_learned_positions_end():
     assert tfm.Generation(model_of(LEARNED), LEARNED, [[1, 2]], 30).max_new_tokens == 30
-    for config in (ROTARY, dataclasses.replace(LEARNED, position="sinusoidal")):
+    for config in (ROTARY, tfm.override(LEARNED, {"position": "sinusoidal"})):
         assert tfm.Generation(model_of(config), config, [[1, 2]], 1000).max_new_tokens == 1000
 
 
