@@ -51,7 +51,7 @@ def train(argv):
             state, sums = train_step(state, batch)
             step += 1
             hooks.after_step(step, state, sums)
-        hooks.finish(step, state)
+        hooks.save_last(step, state)
 
     # ---------------------------------------------------------------- end
     finished = step == run.steps or progress.stopping.should_stop

@@ -155,7 +155,7 @@ WORDS |= dict.fromkeys("hated disliked worse disappointment failure chore mistak
 
 
 def reader(text):
-    """The label by the cues of a sentence: the first word of opinion in the clause that counts, inverted by negations."""
+    """The label by the cues of a sentence: the first word of opinion in its main clause, inverted by negations."""
     text = text.lower().rstrip(".")
     pattern, sign = next((pattern, sign) for pattern, sign in VERDICTS.items() if re.fullmatch(pattern, text))
     clause = re.fullmatch(pattern, text).groups()[0] if sign else ""
@@ -188,7 +188,7 @@ def test_labels_are_those_of_the_reader():
 
 
 def test_single_words_do_not_settle_the_label():
-    """Naive Bayes on words: 0.75 of the seen group, 0.66 of the unseen; there praise and blame are nearly a coin toss."""
+    """Naive Bayes on words: 0.75 of the seen group, 0.66 of the unseen; praise or blame is a coin toss there."""
     vocabulary = {word: n for n, word in enumerate(sorted({word for row in TRAIN for word in words(row["text"])}))}
 
     def counts(rows):

@@ -1,4 +1,4 @@
-"""A corpus needs no tokenizer: a run on rows of grey pixels, with a processor of their own, resumes and is evaluated."""
+"""A corpus needs no tokenizer: a run on grey pixels, with a processor of their own, resumes and is evaluated."""
 
 import dataclasses
 import json

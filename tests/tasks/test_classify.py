@@ -259,7 +259,7 @@ def test_builtin_opinions(tmp_path):
 
 @pytest.mark.slow
 def test_average_patience_and_wsd(tmp_path):
-    """The average is evaluated and saved; patience ends the run with the best weights, and a resumption ends at once."""
+    """The average is evaluated and saved; patience ends the run with the best weights, a resumption ends at once."""
     flags = (
         "--optim.ema=0.8",
         "--eval.patience=2",

@@ -25,7 +25,8 @@ RATE, DECAY = 0.01, 0.3
 
 
 def options(name, **fields):
-    return Optim(name=name, **{"warmup": 1, "rate": RATE, "decay": DECAY, "clip": None, "schedule": "constant"} | fields)
+    defaults = {"warmup": 1, "rate": RATE, "decay": DECAY, "clip": None, "schedule": "constant"}
+    return Optim(name=name, **defaults | fields)
 
 
 def updated(name, fill, times=2, **fields):

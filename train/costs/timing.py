@@ -52,7 +52,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
     times: list[StepTime] = []
     loss = 0.0
     state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
-    with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):
+    with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         for n in range(warmup + steps):
             start = time.perf_counter()
             batch = batches(n)
@@ -91,7 +91,7 @@ def shares(timing: Timing) -> dict[str, float]:
 
 def time_loop(job: Job, state: step.State, batches: Batches, steps: int) -> tuple[float, step.State]:
     """Seconds of a step in the trainer's loop, and the last state; the next batch is made while a step is computed."""
-    with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices):
+    with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         start = time.perf_counter()
         for n in range(steps):
             state, _ = job.train_step(state, _to_devices(job, batches(n)))

@@ -37,7 +37,8 @@ class Evaluator:
 
     def finish(self, done: int, state: step.State, folder: Path, seconds: float) -> dict[str, Any]:
         """The final metrics, written to result.json with facts about the run of `done` steps."""
-        job, metrics = self.job, {}
+        job = self.job
+        metrics: dict[str, Any] = {}
         if job.run.eval.final:
             params = state.eval_params
             if job.run.eval.patience:
@@ -58,9 +59,8 @@ class Evaluator:
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
             metrics = task.metrics(outputs) | task.baselines(self.corpus)
-            result = {f"eval_{name}": value for name, value in metrics.items()} | self._generation_metrics(
-                params, during_training=False
-            )
+            result = {f"eval_{name}": value for name, value in metrics.items()}
+            result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
         return result

@@ -78,7 +78,8 @@ class Hooks:
 
         Several processes agree on a signal before every log line, whichever of them received it.
         """
-        if (self.run.stop_at is not None and step >= self.run.stop_at) or self.progress.stopping.should_stop:
+        stop_at = self.run.stop_at
+        if (stop_at is not None and step >= stop_at) or self.progress.stopping.should_stop:
             return True
         if jax.process_count() == 1:
             return self.signalled()
@@ -86,7 +87,8 @@ class Hooks:
 
     def after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         """Log line, evaluation and checkpoint after that step, if they are due."""
-        run, buffer = self.run, self.progress.buffer
+        run = self.run
+        buffer = self.progress.buffer
         compiled = self.train_step.compiled
         buffer.add(step, sums)
         if compiled:
@@ -101,7 +103,7 @@ class Hooks:
             with self.recorder.clock.pause():
                 self._evaluate_and_save(step, state, save)
 
-    def finish(self, step: int, state: State):
+    def save_last(self, step: int, state: State):
         """Saves the state after the last step, if it is not saved yet."""
         self.progress.buffer.flush()
         if self.store.latest != step:
@@ -123,7 +125,8 @@ class Hooks:
 
     def _evaluate_and_save(self, step: int, state: State, save: bool):
         """An evaluation if it is due, and a checkpoint; with patience, also of weights that are the best so far."""
-        stopping, metric = self.progress.stopping, None
+        stopping = self.progress.stopping
+        metric: float | None = None
         if step % self.run.eval.every == 0:
             metrics = self.evaluator.during_training(state.eval_params)
             self.recorder.write("eval", step, metrics)

@@ -133,7 +133,7 @@ def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
     if cpu.keeps_awake(job.mesh.local_devices, run.cpu.keep_awake):
-        rows["cores"] = "kept awake by waiting threads (virtual machine); --cpu.keep-awake=false turns that off"
+        rows["cores"] = "kept awake by waiting threads of the lowest priority; --cpu.keep-awake=false turns that off"
     log.table(f"{run.task.name} {run.preset}", rows)
     if job.mesh.size > job.mesh.shape["data"]:
         log.table("what is spread over which devices", devices.sharding_table(job.specs, job.mesh))

@@ -1,6 +1,5 @@
 """The training state, the training step and the evaluation step."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
