@@ -35,7 +35,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of t
 
 
 def pytest_configure(config):
-    """What one run, one worker or one module has compiled, no other compiles again: that takes most of the time of the tests.
+    """What one run, one worker or one module has compiled, no other compiles again: that takes most of the time of the
+    tests.
 
     `--cache-clear` forgets it.
     """

@@ -10,7 +10,8 @@ class UserError(Exception):
 
 
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
-    """Runs a command: 0, 2 with one sentence on stderr for bad input, 130 after Ctrl-C. Any other exception is our own bug and passes."""
+    """Runs a command: 0, 2 with one sentence on stderr for bad input, 130 after Ctrl-C. Any other exception is our own
+    bug and passes."""
     try:
         command(sys.argv[1:] if argv is None else argv)
     except UserError as error:

@@ -3,6 +3,7 @@
 Tried on a CPU: other orders of axes, a backward pass of its own (docs/measured.md, M6).
 """
 
+
 import jax
 import jax.numpy as jnp
 from jax import Array

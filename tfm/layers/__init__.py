@@ -1,0 +1,1 @@
+"""Layers: the feed-forward sublayer, one block, and a stack of blocks."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import attend, attention_scores, attention_weights, weighted_sum
+from tfm.attention.attend import apply_weights, attend, attention_scores, attention_weights, weighted_sum
 from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
 from tfm.attention.dispatch import attend_with
@@ -18,7 +18,7 @@ from tfm.masks import MASK_VALUE, Mask
 from tfm.mixers import Mixer
 from tfm.ops import dropout
 from tfm.patterns import pattern_mask
-from tfm.sharding import replicate_length
+from tfm.sharding import positions_like, replicate_length
 
 
 @struct.dataclass
@@ -63,7 +63,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
         heads = cached_attend(q, (k, v), state, context.length, mask, bias)
     elif context.record:
         weights = attention_weights(q, k, mask, bias)
-        heads = weighted_sum(dropout(weights, rate, call.key), v)
+        heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q))
         output = MixerOutput(output.state, weights)
     elif context.keep:  # a prompt is read once: no kernel needs to be compiled for it
         heads = attend(q, k, v, mask, bias, rate, call.key)

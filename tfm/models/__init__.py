@@ -1,0 +1,1 @@
+"""Models: encoders, decoders, heads and losses."""

@@ -29,7 +29,8 @@ def _tokens(vocab: int, length: int, seed: int) -> jax.Array:
 
 
 def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
-    """The states after the embeddings and after each layer of each stack, by name; a decoder attends to the encoder's."""
+    """The states after the embeddings and after each layer of each stack, by name; a decoder attends to the
+    encoder's."""
     memory = None
     for name in ("encoder", "decoder"):
         model = getattr(params, name, None)
