@@ -15,7 +15,7 @@ import pytest
 COMPILE_FAST = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
 
 
-def known(flag: str) -> bool:
+def is_known(flag: str) -> bool:
     """Whether this XLA knows a flag; where it does not, it would end the process."""
     command = [sys.executable, "-c", "import jax; jax.devices()"]
     return not subprocess.run(
@@ -31,7 +31,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
     os.environ["TFM_CACHE"] = cache.name
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *filter(known, COMPILE_FAST)]).strip()
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *filter(is_known, COMPILE_FAST)]).strip()
 
 
 def pytest_configure(config):

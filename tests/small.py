@@ -17,21 +17,24 @@ from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.
 FLAGS = (
-    "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 --batch.size=8 "
-    "--batch.length=32 --steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
+    "--data=text.txt --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --tokenizer.vocab=400 "
+    "--batch.size=8 --batch.length=32 --steps=6 --model.scan=true --log.every=2 --eval.every=2 --checkpoint.every=2"
 ).split()
 
 # The same for what is planned, and not run.
 TINY = (
-    "--preset=gpt-tiny --model.layers=2 --model.width=64 --model.heads=4 --model.vocab=256 --model.scan=true --batch.length=32 "
-    "--batch.size=16"
+    "--preset=gpt-tiny --model.layers=2 --model.width=64 --model.heads=4 --model.vocab=256 --model.scan=true "
+    "--batch.length=32 --batch.size=16"
 ).split()
 
 
 def write_text(path, seed=0, lines=300):
     """Sentences of random words."""
     rng = np.random.default_rng(seed)
-    words = "the a cat dog bird sat ran flew on under over mat house tree and then quickly slowly red blue old new it was".split()
+    words = (
+        "the a cat dog bird sat ran flew on under over mat house tree and then quickly slowly red blue old new it was"
+    )
+    words = words.split()
     path.write_text("\n".join(" ".join(rng.choice(words, 12)) + "." for _ in range(lines)) + "\n")
 
 

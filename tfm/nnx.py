@@ -50,8 +50,8 @@ class Module(nnx.Module):
             lacking, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
             raise ValueError(
                 f"params is another tree ({type(params).__name__}) than the module's "
-                f"({type(self.variables).__name__}): it lacks {len(lacking)} arrays {lacking[:2]} and adds {len(added)} "
-                f"{added[:2]}; make a new tfm.Module for it"
+                f"({type(self.variables).__name__}): it lacks {len(lacking)} arrays {lacking[:2]} and adds "
+                f"{len(added)} {added[:2]}; make a new tfm.Module for it"
             )
         for name in old:
             if old[name].shape != new[name].shape:

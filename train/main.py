@@ -22,22 +22,20 @@ def train(argv):
 
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
-    processes = distributed.initialize(run.distributed)
 
     # ---------------------------------------------------------------- data
     from train.costs.estimate import estimate, explain_oom
-    from train.training import evaluation, recompilation, startup
+    from train.training import evaluation, startup
     from train.training.hooks import open_hooks
-    from train.training.job import planned_shapes
 
-    run, corpus, folder, log = startup.load_data(run, explicit, processes)
+    run, corpus, folder, log = startup.load_data(run, explicit, distributed.initialize(run.distributed))
 
     # ---------------------------------------------------------------- mesh and state
     job = startup.job_on_mesh(run, log)
     with explain_oom(job):
         state, step, progress = startup.first_state(job, corpus, folder, log)
     costs = estimate(job, job.device_batch(corpus, 0))
-    train_step = recompilation.Guard(job.train_step, planned_shapes(job, corpus))
+    train_step = startup.guarded_step(job, corpus)
     evaluator = evaluation.Evaluator(job, corpus, log)
 
     # ---------------------------------------------------------------- run folder: from here on, files are left behind
@@ -47,8 +45,7 @@ def train(argv):
     # ---------------------------------------------------------------- loop
     with explain_oom(job), open_hooks(evaluator, train_step, progress, step, folder, costs.peak_seconds) as hooks:
         while step < run.steps and not hooks.should_stop(step):
-            batch = job.device_batch(corpus, step)
-            state, sums = train_step(state, batch)
+            state, sums = train_step(state, job.device_batch(corpus, step))
             step += 1
             hooks.after_step(step, state, sums)
         hooks.save_last(step, state)

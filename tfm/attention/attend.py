@@ -3,7 +3,6 @@
 Tried on a CPU: other orders of axes, a backward pass of its own (docs/measured.md, M6).
 """
 
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -36,11 +35,15 @@ def attend(
             )
         grouped = q.reshape(batch, length, k.shape[2], -1, size)
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    weights = dropout(attention_weights(q, k, mask, bias), rate, key)
+    return apply_weights(dropout(attention_weights(q, k, mask, bias), rate, key), v, bias, positions_like(q))
+
+
+def apply_weights(weights: Array, v: Array, bias: ScoreBias | None, positions: Array) -> Array:
+    """weights [B,K,G,T,S] of queries at positions [1,T], v [B,S,K,H] -> [B,T,K,G,H], with the values that a bias adds."""
     y = weighted_sum(weights, v)
     if bias is None:
         return y
-    term = bias.values(weights, positions_like(q), jnp.arange(k.shape[1])[None])
+    term = bias.values(weights, positions, jnp.arange(v.shape[1])[None])
     return y if term is None else y + term.astype(y.dtype)
 
 

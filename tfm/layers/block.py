@@ -83,7 +83,6 @@ def transformer_block(
 ) -> tuple[Array, BlockOutput]:
     """x [B,T,D] -> [B,T,D]; a key turns dropout on."""
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
-    context = block_input.context
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key)
 
@@ -94,7 +93,7 @@ def transformer_block(
         return mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
 
     def attend_memory(y: Array):
-        return cross_attention(layer.cross, config, y, block_input.memory, context, cross_key)
+        return cross_attention(layer.cross, config, y, block_input.memory, block_input.context, cross_key)
 
     def feed(y: Array):
         return feed_forward(layer.feed_forward, config, y), None
@@ -117,6 +116,6 @@ def transformer_block(
         state=outputs["mixer"].state,
         weights=outputs["mixer"].weights,
         cross_weights=outputs.get("cross"),
-        inputs=x if context.record_inputs else None,
-        branches=branches if context.record_branches else None,
+        inputs=x if block_input.context.record_inputs else None,
+        branches=branches if block_input.context.record_branches else None,
     )

@@ -19,9 +19,10 @@ from train.settings import resolve
 from train.settings.schema import Run
 from train.training import step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job
+from train.training.job import Job, planned_shapes
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
+from train.training.recompilation import Guard
 
 
 def load_data(run: Run, explicit: set[str], processes: int) -> tuple[Run, Any, Path, Log]:
@@ -66,6 +67,11 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
     if run.init:
         return _with_weights_of(run.init, state, job.mesh, log), 0, progress
     return _calibrated(job, state, corpus), 0, progress
+
+
+def guarded_step(job: Job, corpus: Any) -> Guard:
+    """The training step, which no batch of the corpus compiles twice."""
+    return Guard(job.train_step, planned_shapes(job, corpus))
 
 
 def _resumed(

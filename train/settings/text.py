@@ -1,0 +1,59 @@
+"""The settings of the text and of its tokenizer."""
+
+import dataclasses
+from typing import Literal
+
+from tfm.config.choices import check_choices, check_minimum
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The text.
+
+    source: training text: builtin | path or glob of .txt .jsonl .tsv .csv, optionally .gz | tfds:NAME[:SPLIT]
+    eval: validation text; without it, a tenth of the training text is held out
+    field: the column that holds the text; for pairs two of them, joined by a comma
+    label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
+    header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
+    split: file | line | blank-line: what a document of a .txt file is
+    pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
+    """
+
+    source: str = "builtin"
+    eval: str = ""
+    field: str = "text"
+    label: str = "label"
+    header: bool = True
+    split: Literal["file", "line", "blank-line"] = "file"
+    pack: bool | None = None
+
+    def __post_init__(self):
+        check_choices(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """How text becomes tokens.
+
+    kind: wordpiece | bpe | unigram | word | char: what to train on the training text; bpe is of bytes
+    vocab: number of tokens to train
+    lower: lower-case and strip accents (wordpiece, word)
+    path: instead of training: tokenizer.json, vocab.txt, SentencePiece's .model, or encoder.json beside vocab.bpe
+    dropout: rate of merges that are left out at random when a training text is split (bpe)
+    draws: random splits of the training text that are made and taken in turn, one an epoch
+    """
+
+    kind: Literal["wordpiece", "bpe", "unigram", "word", "char"] = "wordpiece"
+    vocab: int = 8192
+    lower: bool = True
+    path: str = ""
+    dropout: float = 0.0
+    draws: int = 4
+
+    def __post_init__(self):
+        check_choices(self)
+        check_minimum(self, draws=1)
+        if self.vocab < 300:
+            raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1; Provilkov et al. use 0.1")
