@@ -39,7 +39,7 @@ def attend(
 
 
 def apply_weights(weights: Array, v: Array, bias: ScoreBias | None, positions: Array) -> Array:
-    """weights [B,K,G,T,S] of queries at positions [1,T], v [B,S,K,H] -> [B,T,K,G,H], with the values that a bias adds."""
+    """weights [B,K,G,T,S] of queries at positions [1,T], v [B,S,K,H] -> [B,T,K,G,H], plus the values of a bias."""
     y = weighted_sum(weights, v)
     if bias is None:
         return y
