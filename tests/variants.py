@@ -102,7 +102,7 @@ VARIANTS = {
     "sinusoidal": Variant({"position": "sinusoidal"}),
     "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
     "rotary": Variant({"position": "rotary"}),
-    "rotary_fraction": Variant({"position": "rotary", "position.fraction": 0.5, "residual": "parallel"}),
+    "rotary_fraction": Variant({"position": "rotary", "position.fraction": 0.5, "residual": "parallel", "kv_heads": 1}),
     "t5": Variant({"position": "t5", "position.buckets": 8, "position.max_distance": 6} | _UNBIASED),
     "alibi": Variant({"position": "alibi"}),
     "disentangled": Variant(
@@ -116,7 +116,12 @@ VARIANTS = {
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
-    "qk_norm": Variant({"mixer.qk_norm": True, "head_size": 6} | _UNBIASED),
+    "qk_norm": Variant(
+        {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED
+    ),
+    "llama": Variant(
+        {"kv_heads": None, "position": "rotary", "activation": "swiglu", "tie_embeddings": False} | _UNBIASED
+    ),
     "shared": Variant({"share_layers": True, "input.width": 6, "tie_embeddings": False}),
     "gpt3": Variant({"residual": "pre", "period": 2} | _layer(1, _LOCAL)),
     "modernbert": Variant(
