@@ -18,8 +18,9 @@ TOKENS = jnp.array([[5, 59, 0, 7, 7, 31, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
 MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 
-# The rows whose meshes are tried in the plain test command; the others are slow, and as thorough.
-ON_MESHES = ("modernbert", "linformer", "performer", "rezero")
+# The rows whose meshes are tried in the plain test command: those with an oracle or several kinds of layers. The others
+# are slow, and as thorough.
+ON_MESHES = [name for name, row in VARIANTS.items() if row.oracle or len(row.config.kinds) > 2]
 
 
 def rows(**wanted):

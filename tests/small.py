@@ -74,6 +74,7 @@ def job_of(*argv):
 
 def random_job(family="gpt", predict=1.0):
     """A plain model on random tokens and two devices, which compiles in a moment."""
-    model = tfm.Config(layers=1, heads=2, width=16, vocab=64, length=12, **random_task.MODEL)
+    shape = {"layers": 1, "heads": 2, "width": 16, "vocab": 64, "length": 12}
+    model = tfm.override(random_task.MODEL, shape)
     run = schema.Run(model=model, batch=schema.Batch(size=8, length=12), optim=random_task.OPTIM, steps=1)
     return Job(run, random_task.RandomTask(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compat_models import assert_close, opened, saved
+from compat.models import assert_close, opened, saved
 from flax import serialization
 from hf_models import inputs, weights
 from small import quick_compilation  # noqa: F401

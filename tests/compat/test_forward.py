@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compat_models import assert_close, opened, saved
+from compat.models import assert_close, opened, saved
 from hf_models import inputs
 from small import quick_compilation  # noqa: F401
 

@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from compat_models import opened, saved
+from compat.models import opened, saved
 from hf_models import inputs
 from small import quick_compilation  # noqa: F401
 

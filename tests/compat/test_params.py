@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compat_models import COVERED, assert_close, opened, paths, saved
+from compat.models import COVERED, assert_close, opened, paths, saved
 from hf_models import inputs
 from small import quick_compilation  # noqa: F401
 

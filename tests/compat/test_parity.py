@@ -5,7 +5,7 @@ import warnings
 import flax
 import numpy as np
 import pytest
-from compat_models import COVERED, WRITERS, assert_close, paths, saved
+from compat.models import COVERED, WRITERS, assert_close, paths, saved
 from flax import serialization
 from hf_models import MODELS, inputs, torch_model
 from small import quick_compilation  # noqa: F401

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from compat_models import assert_close, saved
+from compat.models import assert_close, saved
 from flax.training import train_state
 from flax.training.common_utils import onehot, shard, shard_prng_key
 from hf_models import inputs

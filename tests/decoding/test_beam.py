@@ -23,7 +23,7 @@ STOP = [2, 5]
 
 @cache
 def model_of(config):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(2))
+    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(4))
 
 
 @cache

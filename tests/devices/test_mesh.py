@@ -131,9 +131,9 @@ def test_table_of_shardings():
     assert mesh.sharding_table(SPECS, tfm.make_mesh(1, 2, 2, 2)) == {
         "vocabulary over tensor, width over fsdp": "embed.tokens",
         "width over fsdp": "embed.positions, embed.types, head.dense",
-        "query heads per key/value head over tensor, width over fsdp": "attn.query, attn.output",
-        "width over fsdp, 3 key/value heads replicated: mesh.tensor=2 does not divide them": "attn.key, attn.value",
-        "feed-forward over tensor, width over fsdp": "ffn.up, ffn.down",
+        "query heads per key/value head over tensor, width over fsdp": "mixer.query, mixer.output",
+        "width over fsdp, 3 key/value heads replicated: mesh.tensor=2 does not divide them": "mixer.key, mixer.value",
+        "feed-forward over tensor, width over fsdp": "feed_forward.up, feed_forward.down",
         "rows over fsdp, positions over context": "batches",
     }
     assert list(mesh.sharding_table(SPECS, tfm.make_mesh(devices=jax.devices()[:1]))) == ["replicated on every device"]

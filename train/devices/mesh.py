@@ -165,7 +165,9 @@ def sharding_table(specs, mesh: Mesh) -> dict[str, str]:
         if not spec.decay:
             continue  # biases and norms are sharded as their matrices
         name = re.sub(
-            r"\b(encoder|decoder|blocks|kernel)\b", "", jax.tree_util.keystr(path, simple=True, separator=".")
+            r"\b(encoder|decoder|kernel|layers|prefix|period|tail|\d+)\b",
+            "",
+            jax.tree_util.keystr(path, simple=True, separator="."),
         )
         sharding = ", ".join(_sharded_axes(spec, mesh)) or "replicated on every device"
         names.setdefault(sharding, []).append(name.strip("."))
