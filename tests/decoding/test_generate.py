@@ -25,7 +25,7 @@ SAMPLE = tfm.Sample(temperature=jnp.array([1.5, 0.9, 2.0]), top_p=jnp.array([0.9
 
 @cache
 def model_of(config):
-    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(4))
+    return tfm.init(tfm.causal_lm_specs(config), jax.random.key(5))
 
 
 @cache
