@@ -162,7 +162,7 @@ def _scan(
         _cut(log_q, size),
         _cut(log_k, size, constant_values=NOTHING),
         _cut(v.astype(jnp.float32), size),
-        _cut(segments, size, mode="edge"),
+        _cut(_extend(segments, -length % size), size),
     )
     state, results = jax.lax.scan(partial(_one_chunk, sees_itself), state, chunks)
     sums, total = (jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])[:, :length] for x in results)
@@ -217,6 +217,13 @@ def _per_row(segments: Array | None, log_k: Array) -> Array:
     """Segments [B or 1,T], or None for one segment -> int32 [B,T]."""
     zeros = jnp.zeros_like(log_k[:, :, 0, 0], jnp.int32)
     return zeros if segments is None else zeros + segments
+
+
+def _extend(segments: Array, count: int) -> Array:
+    """segments [B,T] -> [B,T+count]: the last one goes on. `jnp.pad` could not do that where the batch is sharded."""
+    length = segments.shape[1]
+    is_token = (jnp.arange(length + count) < length)[None]
+    return jnp.where(is_token, jnp.pad(segments, ((0, 0), (0, count))), segments[:, -1:])
 
 
 def _cut(x: Array, size: int, **padding: Any) -> Array:
