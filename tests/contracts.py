@@ -201,24 +201,40 @@ def _inner(tree, tree2):
     return sum(float((leaf * leaf2).sum()) for leaf, leaf2 in zip(*map(jax.tree.leaves, (tree, tree2)), strict=True))
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ON_MESHES else [pytest.mark.slow]) for name in VARIANTS]
-)
-def test_eight_devices_are_one(name, mesh_name):
-    """Losses, states and gradients with dropout and padding, on a mesh as without."""
-    config, function, specs, params = model_of(name)
+def slow_unless(names, all_names):
+    """Parameters of a test: the rows of the plain test command, and the slow others."""
+    return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in all_names]
+
+
+def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
+    """The loss and its gradient with dropout, on a mesh as without; `mask_of` makes the mask of fields [B,T]."""
+    config, _, specs, params = model_of(name)
     config = dataclasses.replace(config, dropout=0.1)
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (4, 8)), jnp.int32)
-    valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
 
-    def run(params, tokens, valid):
-        return loss_and_gradient(function, config, params, tokens, tfm.padding(valid), jax.random.key(3))
+    def run(params, tokens, fields):
+        return loss_and_gradient(function, config, params, tokens, mask_of(fields), jax.random.key(3))
 
-    expected = run(params, tokens, valid)
+    expected = run(params, tokens, fields)
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):
         placed = jax.device_put(params, tfm.shardings(specs, mesh))
         batch = NamedSharding(mesh, tfm.partition("BT", tokens.shape, mesh))
-        actual = run(placed, jax.device_put(tokens, batch), jax.device_put(valid, batch))
+        actual = run(placed, jax.device_put(tokens, batch), jax.device_put(fields, batch))
     assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("name", slow_unless(ON_MESHES, VARIANTS))
+def test_eight_devices_are_one(name, mesh_name):
+    """With padding; an encoder where a row can be either."""
+    valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
+    assert_same_on_mesh(name, model_of(name)[1], mesh_name, tfm.padding, valid)
+
+
+@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("name", slow_unless(ON_MESHES, rows(decoder=True, packs=True)))
+def test_decoders_of_packed_rows_on_eight_devices_are_one(name, mesh_name):
+    """As language models are trained: causal, and several documents in a row."""
+    documents = jnp.array([[1] * 8, [1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 0, 0], [1] * 7 + [2]])
+    assert_same_on_mesh(name, tfm.decoder, mesh_name, tfm.segments, documents)

@@ -209,14 +209,14 @@ def _no_keys(log_k: Array, v: Array) -> FeatureSums:
         values=jnp.einsum("BKm,BKH->BKmH", mass, jnp.zeros_like(v[:, 0], jnp.float32)),
         mass=mass,
         top=mass[..., 0] + NOTHING,
-        segment=mass[:, 0, 0].astype(jnp.int32),
+        segment=jnp.zeros_like(mass, jnp.int32).sum((1, 2)),
     )
 
 
 def _per_row(segments: Array | None, log_k: Array) -> Array:
     """Segments [B or 1,T], or None for one segment -> int32 [B,T]."""
-    zeros = jnp.zeros_like(log_k[:, :, 0, 0], jnp.int32)
-    return zeros if segments is None else zeros + segments
+    zeros = jnp.zeros_like(log_k, jnp.int32).sum((2, 3))
+    return zeros if segments is None else zeros + replicate_length(segments)
 
 
 def _extend(segments: Array, count: int) -> Array:
