@@ -25,6 +25,7 @@ PUBLIC = {
         ),
         *("stacked", "trained_mask", "weight_spec"),
     ),
+    "low_rank": ("LowRank", "low_rank_specs", "merge_low_rank"),
     "ops": (
         "Linear",
         "Norm",

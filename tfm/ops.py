@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from tfm import params
 from tfm.axes import platform
 from tfm.config.model import Config
+from tfm.low_rank import LowRank, equations
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 
@@ -24,7 +25,7 @@ from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 class Linear:
     """An affine map; `bias` is None where the model has none."""
 
-    kernel: Array
+    kernel: Array | LowRank
     bias: Array | None
 
 
@@ -51,7 +52,7 @@ def linear(layer: Linear, equation: str, x: Array) -> Array:
     return y if layer.bias is None else y + broadcast_param(layer.bias, y)
 
 
-def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
+def einsum(equation: str, x: Array, kernel: Array | LowRank, dtype=None) -> Array:
     """x times a kernel, computed in the dtype of x; the result has that dtype too, or `dtype`.
 
     The one place where kernels are used. It does three things that `jnp.einsum` does not:
@@ -61,6 +62,10 @@ def einsum(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
       if they are adjacent in all three operands;
     - the result is sharded as the letters of its operands are.
     """
+    if isinstance(kernel, LowRank):
+        down, up = equations(equation)
+        reduced = einsum(down, dropout(x, kernel.dropout, kernel.key), kernel.down)
+        return einsum(equation, x, kernel.base, dtype) + kernel.scale * einsum(up, reduced, kernel.up, dtype)
     operands, output = equation.split("->")
     left, right = operands.split(",")
     kernel = unshard_fsdp(kernel).astype(x.dtype)

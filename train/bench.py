@@ -188,9 +188,10 @@ def _job(run: Run, task):
     """The run on the devices of this machine."""
     from train.devices.mesh import mesh_for
     from train.reporting.console import Log
+    from train.tasks.tuning import specs_of
     from train.training.job import Job
 
-    return Job(run, task, mesh_for(run, task.specs(run), report=Log().info))
+    return Job(run, task, mesh_for(run, specs_of(task, run), report=Log().info))
 
 
 def _facts(job) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from train import UserError, exit_code
 from train.runs.folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N]
+USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N] [--adapter | --merge]
 
 Writes config.json, model.safetensors and the tokenizer, reads them back, and says how much each layer differs."""
 
@@ -31,11 +31,15 @@ class Options:
     run: the run folder, or a Hugging Face folder
     to: the folder to write, a new or an empty one
     average: the newest checkpoints whose mean is used
+    adapter: only the low-rank updates and the head, as a folder that PEFT loads over the model of --init
+    merge: a whole model, with its low-rank updates in its kernels (the default)
     """
 
     run: str = ""
     to: str = ""
     average: int = 1
+    adapter: bool = False
+    merge: bool = False
 
     def __post_init__(self):
         if not self.run:
@@ -44,6 +48,8 @@ class Options:
             raise ValueError("to=FOLDER must name the folder to write")
         if self.average < 1:
             raise ValueError(f"average={self.average} must be at least 1")
+        if self.adapter and self.merge:
+            raise ValueError("adapter and --merge are two forms of a model; choose one")
 
 
 def main(argv=None) -> int:
@@ -60,15 +66,19 @@ def export(argv):
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"--to={options.to} already holds something; choose another folder")
 
+    from tfm.low_rank import has_low_rank
     from train.reporting.console import Log
 
     log = Log()
     folder = open_folder(options.run)
     params = folder.load(log=log.info, average=options.average)
+    if options.merge and not has_low_rank(params):
+        raise UserError(f"--merge: {options.run} has no low-rank updates; leave the flag out")
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        differences = _write(folder, params, part)
+        write = _write_adapter if options.adapter else _write
+        differences = write(folder, params, part)
         (part / CERTIFICATE).write_text(json.dumps(differences, indent=1) + "\n")
         if target.exists():
             target.rmdir()
@@ -84,9 +94,11 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
     import tfm
     from tfm.hf.folder import match_family
+    from tfm.low_rank import merge_low_rank
     from train.runs import parity
 
-    model = folder.config.model
+    model, updated = folder.config.model, params
+    params = merge_low_rank(params)
     fields = folder.hf_fields()
     named = {name: fields[name] for name in ("model_type", "architectures") if name in fields}
     try:
@@ -100,7 +112,41 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     folder.save_hf(to, hf_model, hf_params, fields)
     read_model, read_params = tfm.from_hf(to)
     layers = parity.layer_differences(hf_model, hf_params, read_model, read_params)
-    return layers | parity.output_difference(model, params, read_model, read_params)
+    return layers | parity.output_difference(model, updated, read_model, read_params)
+
+
+def _write_adapter(folder, params, to: Path) -> dict[str, float]:
+    """Writes the updates and the head, reads them back; returns the largest difference of the output."""
+    from tfm.hf.adapter import load_adapter, read_adapter, to_adapter
+    from train.runs import parity
+
+    run = folder.config
+    fields = folder.hf_fields()
+    named = {name: fields[name] for name in ("model_type", "architectures") if name in fields}
+    try:
+        to_adapter(run.model, params, to, run.init, named)
+        read = load_adapter(read_adapter(to), run.model, _without_updates(params))
+    except ValueError as error:
+        raise UserError(f"--run={folder.path} cannot be exported as an adapter: {error}") from error
+    return parity.output_difference(run.model, params, run.model, read)
+
+
+def _without_updates(params):
+    """The parameters with zeros in place of updates and heads."""
+    import jax
+    import jax.numpy as jnp
+
+    import tfm
+    from tfm.low_rank import low_rank_base, with_base
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    parts = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    bodies = {
+        name: with_base(getattr(zeros, name), low_rank_base(part))
+        for name, part in parts.items()
+        if isinstance(part, tfm.Encoder)
+    }
+    return dataclasses.replace(zeros, **bodies)
 
 
 if __name__ == "__main__":

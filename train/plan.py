@@ -113,10 +113,11 @@ class Planner:
         """The run on these devices. Raises UserError if it does not divide over them."""
         from train import tasks
         from train.devices.mesh import mesh_for
+        from train.tasks.tuning import specs_of
         from train.training.job import Job
 
         task = tasks.find(run.task.name)
-        return Job(run, task, mesh_for(run, task.specs(run), self.devices))
+        return Job(run, task, mesh_for(run, specs_of(task, run), self.devices))
 
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""

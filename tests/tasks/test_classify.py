@@ -454,8 +454,8 @@ def test_bad_input(trained, home, flags, sentence):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--text=a", "--run=DIR must name the run folder of a classifier"),
-        ("--run=whole", "--text=TEXT or --file=IN must say what to classify, one of the two"),
+        ("--text=a", "--run=DIR must name the run folder of a model that predicts"),
+        ("--run=whole", "--text=TEXT or --file=IN must say what to predict for, one of the two"),
         ("--run=nowhere --text=a", "nowhere is not a run folder: it has no run.json"),
         ("--run=whole --file=nowhere.txt", "nowhere.txt does not exist; give the path of a file"),
         (

@@ -87,8 +87,9 @@ def one_update(specs, params, grads, **fields):
 
     @jax.jit
     def step(params, grads):
-        updates, state = optimizer.update(grads, optimizer.init(params), params)
-        return optax.apply_updates(params, updates), state
+        trained, frozen = optimizer.split(params)
+        updates, state = optimizer.update(optimizer.split(grads)[0], optimizer.init(params), trained)
+        return optimizer.join(optax.apply_updates(trained, updates), frozen), state
 
     return step(params, grads)
 

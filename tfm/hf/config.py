@@ -90,12 +90,19 @@ def _model(config: Config, names: Names) -> heads.Classifier:
     )
 
 
+def _tagger(config: Config, names: Names) -> heads.Tagger:
+    """Outputs for each token: its classes, the start and the end of an answer, or whether it was replaced."""
+    return heads.tagger_specs(config, dense="dense" in names)
+
+
 KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
     "classify": lambda config, names: heads.classifier_specs(config),
-    "tag": lambda config, names: heads.tagger_specs(config, dense="dense" in names),
+    "tag": _tagger,
+    "span": _tagger,
+    "detect": _tagger,
     "lm": lambda config, names: heads.causal_lm_specs(config),
     "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
 }
@@ -232,7 +239,7 @@ class Family:
         fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
         fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
-        if self.heads[architecture].kind in ("classify", "tag"):
+        if self.heads[architecture].kind in ("classify", "tag", "span"):
             labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
             fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
         return fields

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from tfm.hf.tensors import Entry
-from tfm.layers.stack import Layers
+from tfm.layers.stack import Layers, layer_indices
 from tfm.params import Spec
 
 
@@ -133,7 +133,7 @@ def _layered(specs: Any) -> Iterator[tuple[str, Spec, tuple[int, ...]]]:
         if not isinstance(node, Layers):
             yield path, node, (0,)
             continue
-        for part, trees in _layer_indices(node).items():
+        for part, trees in layer_indices(node).items():
             for index, layers in enumerate(trees):
                 for inner, spec in _paths(getattr(node, part)[index]):
                     yield f"{path}.{part}.{index}.{inner}", spec, layers
@@ -145,18 +145,6 @@ def _paths(tree: Any, is_leaf: Any = None) -> list[tuple[str, Any]]:
         (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf)
     ]
-
-
-def _layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:
-    """By part of the stack: for each of its trees, the layer of every row."""
-    first, size = len(specs.prefix), len(specs.period)
-    times = jax.tree.leaves(specs.period)[0].shape[0] if size else 0
-    end = first + times * size
-    return {
-        "prefix": [(index,) for index in range(first)],
-        "period": [tuple(range(first + index, end, size)) for index in range(size)],
-        "tail": [(end + index,) for index in range(len(specs.tail))],
-    }
 
 
 def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:

@@ -71,7 +71,7 @@ class Tensors(Weights):
     def __init__(self, folder: str | Path):
         files = _files(Path(folder))
         for path, listed in files.items():
-            views = _read(path)
+            views = read_file(path)
             for name in listed - views.keys():
                 raise ValueError(
                     f"{path} does not hold tensor {name!r}, which {INDEX} beside it lists there; download both again"
@@ -189,8 +189,10 @@ def _files(folder: Path) -> dict[Path, set[str]]:
     raise ValueError(f"{folder} holds no weights; it needs {SINGLE}, or {INDEX} and the files it names")
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """A safetensors file -> views of its tensors, in the order in which they lie there."""
+def read_file(path: Path) -> dict[str, np.ndarray]:
+    """A safetensors file -> views of its tensors, in the order in which they lie there. Raises ValueError as `Tensors`."""
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; download it, too")
     with path.open("rb") as file:
         head, size = file.read(len(POINTER)), os.fstat(file.fileno()).st_size
         header_bytes, limit = int.from_bytes(head[:8], "little"), min(size - 8, HEADER_BYTES)

@@ -112,6 +112,18 @@ def by_layer(config: Config, outputs: Layers) -> list[Any]:
     return [*prefix, *(tree for trees in repetitions for tree in trees), *tail]
 
 
+def layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:
+    """By part of the stack: for each of its trees, the layer of every row."""
+    first, size = len(specs.prefix), len(specs.period)
+    times = jax.tree.leaves(specs.period)[0].shape[0] if size else 0
+    end = first + times * size
+    return {
+        "prefix": [(index,) for index in range(first)],
+        "period": [tuple(range(first + index, end, size)) for index in range(size)],
+        "tail": [(end + index,) for index in range(len(specs.tail))],
+    }
+
+
 def map_layers(function: Callable[[Any], Any], config: Config, layers: Layers) -> Layers:
     """A function of the parameters of one layer, applied to all; results have a row for each repetition."""
 

@@ -11,6 +11,7 @@ from train.costs import advice, counting
 from train.costs.memory import step_memory
 from train.devices.mesh import mesh_for
 from train.devices.specs import memory_bytes, peak_flops
+from train.tasks.tuning import specs_of
 from train.training.job import Job
 
 
@@ -53,7 +54,7 @@ def explain_oom(job: Job) -> contextlib.AbstractContextManager[None]:
     """A UserError with advice if XLA runs out of memory."""
 
     def needs(run):
-        return step_memory(Job(run, job.task, mesh_for(run, job.task.specs(run))))
+        return step_memory(Job(run, job.task, mesh_for(run, specs_of(job.task, run))))
 
     return advice.explain_oom(
         lambda: advice.advise(job.run, job.mesh.size, needs, memory_bytes(jax.local_devices()[0]))

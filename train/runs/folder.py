@@ -109,9 +109,10 @@ class RunFolder:
 
         import tfm
         from train.runs import checkpoint
+        from train.tasks.tuning import specs_of
 
         mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
-        like = tfm.abstract(self.task.specs(self.config), mesh)
+        like = tfm.abstract(specs_of(self.task, self.config), mesh)
         return checkpoint.load_params(self.path, like, log, best=self.config.eval.patience is not None, average=average)
 
     def check_data(self, facts: Mapping[str, Any]):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from tfm.low_rank import low_rank_base, merge_low_rank, with_base
 from train import UserError
 from train.runs.folder import open_folder
 
@@ -15,8 +16,9 @@ def load_parts(path: str, params: Any, mesh, log: Callable[[str], None]) -> tupl
 
     Every model begins with its encoder or decoder. Raises UserError if the folder has no such part, or of other shapes.
     """
-    source = open_folder(path).load(mesh, log)
-    parts = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    source = merge_low_rank(open_folder(path).load(mesh, log))
+    base = low_rank_base(params)
+    parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     main = next(iter(parts))
     if not hasattr(source, main):
         raise UserError(f"--init={path} holds no {main}; start from a run of another task")
@@ -27,7 +29,7 @@ def load_parts(path: str, params: Any, mesh, log: Callable[[str], None]) -> tupl
         if part is not None and _shapes(part) == _shapes(getattr(source, name, None))
     }
     fresh = [name for name, part in parts.items() if name not in loaded and part is not None]
-    return dataclasses.replace(params, **loaded), fresh
+    return with_base(params, dataclasses.replace(base, **loaded)), fresh
 
 
 def _check_shapes(path: str, name: str, part: Any, source: Any):

@@ -37,19 +37,30 @@ _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's
 # A run folder -> its dotted values.
 ReadFolder = Callable[[str], Mapping[str, Any]]
 
+# An adapter folder, and the dotted values of the run that it is for -> dotted values of --tune.
+ReadAdapter = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
-def resolve(argv: Sequence[str], read_resumed: ReadFolder, read_folder: ReadFolder) -> tuple[Run, set[str]]:
+
+def resolve(
+    argv: Sequence[str], read_resumed: ReadFolder, read_folder: ReadFolder, read_adapter: ReadAdapter | None = None
+) -> tuple[Run, set[str]]:
     """Command line -> the run, and the dotted names that a preset, a saved run or a flag decided.
 
     `read_resumed` gets the folder of `--out`, which may be empty, and returns the values of the run to resume;
-    `read_folder` those of another run. Raises UserError for whatever does not fit.
+    `read_folder` those of another run, `read_adapter` those of --tune that an adapter of that run asks for. Raises
+    UserError for whatever does not fit.
     """
     texts = flags.parse(argv, ALIASES)
     if _read(texts, "resume", False):
         layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
         folder = _read(texts, "init", "")
-        layers = _fresh_layers(texts, read_folder(folder) if folder else {})
+        source = read_folder(folder) if folder else {}
+        layers = _fresh_layers(texts, source)
+        if path := _read(texts, "adapter", ""):
+            if not folder or read_adapter is None:
+                raise UserError(f"--adapter={path} updates a model that is there; name it with --init=FOLDER")
+            layers.insert(-2, read_adapter(path, source))
     return _build(layers), set().union(*layers)
 
 

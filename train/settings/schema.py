@@ -7,6 +7,7 @@ from tfm.config.choices import check_choices, check_minimum
 from tfm.config.model import Config
 from train.settings.tasks import Mlm, Task
 from train.settings.text import Data, Tokenizer
+from train.settings.tuning import All, Tune
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Optim:
     beta2: decay of the second moment
     eps: added to the root of the second moment
     ema: decay of a moving average of the weights, which is evaluated and used later; none: no average
+    layer_decay: rate of a layer over that of the layer above it; none: all learn alike
     """
 
     name: Literal["adamw", "adafactor", "lion", "muon"] = "adamw"
@@ -72,6 +74,7 @@ class Optim:
     beta2: float = 0.999
     eps: float = 1e-6
     ema: float | None = None
+    layer_decay: float | None = None
 
     def __post_init__(self):
         check_choices(self)
@@ -83,6 +86,8 @@ class Optim:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise ValueError(f"layer_decay={self.layer_decay} must be more than 0 and at most 1; 0.8 is usual")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema={self.ema} must be more than 0 and less than 1; for no average say none")
 
@@ -206,7 +211,9 @@ class Run:
 
     task: what to train for
     preset: the model's shape and what goes with it
+    tune: what of the model is trained
     init: a run folder whose weights and tokenizer to start from
+    adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
     stop_at: save and end after this step, as an interruption would; none: after the last
@@ -216,7 +223,9 @@ class Run:
 
     task: Task = Mlm()
     preset: str = ""
+    tune: Tune = All()
     init: str = ""
+    adapter: str = ""
     out: str = ""
     steps: int = 1000
     stop_at: int | None = None

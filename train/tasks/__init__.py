@@ -6,12 +6,24 @@
 `report`, `NEXT_COMMANDS`                      what a run prints at its end
 `generation_metrics`                           only of tasks that write: metrics of what the model writes
 
-For the other commands it declares `GENERATES` ("continuation", "translation" or ""), `CAN_PREDICT`, and for Hugging
+For the other commands it declares `GENERATES` ("continuation", "translation" or ""), `PREDICT_FLAGS`, and for Hugging
 Face folders `HF_HEADS` (kinds of heads that it trains), `HF_TOKENS` (roles of special tokens), `hf_run_values`,
 `hf_fields` and `hf_template`.
+
+`PREDICT_FLAGS` are the flags of train.predict that the task reads, None where it predicts nothing. With them come
+`inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`, a `Prediction` each.
 """
 
 import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Prediction(NamedTuple):
+    """What is predicted for an input: a line of text, and the object that stands in a .jsonl file."""
+
+    line: str
+    row: Mapping[str, Any]
 
 
 def find(name: str):

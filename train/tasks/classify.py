@@ -20,13 +20,14 @@ import numpy as np
 from jax import Array
 
 import tfm
+from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.examples import Examples
 from train.data.fields import Field
 from train.data.labels import Labels
 from train.data.processors import TOKENIZER
-from train.data.sources import sources
+from train.data.sources import files, sources
 from train.data.synthetic import opinions
 from train.data.tokens import (
     PLAIN,
@@ -40,6 +41,7 @@ from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.settings.schema import Run
+from train.tasks import Prediction
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -186,23 +188,42 @@ def report(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[st
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
 
 
+def inputs(options, folder) -> list[dict[str, str]]:
+    """The texts or pairs to classify, by column; empty lines included: every line gets a label."""
+    data = folder.config.data
+    names = (options.field or data.field).split(",")
+    if options.text:
+        texts = [(options.text, options.pair) if options.pair else (options.text,)]
+    elif options.file.removesuffix(".gz").endswith(".txt"):
+        texts = [tuple(line.split("\t")) for line in files.read_lines(Path(options.file))]
+    else:
+        columns = files.Columns(tuple(names))
+        texts = [columns.texts_of(row) for row in files.read(Path(options.file), data, columns)]
+    for row, text in enumerate(texts, start=1):
+        if len(text) != len(names):
+            pair = "two texts with a tab between, or --text and --pair"
+            remedy = pair if len(names) == 2 else "one text, without a tab"
+            raise UserError(f"text {row} has {len(text)} parts; this run classifies {remedy}")
+    return [dict(zip(names, text, strict=True)) for text in texts]
+
+
 def predict(
-    params: tfm.Classifier,
-    run: Run,
-    tokenizer,
-    classes: Sequence[str],
-    texts: Sequence[tuple[str, ...]],
-    log,
-    batch: int = 32,
-) -> Iterator["Prediction"]:
-    """The label of each text or pair; `classes` are the names of the classes."""
+    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, str]], log, batch: int = 32
+) -> Iterator[Prediction]:
+    """The label of each text or pair, and its probability."""
+    run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]
     with log.progress("classifying", len(texts)) as advance:
         for rows, count in row_batches(range(len(texts)), batch):
-            columns = [in_memory(tokenizer, column) for column in zip(*(texts[row] for row in rows), strict=True)]
+            columns = [
+                in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in rows), strict=True)
+            ]
             examples = Examples(columns, np.zeros(batch, np.int32), run.batch.length, tokenizer)
             fields = examples.batch(np.arange(batch))
             logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
-            yield from (prediction(run.task.kind, classes, row) for row in logits[:count])
+            for row, row_logits in zip(rows[:count], logits, strict=False):
+                guess = prediction(run.task.kind, classes, row_logits)
+                facts = {"label": guess.label, "probabilities": guess.probabilities}
+                yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
             advance(count)
 
 
@@ -211,7 +232,7 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
 
 
-class Prediction(NamedTuple):
+class Label(NamedTuple):
     """The predicted label (a class, classes joined by commas, or a value), its probability, those of all classes."""
 
     label: str
@@ -219,11 +240,11 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
 
 
-def prediction(kind: str, names: Sequence[str], logits: np.ndarray) -> Prediction:
+def prediction(kind: str, names: Sequence[str], logits: np.ndarray) -> Label:
     """logits [C] -> the most probable class, all classes more probable than not, or the value; float64."""
     wide = logits.astype(np.float64)
     if kind == "regression":
-        return Prediction(f"{wide[0]:.4f}", "", {})
+        return Label(f"{wide[0]:.4f}", "", {})
     if kind == "single":
         exponentials = np.exp(wide - wide.max())
         probabilities = exponentials / exponentials.sum()
@@ -233,7 +254,7 @@ def prediction(kind: str, names: Sequence[str], logits: np.ndarray) -> Predictio
         chosen = np.flatnonzero(probabilities > 0.5).tolist()
     label = ",".join(names[c] for c in chosen)
     probability = ",".join(f"{probabilities[c]:.4f}" for c in chosen)
-    return Prediction(label, probability, dict(zip(names, probabilities.tolist(), strict=True)))
+    return Label(label, probability, dict(zip(names, probabilities.tolist(), strict=True)))
 
 
 def _truth(names: Sequence[str], label: Any) -> str:
@@ -245,7 +266,7 @@ def _truth(names: Sequence[str], label: Any) -> str:
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
-CAN_PREDICT = True
+PREDICT_FLAGS = ("pair", "field")
 HF_HEADS = ("classify",)
 HF_TOKENS: Mapping[str, str] = {}
 

@@ -157,7 +157,7 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = "continuation"
-CAN_PREDICT = False
+PREDICT_FLAGS = None
 HF_HEADS = ("lm",)
 HF_TOKENS = {"eos_token": "sep"}
 

@@ -260,7 +260,7 @@ def _probabilities(params, model: tfm.Config, tokens, where):
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
-CAN_PREDICT = False
+PREDICT_FLAGS = None
 HF_HEADS = ("mlm", "pretrain")
 HF_TOKENS = {"mask_token": "mask"}
 

@@ -104,7 +104,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Translat
     columns = parallel.columns_of(run.data, run.task)
 
     def as_rows(pairs: Sequence[Pair]) -> list[files.Row]:
-        return [files.checked({"en": english, "de": german}, columns, "builtin") for english, german in pairs]
+        return [columns.checked({"en": english, "de": german}, "builtin") for english, german in pairs]
 
     train, valid, empty = parallel.load(
         run.data, run.task, lambda: (as_rows(splits.train), as_rows(splits.test)), valid_only
@@ -218,7 +218,7 @@ def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Ma
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = "translation"
-CAN_PREDICT = False
+PREDICT_FLAGS = None
 HF_HEADS = ("seq2seq",)
 HF_TOKENS = {"eos_token": "sep"}
 

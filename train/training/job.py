@@ -13,7 +13,9 @@ from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Config, Run
+from train.tasks.tuning import specs_of
 from train.training import optimizer, step
+from train.training.layer_rates import scale_by_layer
 
 # Shapes and shardings of the fields of a batch.
 Fields = dict[str, jax.ShapeDtypeStruct]
@@ -30,12 +32,14 @@ class Job:
     @cached_property
     def specs(self):
         """The declared parameters."""
-        return self.task.specs(self.run)
+        return specs_of(self.task, self.run)
 
     @cached_property
     def optimizer(self):
         """The optimizer."""
-        return optimizer.optimizer(self.run.optim, self.run.steps, self.specs)
+        optim = self.run.optim
+        scale = scale_by_layer(self.specs, optim.layer_decay, self.run.tune.layers)
+        return optimizer.optimizer(optim, self.run.steps, self.specs, scale)
 
     @cached_property
     def state(self) -> step.State:

@@ -1,5 +1,8 @@
 """The optimizer and its schedule."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -40,47 +43,54 @@ def _steps(duration: float, steps: int) -> int:
     return round(duration * steps if duration < 1 else duration)
 
 
-def optimizer(options: Optim, steps: int, specs) -> optax.GradientTransformation:
+class Optimizer(NamedTuple):
+    """The optimizer of the parameters that are trained.
+
+    init: all parameters -> its state
+    update: (gradients, state, params) of the trained parameters -> (updates, state)
+    is_trained: a tree like the parameters: whether each is trained
+    """
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], tuple[Any, Any]]
+    is_trained: Any
+
+    def split(self, params: Any) -> tuple[Any, Any]:
+        """The trained and the frozen parameters: two trees with None in place of the others."""
+        trained = jax.tree.map(lambda is_trained, leaf: leaf if is_trained else None, self.is_trained, params)
+        frozen = jax.tree.map(lambda is_trained, leaf: None if is_trained else leaf, self.is_trained, params)
+        return trained, frozen
+
+    def join(self, trained: Any, frozen: Any) -> Any:
+        """The inverse of `split`."""
+        return jax.tree.map(
+            lambda leaf, frozen_leaf: frozen_leaf if leaf is None else leaf,
+            trained,
+            frozen,
+            is_leaf=lambda leaf: leaf is None,
+        )
+
+
+def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransformation | None = None) -> Optimizer:
     """The optimizer that the options name, after clipping of the global norm; decay as the specs say.
 
-    Untrained parameters (`Spec.trained` is False) keep their values. The state starts in `options.moment_dtype`; the
-    training step keeps it so.
+    Parameters whose `Spec.trained` is False have no state and count in no norm. `scale` changes updates at last, such
+    as by layer. The state starts in `options.moment_dtype`; the training step keeps it so.
     """
-    specs_to_train = _trained(specs, specs)
-    inner = OPTIMIZERS[options.name](options, schedule(options, steps), specs_to_train)
-    inner = optax.chain(_clip(options.clip), inner) if options.clip else inner
-    if len(jax.tree.leaves(specs_to_train)) < len(jax.tree.leaves(specs)):
-        inner = _of_trained(inner, specs)
+    is_trained = tfm.trained_mask(specs)
+    specs_to_train = jax.tree.map(lambda spec: spec if spec.trained else None, specs)
+    chain = [_clip(options.clip)] if options.clip else []
+    chain.append(OPTIMIZERS[options.name](options, schedule(options, steps), specs_to_train))
+    inner = optax.chain(*chain, *([] if scale is None else [scale])) if scale or len(chain) > 1 else chain[0]
 
     def init(params):
-        return jax.tree.map(to_moment_dtype, inner.init(widen(params)))
+        trained = jax.tree.map(lambda is_trained, leaf: leaf if is_trained else None, is_trained, params)
+        return jax.tree.map(to_moment_dtype, inner.init(widen(trained)))
 
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    return optax.GradientTransformation(init, inner.update)
-
-
-def _of_trained(inner: optax.GradientTransformation, specs) -> optax.GradientTransformation:
-    """`inner` for the trained parameters; the others get no moments, count in no norm, and their updates are zero."""
-
-    def init(params):
-        return inner.init(_trained(specs, params))
-
-    def update(gradients, state, params=None):
-        params = None if params is None else _trained(specs, params)
-        updates, state = inner.update(_trained(specs, gradients), state, params)
-        return jax.tree.map(or_zeros, tfm.trained_mask(specs), updates, gradients), state
-
-    def or_zeros(trained, update, gradient):
-        return update if trained else jnp.zeros_like(gradient)
-
-    return optax.GradientTransformation(init, update)
-
-
-def _trained(specs, tree):
-    """The tree with None in place of untrained parameters."""
-    return jax.tree.map(lambda trained, leaf: leaf if trained else None, tfm.trained_mask(specs), tree)
+    return Optimizer(init, inner.update, is_trained)
 
 
 def global_norm(tree) -> Array:

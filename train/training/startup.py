@@ -13,10 +13,11 @@ from train import UserError, tasks
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.reporting.console import Log
-from train.runs import checkpoint, pretrained
+from train.runs import adapters, checkpoint, pretrained
 from train.runs import folder as folders
 from train.settings import resolve
 from train.settings.schema import Run
+from train.tasks.tuning import specs_of
 from train.training import step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes
@@ -54,7 +55,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
 def job_on_mesh(run: Run, log: Log) -> Job:
     """The run on the mesh that it asks for; the log says how a mesh was chosen."""
     task = tasks.find(run.task.name)
-    return Job(run, task, devices.mesh_for(run, task.specs(run), report=log.info))
+    return Job(run, task, devices.mesh_for(run, specs_of(task, run), report=log.info))
 
 
 def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
@@ -64,8 +65,10 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
     state = step.new_state(job.specs, job.optimizer, run.seed, job.mesh, run.optim.ema)
     if run.resume:
         return _resumed(job, state, progress, folder, log)
+    if run.tune.name != "all" and not run.init:
+        raise UserError(f"--tune={run.tune.name} trains a part of a model that is there; name it with --init=FOLDER")
     if run.init:
-        return _with_weights_of(run.init, state, job.mesh, log), 0, progress
+        return _with_weights_of(run, state, job, log), 0, progress
     return _calibrated(job, state, corpus), 0, progress
 
 
@@ -104,11 +107,14 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
     return dataclasses.replace(state, params=params, ema=average)
 
 
-def _with_weights_of(source: str, state: step.State, mesh, log: Log) -> step.State:
-    """The state with the weights of another run; its average starts at them."""
-    params, fresh = pretrained.load_parts(source, state.params, mesh, log.info)
+def _with_weights_of(run: Run, state: step.State, job: Job, log: Log) -> step.State:
+    """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them."""
+    params, fresh = pretrained.load_parts(run.init, state.params, job.mesh, log.info)
     if fresh:
-        log.info(f"taken from {source}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+        log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
+    if run.adapter:
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
+        params = jax.device_put(adapters.load(run.adapter, run.model, params), shardings)
     average = None if state.ema is None else step.new_average(params)
     return dataclasses.replace(state, params=params, ema=average)
 

@@ -10,6 +10,7 @@ from flax import struct
 from jax import Array
 
 import tfm
+from tfm.low_rank import with_dropout_keys
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 
@@ -42,19 +43,19 @@ class State:
         return self.params if self.ema is None else self.ema
 
 
-def new_state(specs, optimizer: optax.GradientTransformation, seed: int, mesh, ema: float | None = None) -> State:
+def new_state(specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None) -> State:
     """Fresh parameters and moments, made where they live on the mesh; the average is in float32."""
     with jax.set_mesh(mesh):
         return jax.jit(partial(_fresh, specs, optimizer, mesh, ema))(jax.random.key(seed))
 
 
-def abstract_state(specs, optimizer: optax.GradientTransformation, mesh, ema: float | None = None) -> State:
+def abstract_state(specs, optimizer: optim.Optimizer, mesh, ema: float | None = None) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
     with jax.set_mesh(mesh):
         return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, jax.random.key(0)))
 
 
-def _fresh(specs, optimizer: optax.GradientTransformation, mesh, ema: float | None, key: Array) -> State:
+def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, key: Array) -> State:
     params = tfm.init(specs, key, mesh)
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), new_average(params) if ema else None)
 
@@ -67,7 +68,7 @@ def new_average(params):
 def make_train_step(
     loss: Loss,
     model: tfm.Config,
-    optimizer: optax.GradientTransformation,
+    optimizer: optim.Optimizer,
     seed: int,
     dropout: bool,
     ema: float | None = None,
@@ -75,12 +76,14 @@ def make_train_step(
 ):
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.
 
-    The gradient is that of the mean over all predicted tokens of all parts, however many each part has. Leaves of the
+    The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
+    parameters that the optimizer trains. Leaves of the
     state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
     """
 
-    def summed_loss(params, part, key):
+    def summed_loss(trained, frozen, part, key):
         """The sum to differentiate, and all scalar sums."""
+        params = with_dropout_keys(optimizer.join(trained, frozen), key)
         sums = {name: value for name, value in loss(params, model, part, key).items() if value.ndim == 0}
         return sums["loss"], sums
 
@@ -89,34 +92,35 @@ def make_train_step(
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
+        trained, frozen = optimizer.split(state.params)
         if _parts(batch) == 1:
-            grads, sums = gradient(state.params, _part(batch, 0), key)
+            grads, sums = gradient(trained, frozen, _part(batch, 0), key)
         else:
-            grads, sums = _accumulate(gradient, state.params, batch, key)
+            grads, sums = _accumulate(partial(gradient, trained, frozen), batch, key)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
-        wide_params, wide_opt = stochastic_rounding.widen((state.params, state.opt))
+        wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
         updates, opt = optimizer.update(grads, wide_opt, wide_params)
         sums["grad_norm"] = optim.global_norm(grads)
         params = optax.apply_updates(wide_params, updates)
-        average = _average(state.ema, params, ema, state.step) if ema else None
+        average = _average(state.ema, optimizer.join(params, frozen), ema, state.step) if ema else None
         rounding_key = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)  # no step has this number
         params, opt = stochastic_rounding.narrow(
-            (params, opt), (state.params, state.opt), jax.random.fold_in(rounding_key, state.step)
+            (params, opt), (trained, state.opt), jax.random.fold_in(rounding_key, state.step)
         )
-        return State(state.step + 1, params, opt, average), sums
+        return State(state.step + 1, optimizer.join(params, frozen), opt, average), sums
 
     return train_step
 
 
-def _accumulate(gradient, params, batch, key):
+def _accumulate(gradient, batch, key):
     """Gradients in float32 and sums, added up over the parts of a batch, one part at a time."""
     keys = None if key is None else jax.random.split(key, _parts(batch))
 
     def add(total, inputs):
-        grads, sums = gradient(params, *inputs)
+        grads, sums = gradient(*inputs)
         return jax.tree.map(jnp.add, total, (stochastic_rounding.widen(grads), sums)), None
 
-    grads, sums = gradient(params, _part(batch, 0), None if keys is None else keys[0])
+    grads, sums = gradient(_part(batch, 0), None if keys is None else keys[0])
     rest = jax.tree.map(lambda field: field[1:], (batch, keys))
     return jax.lax.scan(add, (stochastic_rounding.widen(grads), sums), rest)[0]
 

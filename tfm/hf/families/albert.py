@@ -51,7 +51,7 @@ ALBERT = Family(
         "AlbertForPreTraining": Head("pretrain", MLM | POOLER | {"next": "sop_classifier.classifier"}),
         "AlbertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
         "AlbertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "AlbertForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "AlbertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|^predictions\.|^sop_classifier\.|pooler\.",
 )

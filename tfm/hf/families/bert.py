@@ -63,7 +63,7 @@ BERT = Family(
         "BertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
         "BertForNextSentencePrediction": Head("classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}),
         "BertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "BertForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "BertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|^cls\.predictions\.decoder\.|^bert\.pooler\.|^pooler\.|^cls\.",
 )

@@ -128,7 +128,7 @@ DEBERTA = Family(
         "DebertaV2Model": Head("model"),
         "DebertaV2ForSequenceClassification": Head("classify", {"pooler": "pooler.dense", "output": "classifier"}),
         "DebertaV2ForTokenClassification": Head("tag", {"output": "classifier"}),
-        "DebertaV2ForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "DebertaV2ForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|embeddings\.position_embeddings\.|encoder\.LayerNorm\."
     r"|^cls\.|^pooler\.|^(lm|mask)_predictions\.",

@@ -50,7 +50,7 @@ DISTILBERT = Family(
         ),
         "DistilBertForSequenceClassification": Head("classify", {"pooler": "pre_classifier", "output": "classifier"}),
         "DistilBertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "DistilBertForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "DistilBertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|^vocab_",
 )

@@ -46,7 +46,7 @@ ELECTRA = Family(
             },
         ),
         "ElectraForPreTraining": Head(
-            "tag",
+            "detect",
             {"dense": "discriminator_predictions.dense", "output": "discriminator_predictions.dense_prediction"},
             {"classes": 1},
         ),
@@ -54,7 +54,7 @@ ELECTRA = Family(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
         "ElectraForTokenClassification": Head("tag", {"output": "classifier"}),
-        "ElectraForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "ElectraForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|^generator_|^discriminator_",
 )

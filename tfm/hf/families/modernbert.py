@@ -180,7 +180,7 @@ MODERNBERT = Family(
         "ModernBertModel": Head("model"),
         "ModernBertForSequenceClassification": Head("classify", POOLER | OUTPUT),
         "ModernBertForTokenClassification": Head("tag", DENSE | OUTPUT),
-        "ModernBertForQuestionAnswering": Head("tag", DENSE | OUTPUT, {"classes": 2}),
+        "ModernBertForQuestionAnswering": Head("span", DENSE | OUTPUT, {"classes": 2}),
     },
     unused=r"^head\.|^decoder\.|rotary_emb\.",
 )

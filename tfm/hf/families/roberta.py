@@ -46,7 +46,7 @@ ROBERTA = Family(
         ),
         "RobertaForSequenceClassification": Head("classify", CLASSIFIER),
         "RobertaForTokenClassification": Head("tag", {"output": "classifier"}),
-        "RobertaForQuestionAnswering": Head("tag", {"output": "qa_outputs"}, {"classes": 2}),
+        "RobertaForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"position_ids$|^lm_head\.|pooler\.",
 )

@@ -8,12 +8,41 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from train import UserError
 from train.settings.schema import Data
 
 Row = dict[str, Any]
+
+# Path, content, options and reader -> the rows of a file.
+Format = Callable[[Path, str, Data, Any], Iterator[Row]]
+
+
+class Reader(Protocol):
+    """What a task reads of a source: the formats of its files, and what every row must have."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of texts."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels; a source without any may be one long document."""
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a row is a text and its translation: blank ones are counted, not left out."""
+
+    @property
+    def formats(self) -> "Mapping[str, Format]":
+        """The function that reads the rows of a file, by the ending of its name."""
+
+    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+        """The row with what the task reads of it. Raises UserError, which names `where`, for a bad row."""
+
+    def texts_of(self, row: Row) -> tuple[str, ...]:
+        """What a row says: rows of equal texts stay together when rows are split."""
 
 
 class Columns(NamedTuple):
@@ -27,20 +56,50 @@ class Columns(NamedTuple):
         """Whether the columns are a text and its translation."""
         return len(self.texts) == 2 and not self.labels
 
+    @property
+    def formats(self) -> "Mapping[str, Format]":
+        """Plain text, tables and JSON lines."""
+        return FORMATS
+
     @classmethod
     def of(cls, data: Data, labelled: bool) -> "Columns":
         """The columns that `--data.field` and `--data.label` name."""
         return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else ())
 
+    def texts_of(self, row: Row) -> tuple[str, ...]:
+        """The text columns of a row."""
+        return tuple(row[name] for name in self.texts)
 
-def read(path: Path, data: Data, columns: Columns) -> list[Row]:
+    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+        """The row with these columns alone. Raises UserError for a missing column, an empty label or a bad text."""
+        for flag, names in (("field", self.texts), ("label", self.labels)):
+            for name in names:
+                value = row.get(name)
+                if value is None and name in row:
+                    raise UserError(
+                        f"{where} has a row with nothing in its column {name!r}; leave such rows out, "
+                        "or choose another column"
+                    )
+                if value is None or (flag == "field" and not isinstance(value, str)):
+                    kind = "text column" if flag == "field" else "column"
+                    flags = f"--data.{flag}=NAME"
+                    if self.parallel:
+                        flags = "--task.source and --task.target, or --data.field=ONE,OTHER"
+                    raise UserError(
+                        f"{where} has no {kind} {name!r} (it has {', '.join(row)}); name it with {flags}{remedy}"
+                    )
+        return {name: row[name] for name in (*self.texts, *self.labels)}
+
+
+def read(path: Path, data: Data, columns: Reader) -> list[Row]:
     """The rows of a file, in the format that its name says. Raises UserError for a bad file."""
+    formats = columns.formats
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
-    if kind not in _FORMATS:
-        raise UserError(f"{path} is not a {', '.join(_FORMATS)} file, nor one of these with .gz")
-    return list(_FORMATS[kind](path, _read_text(path), data, columns))
+    if kind not in formats:
+        raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz")
+    return list(formats[kind](path, _read_text(path), data, columns))
 
 
 def read_lines(path: Path) -> list[str]:
@@ -48,7 +107,7 @@ def read_lines(path: Path) -> list[str]:
     return _read_text(path).removesuffix("\n").split("\n")
 
 
-def read_parallel(source: str, columns: Columns) -> list[Row]:
+def read_parallel(source: str, columns: Reader) -> list[Row]:
     """The rows of two files, joined by a comma in `source`, a line each.
 
     The ending of a file (.en, .de.gz) says its side; without endings, source comes first.
@@ -68,27 +127,6 @@ def read_parallel(source: str, columns: Columns) -> list[Row]:
         counts = " and ".join(f"{path} has {len(side):,}" for path, side in zip(paths, lines, strict=True))
         raise UserError(f"{counts} lines; line n of one must be the translation of line n of the other")
     return [dict(zip(columns.texts, pair, strict=True)) for pair in zip(*lines, strict=True)]
-
-
-def checked(row: Mapping[str, Any], columns: Columns, where: str, remedy: str = "") -> Row:
-    """The row with these columns alone. Raises UserError for a missing column, an empty label or a bad text."""
-    for flag, names in (("field", columns.texts), ("label", columns.labels)):
-        for name in names:
-            value = row.get(name)
-            if value is None and name in row:
-                raise UserError(
-                    f"{where} has a row with nothing in its column {name!r}; leave such rows out, "
-                    "or choose another column"
-                )
-            if value is None or (flag == "field" and not isinstance(value, str)):
-                kind = "text column" if flag == "field" else "column"
-                flags = f"--data.{flag}=NAME"
-                if columns.parallel:
-                    flags = "--task.source and --task.target, or --data.field=ONE,OTHER"
-                raise UserError(
-                    f"{where} has no {kind} {name!r} (it has {', '.join(row)}); name it with {flags}{remedy}"
-                )
-    return {name: row[name] for name in (*columns.texts, *columns.labels)}
 
 
 def _read_text(path: Path) -> str:
@@ -125,7 +163,8 @@ _SPLITS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-def _json_lines(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
+def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[Row]:
+    """An object a line."""
     for line_number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -136,7 +175,7 @@ def _json_lines(path: Path, text: str, data: Data, columns: Columns) -> Iterator
             raise UserError(f"{where} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise UserError(f"{where} is a {type(value).__name__}, not an object with a text field {data.field!r}")
-        yield checked(value, columns, where)
+        yield columns.checked(value, where)
 
 
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
@@ -161,7 +200,7 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
                 f"{path}, line {line_number} has {len(cells)} columns where the first line has {len(names)}; repair it"
             )
         row = dict(zip(names, cells, strict=True))
-        yield checked(row if data.header else _unnamed(row, columns), columns, f"{path}", hint)
+        yield columns.checked(row if data.header else _unnamed(row, columns), f"{path}", hint)
 
 
 def _unnamed(row: Row, columns: Columns) -> Row:
@@ -171,4 +210,4 @@ def _unnamed(row: Row, columns: Columns) -> Row:
     return {**dict(zip(texts, cells, strict=False)), **dict.fromkeys(columns.labels[:1], cells[-1]), **row}
 
 
-_FORMATS = {".txt": _documents, ".jsonl": _json_lines, ".tsv": _table, ".csv": _table}
+FORMATS: Mapping[str, Format] = {".txt": _documents, ".jsonl": json_lines, ".tsv": _table, ".csv": _table}

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from train import UserError
 from train.data.sources import files
-from train.data.sources.files import Columns, Row
+from train.data.sources.files import Columns, Reader, Row
 from train.settings.schema import Data
 
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
 
 
-def load(data: Data, columns: Columns, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
+def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
     """Training and validation rows; `builtin` makes both if no source is named.
 
     `valid_only` leaves out training rows if --eval-data has a source of its own.
@@ -30,7 +30,7 @@ def load(data: Data, columns: Columns, builtin: Builtin, valid_only: bool = Fals
     return (rows, read(data.eval, data, columns, builtin)) if data.eval else train_valid_split(rows, columns)
 
 
-def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Row]:
+def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row]:
     """The rows of a source; blank rows only of sentence pairs, which are counted. Raises UserError for a bad source."""
     if source == "builtin":
         return builtin()[1]
@@ -39,25 +39,25 @@ def read(source: str, data: Data, columns: Columns, builtin: Builtin) -> list[Ro
     elif source.startswith("tfds:"):
         from train.data.sources import tfds
 
-        rows = [files.checked(row, columns, source) for row in tfds.read(source)]
+        rows = [columns.checked(row, source) for row in tfds.read(source)]
     else:
         paths = sorted(glob.glob(source, recursive=True))
         if not paths:
             raise UserError(f"no file matches {source!r}; give a path or a quoted glob of files, tfds:NAME, or builtin")
         rows = [row for path in paths for row in files.read(Path(path), data, columns)]
-    filled = [row for row in rows if any(row[name].strip() for name in columns.texts)]
+    filled = [row for row in rows if any(text.strip() for text in columns.texts_of(row))]
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
     return rows if columns.parallel else filled
 
 
-def train_valid_split(rows: list[Row], columns: Columns) -> tuple[list[Row], list[Row]]:
+def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list[Row]]:
     """Splits rows by the hash of their text, about a tenth for validation; a single document is cut at 90 %."""
     if len(rows) == 1 and not columns.labels:
         (name,), (row,) = columns.texts, rows
         cut = int(len(row[name]) * 0.9)
         return [{name: row[name][:cut]}], [{name: row[name][cut:]}]
-    texts = ("\0".join(row[name] for name in columns.texts) for row in rows)
+    texts = ("\0".join(columns.texts_of(row)) for row in rows)
     hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     chosen = {digest for digest in hashes if digest[0] % 10 == 0}
     if not chosen or chosen == set(hashes):

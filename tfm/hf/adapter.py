@@ -1,0 +1,275 @@
+"""Adapter folders of PEFT (adapter_config.json, adapter_model.safetensors): low-rank updates of a model's kernels.
+
+For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`. Where one tensor
+holds several of our kernels (c_attn of GPT-2), their updates share a module: it reads all their `down`s, and each writes
+its part of the outputs.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.config.model import Config
+from tfm.hf import FAMILIES
+from tfm.hf.config import Family
+from tfm.hf.folder import match_family
+from tfm.hf.names import HfTensor, Leaf, assemble, leaves
+from tfm.hf.tensors import read_file, write
+from tfm.low_rank import RANK, LowRank, low_rank_base, merge_low_rank
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+
+# What PEFT calls what a head predicts.
+TASK_TYPES = {
+    "classify": "SEQ_CLS",
+    "tag": "TOKEN_CLS",
+    "span": "QUESTION_ANS",
+    "lm": "CAUSAL_LM",
+    "seq2seq": "SEQ_2_SEQ_LM",
+}
+
+# Fields of adapter_config.json that would change what is computed, and the values with which they do not.
+PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "use_dora": (False, None),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "layers_to_transform": (None, []),
+    "layer_replication": (None, []),
+    "trainable_token_indices": (None,),
+    "target_parameters": (None, []),
+}
+
+
+class Adapter(NamedTuple):
+    """An adapter folder.
+
+    fields: of adapter_config.json
+    tensors: of the safetensors file, by name without PREFIX
+    """
+
+    path: Path
+    fields: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Rank, scale and dropout, by the names of `tfm.low_rank_specs`."""
+        rank, alpha = int(self.fields["r"]), float(self.fields.get("lora_alpha", 8))
+        stabilized = bool(self.fields.get("use_rslora"))
+        dropout = float(self.fields.get("lora_dropout") or 0.0)
+        return {"rank": rank, "scale": alpha / (rank**0.5 if stabilized else rank), "dropout": dropout}
+
+
+def read_adapter(folder: str | Path) -> Adapter:
+    """An adapter folder. Raises ValueError where it is damaged, or is of a kind that is not supported."""
+    folder = Path(folder)
+    try:
+        fields = json.loads((folder / CONFIG).read_text())
+        if not isinstance(fields, dict) or type(fields.get("r", 8)) is not int:
+            raise ValueError("it holds no fields of an adapter")
+    except FileNotFoundError as error:
+        raise ValueError(f"{folder} has no {CONFIG}; give the folder of an adapter that PEFT saved") from error
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG} cannot be read ({error}); download it again") from error
+    for name, values in PLAIN.items():
+        if fields.get(name, values[0]) not in values:
+            raise ValueError(f"{folder / CONFIG} has {name}={fields[name]!r}; only {values[0]!r} is supported")
+    tensors = read_file(folder / TENSORS)
+    return Adapter(folder, {"r": 8, **fields}, {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()})
+
+
+def targets_of(adapter: Adapter, config: Config) -> set[str]:
+    """The kernels of ours, such as query, that an adapter of a model of this configuration updates."""
+    family, modules = _family_of(adapter, config)
+    return {path.rpartition(".")[2] for path, module in _kernels(family, config).items() if module in modules}
+
+
+def _family_of(adapter: Adapter, config: Config) -> tuple[Family, set[str]]:
+    """The family that has the updated modules, and these, with {} in place of the layer."""
+    names = [name.rpartition(".lora_A.")[0] for name in adapter.tensors if ".lora_A." in name]
+    modules = {re.sub(r"\.\d+\.", ".{}.", name) for name in names}
+    for family in FAMILIES.values():
+        if modules and modules <= set(_kernels(family, config).values()):
+            return family, modules
+    example = ", ".join(sorted(modules)[:3])
+    raise ValueError(f"{adapter.path} updates {example or 'nothing'}, which no family that is known here has all of")
+
+
+def _kernels(family: Family, config: Config) -> dict[str, str]:
+    """The modules of a family by the paths of our parameters."""
+    names = family.names(config) if callable(family.names) else family.names
+    return {path: entry if isinstance(entry, str) else entry.name for path, entry in names.items()}
+
+
+def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
+    """`params` with the updates of an adapter, and the heads that it holds. Raises ValueError for another base."""
+    family, _ = _family_of(adapter, config)
+    _, architecture, *_ = match_family(config, low_rank_base(params), {"model_type": family.name})
+    table = _leaves(family, family.heads[architecture], config)
+    used: set[str] = set()
+
+    def load(path, node):
+        leaf = table[jax.tree_util.keystr(path, simple=True, separator=".")]
+        if isinstance(node, LowRank):
+            return _read_update(adapter, leaf, node, used)
+        if not set(leaf.names) <= set(adapter.tensors):
+            return node
+        used.update(leaf.names)
+        return jnp.asarray(_stack(leaf, [leaf.view(_checked(adapter, name, leaf.shape)) for name in leaf.names]))
+
+    params = jax.tree_util.tree_map_with_path(load, params, is_leaf=lambda node: isinstance(node, LowRank))
+    unused = sorted(set(adapter.tensors) - used)
+    if unused:
+        raise ValueError(f"{adapter.path} has {unused[0]}, which this model lacks; is it an adapter of another base?")
+    return params
+
+
+def _read_update(adapter: Adapter, leaf: Leaf, node: LowRank, used: set[str]) -> LowRank:
+    """The updates of all layers of a kernel."""
+    rank = node.down.shape[-1]
+    down_leaf, up_leaf = _down_leaf(leaf, rank), _up_leaf(leaf, rank)
+    names = [(f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight") for name in leaf.names]
+    used.update(name for pair in names for name in pair)
+    downs = [down_leaf.view(_checked(adapter, name, down_leaf.shape)) for name, _ in names]
+    ups = [up_leaf.view(_checked(adapter, name, up_leaf.shape)) * leaf.tensor.factor for _, name in names]
+    down, up = (jnp.asarray(_stack(leaf, rows), jnp.float32) for rows in (downs, ups))
+    return dataclasses.replace(node, down=down.astype(node.down.dtype), up=up.astype(node.up.dtype))
+
+
+def _checked(adapter: Adapter, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A tensor. Raises ValueError where it is missing or has another shape."""
+    tensor = adapter.tensors.get(name)
+    if tensor is None or tensor.shape != shape:
+        fault = "lacks" if tensor is None else f"has the shape {list(tensor.shape)} in"
+        raise ValueError(
+            f"{adapter.path}: {fault} {name}, where this model has {list(shape)}; is it an adapter of another base?"
+        )
+    return np.asarray(tensor, np.float32)
+
+
+def _stack(leaf: Leaf, rows: list[np.ndarray]) -> np.ndarray:
+    return np.stack(rows) if leaf.stacked else rows[0]
+
+
+def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like: Mapping[str, Any]) -> Path:
+    """Writes the low-rank updates and the head of a model as a folder that PEFT loads over the model in `base`.
+
+    like: fields of config.json that say which family and architecture it is, as for `tfm.to_hf`
+
+    Raises ValueError where no family holds the model, or where it has no updates.
+    """
+    folder = Path(folder)
+    family, architecture, hf_config, _ = match_family(config, merge_low_rank(params), like)
+    if jax.tree.structure(low_rank_base(params)) != jax.tree.structure(family.heads[architecture].specs(hf_config)):
+        raise ValueError(f"{family.name} keeps this model in another form, over which its updates do not fit")
+    head = family.heads[architecture]
+    table = _leaves(family, head, config)
+    nodes = [
+        (table[jax.tree_util.keystr(path, simple=True, separator=".")], node)
+        for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda node: isinstance(node, LowRank))
+    ]
+    updates = [(leaf, node) for leaf, node in nodes if isinstance(node, LowRank)]
+    if not updates:
+        raise ValueError("the model has no low-rank updates; train it with --tune=lora")
+    modules = _modules(updates)
+    heads = [(leaf, node) for leaf, node in nodes if not leaf.path.startswith(("encoder.", "decoder."))]
+    tensors = {f"{PREFIX}{name}": tensor for name, tensor in _update_tensors(modules)}
+    for leaf, values in heads:
+        for row, name in enumerate(leaf.names):
+            tensors[f"{PREFIX}{name}"] = assemble([(leaf, values, row)])
+    fields = _fields(modules, updates[0][1], head.kind, base) | {
+        "fan_in_fan_out": not updates[0][0].tensor.transposed,
+        "modules_to_save": sorted({_module(name) for leaf, _ in heads for name in leaf.names}) or None,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
+    write(
+        folder / TENSORS,
+        [(name, tensor.dtype, tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()],
+    )
+    return folder
+
+
+# By name of a tensor of the base: the updates of the kernels in it, and the row of each that is this layer's.
+Modules = dict[str, list[tuple[Leaf, LowRank, int]]]
+
+
+def _modules(updates: list[tuple[Leaf, LowRank]]) -> Modules:
+    modules: Modules = {}
+    for leaf, node in updates:
+        for row, name in enumerate(leaf.names):
+            modules.setdefault(name, []).append((leaf, node, row))
+    return modules
+
+
+def _update_tensors(modules: Modules) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and tensors of all updates."""
+    for name, members in modules.items():
+        downs, ups = [], []
+        for leaf, node, row in members:
+            rank = node.down.shape[-1]
+            down_leaf, up_leaf = _down_leaf(leaf, rank), _up_leaf(leaf, rank)
+            downs.append(assemble([(down_leaf, node.down, row)]))
+            ups.append(assemble([(up_leaf, node.up, row)]))
+        yield f"{_module(name)}.lora_A.weight", np.concatenate(downs)
+        yield f"{_module(name)}.lora_B.weight", np.concatenate(ups, 1)
+
+
+def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, Any]:
+    """The fields of adapter_config.json. Where kernels share a module, its rank is the sum of theirs."""
+    ranks = {_module(name): sum(node.down.shape[-1] for _, node, _ in members) for name, members in modules.items()}
+    rank = min(ranks.values())
+    larger = {name: size for name, size in ranks.items() if size != rank}
+    return {
+        "peft_type": "LORA",
+        "task_type": TASK_TYPES.get(kind, "FEATURE_EXTRACTION"),
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": node.scale * rank,
+        "lora_dropout": node.dropout,
+        "target_modules": sorted(ranks),
+        "rank_pattern": larger,
+        "alpha_pattern": {name: node.scale * size for name, size in larger.items()},
+        "bias": "none",
+        "use_rslora": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+    }
+
+
+def _leaves(family: Family, head: Any, config: Config) -> dict[str, Leaf]:
+    """Every parameter of the base by its path."""
+    return {leaf.path: leaf for leaf in leaves(head.specs(config), family.table(config, head))}
+
+
+def _module(tensor: str) -> str:
+    """The module of torch that a tensor belongs to."""
+    return tensor.rpartition(".")[0]
+
+
+def _down_leaf(leaf: Leaf, rank: int) -> Leaf:
+    """How lora_A [r, inputs] of one kernel is stored."""
+    cut = leaf.stacked + leaf.spec.inputs
+    spec = dataclasses.replace(
+        leaf.spec, axes=leaf.spec.axes[:cut] + RANK, shape=(*leaf.spec.shape[:cut], rank), padding=0
+    )
+    return leaf._replace(spec=spec, tensor=HfTensor(leaf.tensor.name))
+
+
+def _up_leaf(leaf: Leaf, rank: int) -> Leaf:
+    """How lora_B [outputs, r] of one kernel is stored: as the outputs of the kernel are."""
+    first, cut = int(leaf.stacked), leaf.stacked + leaf.spec.inputs
+    axes = leaf.spec.axes[:first] + RANK + leaf.spec.axes[cut:]
+    shape = (*leaf.spec.shape[:first], rank, *leaf.spec.shape[cut:])
+    spec = dataclasses.replace(leaf.spec, axes=axes, shape=shape, padding=0, inputs=1)
+    return leaf._replace(spec=spec, inputs=1, tensor=leaf.tensor._replace(transposed=True))

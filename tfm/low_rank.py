@@ -1,0 +1,166 @@
+"""Low-rank updates of kernels that stay as they are (LoRA, Hu et al. 2021): a leaf that stands for a kernel.
+
+`tfm.einsum` alone looks into it; layers, meshes and checkpoints treat it as any subtree of parameters.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.params import Spec
+
+# The axis of the rank.
+RANK = "r"
+
+
+@struct.dataclass
+class LowRank:
+    """The kernel base + scale * down up (section 4.1). With L in front where layers are stacked:
+
+    base: [inputs, outputs], not trained
+    down: [inputs, r]
+    up: [r, outputs], zeros at first
+    key: of the dropout of the inputs of `down` in a training step (`with_dropout_keys`), one for each layer
+    scale: of the update; alpha / r, or alpha / sqrt(r) (Kalajdzievski 2023, theorem 3.2)
+    dropout: rate
+    """
+
+    base: Any
+    down: Any
+    up: Any
+    key: Any = None
+    scale: float = struct.field(pytree_node=False, default=1.0)
+    dropout: float = struct.field(pytree_node=False, default=0.0)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether layers are stacked along a first axis."""
+        return self.down.ndim + self.up.ndim - 2 > self.base.ndim
+
+    @property
+    def kernel(self) -> Array:
+        """The sum as one kernel, in the dtype of the base."""
+        layers = "L" if self.is_stacked else ""
+        letters = iter("abcdefghijk")
+        inputs = "".join(next(letters) for _ in range(self.down.ndim - 1 - len(layers)))
+        outputs = "".join(next(letters) for _ in range(self.up.ndim - 1 - len(layers)))
+        equation = f"{layers}{inputs}{RANK},{layers}{RANK}{outputs}->{layers}{inputs}{outputs}"
+        sharding = jax.typeof(self.base).sharding
+        out_sharding = None if sharding.mesh.empty else sharding
+        down, up = self.down.astype(jnp.float32), self.up.astype(jnp.float32)
+        update = jnp.einsum(equation, down, up, precision="highest", out_sharding=out_sharding)
+        return (self.base + self.scale * update).astype(self.base.dtype)
+
+
+def equations(equation: str) -> tuple[str, str]:
+    """The equation of a product with a kernel -> those of the products with `down` and `up`."""
+    operands, output = equation.split("->")
+    left, right = operands.split(",")
+    inputs = "".join(letter for letter in right if letter not in output)
+    outputs = "".join(letter for letter in right if letter in output)
+    rows = "".join(letter for letter in left if letter not in inputs)
+    return f"{left},{inputs}{RANK}->{rows}{RANK}", f"{rows}{RANK},{RANK}{outputs}->{output}"
+
+
+def low_rank_specs(specs: Any, targets: Collection[str] | None, rank: int, scale: float, dropout: float = 0.0) -> Any:
+    """The spec tree with low-rank updates of the kernels of layers that `targets` name, such as query; None: of all.
+
+    Raises ValueError for a target that no layer has, with the names of those that are there.
+    """
+    names = {name for path, spec in jax.tree_util.tree_leaves_with_path(specs) if (name := _target(path, spec))}
+    targets = names if targets is None else targets
+    unknown = [name for name in targets if name not in names]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no kernel of the layers; they have {', '.join(sorted(names))}")
+
+    def wrap(path, spec):
+        return _low_rank_spec(spec, rank, scale, dropout) if _target(path, spec) in targets else spec
+
+    return jax.tree_util.tree_map_with_path(wrap, specs)
+
+
+def _target(path: tuple[Any, ...], spec: Spec) -> str:
+    """The name of the linear map whose kernel is at a path in layers; "" for any other parameter."""
+    words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
+    return words[-2] if words[-1] == "kernel" and "layers" in words and spec.trained else ""
+
+
+def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float) -> LowRank:
+    layers = int(spec.axes.startswith("L"))
+    cut = layers + spec.inputs
+    fan_in = math.prod(spec.shape[layers:cut])
+
+    def uniform(key, shape, sharding):
+        limit = fan_in**-0.5
+        return jax.random.uniform(key, shape, jnp.float32, -limit, limit, out_sharding=sharding)
+
+    def zeros(key, shape, sharding):
+        return jnp.zeros(shape, jnp.float32, out_sharding=sharding)
+
+    down = replace(spec, axes=spec.axes[:cut] + RANK, shape=(*spec.shape[:cut], rank), init=uniform, branch=False)
+    up = replace(
+        spec,
+        axes=spec.axes[:layers] + RANK + spec.axes[cut:],
+        shape=(*spec.shape[:layers], rank, *spec.shape[cut:]),
+        init=zeros,
+        inputs=1,
+    )
+    return LowRank(replace(spec, trained=False), down, up, scale=scale, dropout=dropout)
+
+
+def _is_low_rank(node: Any) -> bool:
+    return isinstance(node, LowRank)
+
+
+def _map(function: Callable[[LowRank], Any], params: Any, *rest: Any) -> Any:
+    """The tree with what the function makes of every low-rank kernel."""
+    return jax.tree.map(
+        lambda node, *nodes: function(node, *nodes) if _is_low_rank(node) else node, params, *rest, is_leaf=_is_low_rank
+    )
+
+
+def has_low_rank(params: Any) -> bool:
+    """Whether a tree of parameters or specs has low-rank updates."""
+    return any(map(_is_low_rank, jax.tree.leaves(params, is_leaf=_is_low_rank)))
+
+
+def merge_low_rank(params: Any) -> Any:
+    """The parameters with every low-rank update added to its kernel: those of a model without them."""
+    return _map(lambda node: node.kernel, params)
+
+
+def low_rank_base(params: Any) -> Any:
+    """The parameters without their updates."""
+    return _map(lambda node: node.base, params)
+
+
+def with_base(params: Any, base: Any) -> Any:
+    """The parameters with the arrays of `base`, a tree like `low_rank_base(params)`, under their updates."""
+    return jax.tree.map(
+        lambda node, kernel: replace(node, base=kernel) if _is_low_rank(node) else kernel,
+        params,
+        base,
+        is_leaf=_is_low_rank,
+    )
+
+
+def with_dropout_keys(params: Any, key: Array | None) -> Any:
+    """The parameters for one training step: a key for the dropout of every update of every layer; none without key."""
+    nodes = [node for node in jax.tree.leaves(params, is_leaf=_is_low_rank) if _is_low_rank(node) and node.dropout]
+    if key is None or not nodes:
+        return params
+    keys = iter(jax.random.split(key, len(nodes)))
+
+    def with_key(node: LowRank) -> LowRank:
+        if not node.dropout:
+            return node
+        leaf_key = next(keys)
+        return replace(node, key=jax.random.split(leaf_key, len(node.base)) if node.is_stacked else leaf_key)
+
+    return _map(with_key, params)

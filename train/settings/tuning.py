@@ -1,0 +1,89 @@
+"""What of a model is trained: the catalogue of --tune."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tfm.config.choices import Options, check_minimum, tag
+
+
+class TuneOptions(Options):
+    """What of a model is trained; heads always are."""
+
+    # What trains beside heads: "embeddings", "layers", "biases"; low-rank updates where there are any.
+    trains: ClassVar[tuple[str, ...]] = ()
+    layers: ClassVar[int | None] = None
+
+
+@dataclass(frozen=True)
+class All(TuneOptions):
+    """Every parameter, or those of the top layers.
+
+    layers: the top layers that train, embeddings and the other layers stay as they are; none: everything trains
+    """
+
+    name: Literal["all"] = tag("all")
+    layers: int | None = None
+
+    def __post_init__(self):
+        check_minimum(self, layers=1)
+
+    @property
+    def trains(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What trains beside heads."""
+        return ("layers",) if self.layers else ("embeddings", "layers")
+
+
+@dataclass(frozen=True)
+class HeadOnly(TuneOptions):
+    """The head alone; the encoder stays as it is."""
+
+    name: Literal["head"] = tag("head")
+
+
+@dataclass(frozen=True)
+class Bias(TuneOptions):
+    """The biases and the head (Ben Zaken et al. 2021)."""
+
+    trains: ClassVar[tuple[str, ...]] = ("biases",)
+
+    name: Literal["bias"] = tag("bias")
+
+
+@dataclass(frozen=True)
+class Lora(TuneOptions):
+    """Low-rank updates of the kernels of layers, and the head (Hu et al. 2021).
+
+    rank: of the updates
+    alpha: updates are scaled by alpha / rank
+    targets: the kernels, joined by commas: query, key, value, output, up, down, gate | all
+    dropout: of what the updates read
+    stabilized: scale by alpha / sqrt(rank) (Kalajdzievski 2023)
+    """
+
+    name: Literal["lora"] = tag("lora")
+    rank: int = 8
+    alpha: float = 16.0
+    targets: str = "query,value"
+    dropout: float = 0.0
+    stabilized: bool = False
+
+    def __post_init__(self):
+        check_minimum(self, rank=1)
+        if not self.alpha > 0:
+            raise ValueError(f"alpha={self.alpha} must be more than 0; twice the rank is usual")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+        if not all(self.targets.split(",")):
+            raise ValueError(f"targets={self.targets!r} must be names of kernels, joined by commas, or all")
+
+    @property
+    def scale(self) -> float:
+        """What updates are multiplied by."""
+        return self.alpha / (self.rank**0.5 if self.stabilized else self.rank)
+
+
+# A run has the options of its own choice.
+if TYPE_CHECKING:
+    Tune = Any
+else:
+    Tune = All | HeadOnly | Bias | Lora

@@ -1,0 +1,45 @@
+"""What of a run's model is trained: the parameters of its task as --tune marks them."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from tfm.low_rank import LowRank, low_rank_specs
+from tfm.models.encoder import Encoder
+from train import UserError
+from train.settings.schema import Run
+from train.settings.tuning import Lora
+
+
+def specs_of(task: Any, run: Run) -> Any:
+    """The spec tree of the model of a run of a task, with its low-rank updates; `trained` is as --tune says.
+
+    Raises UserError for kernels that the model lacks, and where nothing is left to train.
+    """
+    specs = task.specs(run)
+    if isinstance(run.tune, Lora):
+        targets = None if run.tune.targets == "all" else run.tune.targets.split(",")
+        try:
+            specs = low_rank_specs(specs, targets, run.tune.rank, run.tune.scale, run.tune.dropout)
+        except ValueError as error:
+            raise UserError(f"--tune.targets: {error}") from error
+    parts = {field.name: getattr(specs, field.name) for field in dataclasses.fields(specs)}
+    marked = {name: _mark(run.tune.trains, part) if isinstance(part, Encoder) else part for name, part in parts.items()}
+    specs = dataclasses.replace(specs, **marked)
+    if not any(spec.trained for spec in jax.tree.leaves(specs)):
+        raise UserError(f"--tune={run.tune.name} leaves nothing to train: this model has no head of its own")
+    return specs
+
+
+def _mark(trains: tuple[str, ...], encoder: Any) -> Any:
+    """The specs of an encoder or a decoder, frozen but for what is named; low-rank updates stay as they are."""
+
+    def mark(path, node):
+        if isinstance(node, LowRank):
+            return node
+        words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
+        groups = {"embeddings" if words[0] == "embed" else "layers", "biases" if words[-1] == "bias" else ""}
+        return dataclasses.replace(node, trained=node.trained and not groups.isdisjoint(trains))
+
+    return jax.tree_util.tree_map_with_path(mark, encoder, is_leaf=lambda node: isinstance(node, LowRank))

@@ -1,0 +1,48 @@
+"""How fast each layer learns, as a share of the learning rate."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from tfm.layers.stack import layer_indices
+from tfm.models.encoder import Encoder
+
+
+def scale_by_layer(specs: Any, decay: float | None, top: int | None) -> optax.GradientTransformation | None:
+    """Updates times the share of their layer: `decay` to the power of its distance from the head.
+
+    Heads and last norms have 1, the last layer has `decay`, embeddings the smallest share (Clark et al. 2020,
+    appendix A). Layers below the `top` ones, and embeddings then, have 0. None where all shares are 1.
+    """
+    if decay is None and top is None:
+        return None
+    shares = dict(_shares(specs, 1.0 if decay is None else decay, top))
+
+    def scaled(path, update):
+        share = shares.get(jax.tree_util.keystr(path))
+        return update if share is None else update * share.reshape(-1, *[1] * (update.ndim - 1)).astype(update.dtype)
+
+    return optax.stateless(lambda updates, params: jax.tree_util.tree_map_with_path(scaled, updates))
+
+
+def _shares(specs: Any, decay: float, top: int | None) -> Iterator[tuple[str, np.ndarray]]:
+    """The path of every parameter of embeddings and layers, and its share: [1], or [L] of stacked layers."""
+    for field in dataclasses.fields(specs):
+        model = getattr(specs, field.name)
+        if not isinstance(model, Encoder):
+            continue
+        indices = layer_indices(model.layers)
+        count = 1 + max(layer for trees in indices.values() for layers in trees for layer in layers)
+        share = [decay ** (count - layer) * (top is None or layer >= count - top) for layer in range(count)]
+        of_embeddings = np.array([decay ** (count + 1) * (top is None)])
+        for path, _ in jax.tree_util.tree_leaves_with_path(model.embed):
+            yield f".{field.name}.embed{jax.tree_util.keystr(path)}", of_embeddings
+        for part, trees in indices.items():
+            for index, layers in enumerate(trees):
+                of_layers = np.array([share[layer] for layer in layers])
+                for path, _ in jax.tree_util.tree_leaves_with_path(getattr(model.layers, part)[index]):
+                    yield f".{field.name}.layers.{part}[{index}]{jax.tree_util.keystr(path)}", of_layers
