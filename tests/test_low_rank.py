@@ -107,7 +107,7 @@ def one_step(mesh, specs):
 
 def frozen_specs():
     """Updates and head alone train."""
-    is_low_rank = lambda node: isinstance(node, LowRank)  # noqa: E731
+    is_low_rank = lambda node: isinstance(node, LowRank)
     encoder = jax.tree.map(
         lambda node: node if is_low_rank(node) else dataclasses.replace(node, trained=False),
         SPECS.encoder,

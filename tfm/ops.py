@@ -55,17 +55,23 @@ def linear(layer: Linear, equation: str, x: Array) -> Array:
 def einsum(equation: str, x: Array, kernel: Array | LowRank, dtype=None) -> Array:
     """x times a kernel, computed in the dtype of x; the result has that dtype too, or `dtype`.
 
-    The one place where kernels are used. It does three things that `jnp.einsum` does not:
+    The one place where kernels are used, and what may stand for one (`LowRank`). It does three things that `jnp.einsum`
+    does not:
     - a kernel sharded over `fsdp` is gathered before its use, and its gradient is scattered again by the transpose;
     - the batch axes are merged into one; on a CPU the summed axes and the output axes are merged too, so that XLA sees
       a plain matrix product (M1: 0.96 of a step). A sharded axis is not merged into another, and axes are merged only
       if they are adjacent in all three operands;
     - the result is sharded as the letters of its operands are.
     """
-    if isinstance(kernel, LowRank):
-        down, up = equations(equation)
-        reduced = einsum(down, dropout(x, kernel.dropout, kernel.key), kernel.down)
-        return einsum(equation, x, kernel.base, dtype) + kernel.scale * einsum(up, reduced, kernel.up, dtype)
+    if not isinstance(kernel, LowRank):
+        return _product(equation, x, kernel, dtype)
+    down, up = equations(equation)
+    reduced = _product(down, dropout(x, kernel.dropout, kernel.key), kernel.down)
+    return _product(equation, x, kernel.base, dtype) + kernel.scale * _product(up, reduced, kernel.up, dtype)
+
+
+def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
+    """`einsum` with an array."""
     operands, output = equation.split("->")
     left, right = operands.split(",")
     kernel = unshard_fsdp(kernel).astype(x.dtype)

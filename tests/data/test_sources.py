@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from train import UserError
-from train.data.sources import builtin, sources
+from train.data.sources import builtin, files, sources
 from train.files import cache
 from train.settings.schema import Data
 
-TEXT = sources.Columns(("text",))
+TEXT = files.Columns(("text",))
 
 
 def of_python():
@@ -23,7 +23,7 @@ def of_python():
 
 def read(path, **options):
     data = Data(**options)
-    columns = sources.Columns.of(data, labelled=False)
+    columns = files.Columns.of(data, labelled=False)
     return [row[data.field] for row in sources.read(str(path), data, columns, of_python)]
 
 
@@ -35,7 +35,7 @@ def train_valid_split(texts):
 
 def table(path, **options):
     data = Data(**options)
-    return sources.read(str(path), data, sources.Columns.of(data, labelled=True), of_python)
+    return sources.read(str(path), data, files.Columns.of(data, labelled=True), of_python)
 
 
 @pytest.mark.parametrize(

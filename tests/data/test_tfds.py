@@ -13,7 +13,7 @@ import warnings
 import pytest
 
 from train import UserError
-from train.data.sources import sources
+from train.data.sources import files, sources
 from train.data.sources.tfds import read
 from train.files.suppress_output import suppress_output
 from train.main import main
@@ -397,7 +397,7 @@ def _copy(prepared, folder):
 def test_texts_of_a_field(stored):
     def read(source, **options):
         data = Data(**options)
-        return [row[data.field] for row in sources.read(source, data, sources.Columns.of(data, labelled=False), list)]
+        return [row[data.field] for row in sources.read(source, data, files.Columns.of(data, labelled=False), list)]
 
     assert sorted(read("tfds:tiny_configs:test")) == [f"row {n}" for n in range(20, 25)]
     assert read("tfds:tiny_reviews:test", field="raw") == ["caf\ufffd"] * 5

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from small import call, quick_compilation, run_of  # noqa: F401
 
-
 from train import evaluate, export, predict, tasks
 from train.main import main
 from train.settings import flags

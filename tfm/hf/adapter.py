@@ -1,8 +1,8 @@
 """Adapter folders of PEFT (adapter_config.json, adapter_model.safetensors): low-rank updates of a model's kernels.
 
-For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`. Where one tensor
-holds several of our kernels (c_attn of GPT-2), their updates share a module: it reads all their `down`s, and each writes
-its part of the outputs.
+For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`. Where one
+tensor holds several of our kernels (c_attn of GPT-2), their updates share a module: it reads all their `down`s, and
+each writes its part of the outputs.
 """
 
 import dataclasses
@@ -170,7 +170,8 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
     """
     folder = Path(folder)
     family, architecture, hf_config, _ = match_family(config, merge_low_rank(params), like)
-    if jax.tree.structure(low_rank_base(params)) != jax.tree.structure(family.heads[architecture].specs(hf_config)):
+    specs = family.heads[architecture].specs(hf_config)
+    if jax.tree.map(jnp.shape, low_rank_base(params)) != jax.tree.map(lambda spec: spec.shape, specs):
         raise ValueError(f"{family.name} keeps this model in another form, over which its updates do not fit")
     head = family.heads[architecture]
     table = _leaves(family, head, config)
@@ -193,10 +194,7 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
-    write(
-        folder / TENSORS,
-        [(name, tensor.dtype, tensor.shape, lambda tensor=tensor: tensor) for name, tensor in tensors.items()],
-    )
+    write(folder / TENSORS, [(name, array.dtype, array.shape, array.copy) for name, array in tensors.items()])
     return folder
 
 

@@ -190,7 +190,10 @@ def _files(folder: Path) -> dict[Path, set[str]]:
 
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
-    """A safetensors file -> views of its tensors, in the order in which they lie there. Raises ValueError as `Tensors`."""
+    """A safetensors file -> views of its tensors, in the order in which they lie there.
+
+    Raises ValueError as `Tensors` does.
+    """
     if not path.is_file():
         raise ValueError(f"{path} does not exist; download it, too")
     with path.open("rb") as file:

@@ -11,7 +11,11 @@ class TuneOptions(Options):
 
     # What trains beside heads: "embeddings", "layers", "biases"; low-rank updates where there are any.
     trains: ClassVar[tuple[str, ...]] = ()
-    layers: ClassVar[int | None] = None
+
+    @property
+    def top_layers(self) -> int | None:
+        """How many layers train, counted from the head; None for all."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class All(TuneOptions):
 
     def __post_init__(self):
         check_minimum(self, layers=1)
+
+    @property
+    def top_layers(self) -> int | None:
+        """How many layers train, counted from the head; None for all."""
+        return self.layers
 
     @property
     def trains(self) -> tuple[str, ...]:  # type: ignore[override]

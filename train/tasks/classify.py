@@ -126,7 +126,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
 
     `valid_only` leaves out the training texts if --eval-data names other texts for validation.
     """
-    columns = sources.Columns.of(run.data, labelled=True)
+    columns = files.Columns.of(run.data, labelled=True)
     train, valid = sources.load(run.data, columns, lambda: _builtin(columns), valid_only)
     if saved:
         tokenizer = saved.processor
@@ -135,7 +135,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of(run.task.kind, train, columns.labels) if classes is None else Labels(run.task.kind, classes)
 
-    def rows(examples: Sequence[sources.Row], name: str, segmentation: Segmentation = PLAIN) -> Examples:
+    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Examples:
         texts = [
             encode(tokenizer, [example[column] for example in examples], log, name, segmentation)
             for column in columns.texts
@@ -155,7 +155,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
     return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
 
 
-def _builtin(columns: sources.Columns) -> tuple[list[sources.Row], list[sources.Row]]:
+def _builtin(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:
     """The built-in opinions, in the columns of the run."""
     text, label = columns.texts[0], columns.labels[0]
     parts = opinions.generate(train=20_000)
@@ -192,6 +192,7 @@ def inputs(options, folder) -> list[dict[str, str]]:
     """The texts or pairs to classify, by column; empty lines included: every line gets a label."""
     data = folder.config.data
     names = (options.field or data.field).split(",")
+    texts: list[tuple[str, ...]]
     if options.text:
         texts = [(options.text, options.pair) if options.pair else (options.text,)]
     elif options.file.removesuffix(".gz").endswith(".txt"):

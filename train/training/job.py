@@ -38,7 +38,7 @@ class Job:
     def optimizer(self):
         """The optimizer."""
         optim = self.run.optim
-        scale = scale_by_layer(self.specs, optim.layer_decay, self.run.tune.layers)
+        scale = scale_by_layer(self.specs, optim.layer_decay, self.run.tune.top_layers)
         return optimizer.optimizer(optim, self.run.steps, self.specs, scale)
 
     @cached_property

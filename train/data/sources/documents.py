@@ -1,7 +1,7 @@
 """Plain text for language models: training documents and validation documents."""
 
 from train import UserError
-from train.data.sources import builtin, sources
+from train.data.sources import builtin, files, sources
 from train.settings.schema import Data
 
 
@@ -11,12 +11,12 @@ def load(data: Data, task: str, valid_only: bool = False) -> tuple[list[str], li
     `valid_only` leaves out training documents if --eval-data has a source of its own. Raises UserError for several
     columns.
     """
-    columns = sources.Columns.of(data, labelled=False)
+    columns = files.Columns.of(data, labelled=False)
     column = columns.texts[0]
     if len(columns.texts) > 1:
         raise UserError(f"--data.field={data.field} names {len(columns.texts)} columns, and --task={task} reads one")
 
-    def of_python() -> tuple[list[sources.Row], list[sources.Row]]:
+    def of_python() -> tuple[list[files.Row], list[files.Row]]:
         return sources.train_valid_split([{column: document} for document in builtin.documents()], columns)
 
     train, valid = ([row[column] for row in rows] for rows in sources.load(data, columns, of_python, valid_only))

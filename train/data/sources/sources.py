@@ -10,7 +10,7 @@ from pathlib import Path
 
 from train import UserError
 from train.data.sources import files
-from train.data.sources.files import Columns, Reader, Row
+from train.data.sources.files import Reader, Row
 from train.settings.schema import Data
 
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
