@@ -18,11 +18,10 @@ def train(argv):
     """One run: configuration, data, mesh and state, run folder, loop, end."""
     began = time.perf_counter()
     from train.devices import distributed
-    from train.runs import adapters
     from train.runs import folder as folders
 
     # ---------------------------------------------------------------- configuration
-    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values, adapters.tune_values)
+    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
 
     # ---------------------------------------------------------------- data
     from train.costs.estimate import estimate, explain_oom

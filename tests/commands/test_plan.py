@@ -102,7 +102,7 @@ def test_the_task_of_a_preset():
         "--preset=bert-base",
         "--task=classify",
     ]
-    assert resolve.infer_task(["--init=somewhere"], lambda folder: {"task": "classify"})[-1] == "--task=classify"
+    assert resolve.infer_task(["--init=somewhere"], lambda folder, adapter: {"task": "classify"})[-1] == "--task=classify"
 
 
 def test_a_llama_of_seven_billion():

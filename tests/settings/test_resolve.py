@@ -20,7 +20,7 @@ from train.settings.tasks import TASKS, Translate
 
 def run_of(*argv, source=None):
     """The run that flags describe; `source` is what `--init` or `--resume` reads."""
-    return resolve.resolve(argv, lambda folder: source, lambda folder: source)[0]
+    return resolve.resolve(argv, lambda folder: source, lambda folder, adapter: source)[0]
 
 
 @pytest.mark.parametrize(

@@ -111,13 +111,11 @@ def home(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
+
+
+@pytest.mark.slow
+def test_a_run_with_low_rank_updates(home, tmp_path, monkeypatch):
     monkeypatch.chdir(home)
-
-
-def test_a_run_with_low_rank_updates(tmp_path):
     tuned = [*TUNED, "--init=base", "--tune=lora", "--tune.rank=2", "--tune.dropout=0.1", "--optim.rate=1e-2"]
     code, _, err = call(main, *tuned, f"--out={tmp_path / 'a'}")
     assert code == 0, err
@@ -143,15 +141,20 @@ def test_a_run_with_low_rank_updates(tmp_path):
     assert code == 0, err
 
 
-def test_a_part_needs_a_model():
+def test_a_part_needs_a_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"film {n}\t{n % 2}\n" for n in range(80)))
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nfilm 1\t1\nfilm 2\t0\n")
     code, _, err = call(main, *SMALL, "--tune=lora", "--out=nothing")
     assert code == 2
     assert "--tune=lora trains a part of a model that is there; name it with --init=FOLDER" in err
     assert not Path("nothing").exists()
 
 
-def test_an_adapter_there_and_back(tmp_path):
+@pytest.mark.slow
+def test_an_adapter_there_and_back(home, tmp_path, monkeypatch):
     """Written by an export, read by a new run of no step: the same predictions."""
+    monkeypatch.chdir(home)
     tuned = [*TUNED, "--tune=lora", "--tune.targets=query,down", "--optim.rate=1e-2"]
     code, _, err = call(export.main, "--run=base", f"--to={tmp_path / 'base'}")
     assert code == 0, err

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 
 from tfm.config.dotted import flatten, flatten_saved, override
 from train import UserError, tasks
+from train.runs import adapters
 from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags
 from train.settings.schema import Run
@@ -153,9 +154,16 @@ def open_folder(path: str | Path) -> RunFolder | HfFolder:
     return HfFolder(path) if is_hf_folder(path) else RunFolder(path)
 
 
-def run_values(path: str | Path) -> dict[str, Any]:
-    """The dotted values of a run, or of a run that could have made a Hugging Face folder."""
-    return open_folder(path).values
+def run_values(path: str | Path, adapter: str = "") -> dict[str, Any]:
+    """The dotted values of a run, or of a run that could have made a Hugging Face folder.
+
+    Those of --tune are then what an adapter of PEFT asks for.
+    """
+    values = open_folder(path).values
+    if not adapter:
+        return values
+    tune = adapters.tune_values(adapter, values)
+    return {name: value for name, value in values.items() if name.partition(".")[0] != "tune"} | tune
 
 
 def resumed_values(out: str) -> dict[str, Any]:

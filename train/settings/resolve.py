@@ -35,32 +35,27 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
 
 # A run folder -> its dotted values.
-ReadFolder = Callable[[str], Mapping[str, Any]]
+ReadResumed = Callable[[str], Mapping[str, Any]]
 
-# An adapter folder, and the dotted values of the run that it is for -> dotted values of --tune.
-ReadAdapter = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+# A run folder, and an adapter of it or "" -> its dotted values, those of --tune as the adapter asks.
+ReadFolder = Callable[[str, str], Mapping[str, Any]]
 
 
-def resolve(
-    argv: Sequence[str], read_resumed: ReadFolder, read_folder: ReadFolder, read_adapter: ReadAdapter | None = None
-) -> tuple[Run, set[str]]:
+def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFolder) -> tuple[Run, set[str]]:
     """Command line -> the run, and the dotted names that a preset, a saved run or a flag decided.
 
     `read_resumed` gets the folder of `--out`, which may be empty, and returns the values of the run to resume;
-    `read_folder` those of another run, `read_adapter` those of --tune that an adapter of that run asks for. Raises
-    UserError for whatever does not fit.
+    `read_folder` those of another run and its adapter. Raises UserError for whatever does not fit.
     """
     texts = flags.parse(argv, ALIASES)
     if _read(texts, "resume", False):
         layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
         folder = _read(texts, "init", "")
-        source = read_folder(folder) if folder else {}
-        layers = _fresh_layers(texts, source)
-        if path := _read(texts, "adapter", ""):
-            if not folder or read_adapter is None:
-                raise UserError(f"--adapter={path} updates a model that is there; name it with --init=FOLDER")
-            layers.insert(-2, read_adapter(path, source))
+        adapter = _read(texts, "adapter", "")
+        if adapter and not folder:
+            raise UserError(f"--adapter={adapter} updates a model that is there; name it with --init=FOLDER")
+        layers = _fresh_layers(texts, read_folder(folder, adapter) if folder else {})
     return _build(layers), set().union(*layers)
 
 
@@ -71,7 +66,7 @@ def infer_task(argv: Sequence[str], read_folder: ReadFolder) -> list[str]:
         return list(argv)
     preset, folder = _read(texts, "preset", ""), _read(texts, "init", "")
     implied = next((task for task, presets in PRESETS.items() if preset in presets), None)
-    implied = read_folder(folder)["task"] if folder and not implied else implied
+    implied = read_folder(folder, "")["task"] if folder and not implied else implied
     return [*argv, f"--task={implied or Mlm.name}"]
 
 
@@ -112,6 +107,8 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if source and trained:
         raise UserError(f"--init={texts['init'].text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
+    if "adapter" in texts:
+        of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
     return [{"task": task}, *layers, texts, {"preset": preset}]
 

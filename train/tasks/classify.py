@@ -200,10 +200,9 @@ def inputs(options, folder) -> list[dict[str, str]]:
     else:
         columns = files.Columns(tuple(names))
         texts = [columns.texts_of(row) for row in files.read(Path(options.file), data, columns)]
+    remedy = "two texts with a tab between, or --text and --pair" if len(names) == 2 else "one text, without a tab"
     for row, text in enumerate(texts, start=1):
         if len(text) != len(names):
-            pair = "two texts with a tab between, or --text and --pair"
-            remedy = pair if len(names) == 2 else "one text, without a tab"
             raise UserError(f"text {row} has {len(text)} parts; this run classifies {remedy}")
     return [dict(zip(names, text, strict=True)) for text in texts]
 

@@ -34,9 +34,9 @@ def test_product(equation, inputs, outputs):
         rng.standard_normal(s) for s in ((2, 3, *inputs), inputs + outputs, (*inputs, 2), (2, *outputs))
     )
     kernel = LowRank(*map(jnp.float32, (base, down, up)), scale=0.5)
-    whole = base + 0.5 * np.tensordot(down, up, 1)
-    np.testing.assert_allclose(kernel.kernel, whole, rtol=1e-5, atol=1e-6)
-    expected = np.tensordot(x, whole, len(inputs))
+    merged = base + 0.5 * np.tensordot(down, up, 1)
+    np.testing.assert_allclose(kernel.kernel, merged, rtol=1e-5, atol=1e-6)
+    expected = np.tensordot(x, merged, len(inputs))
     np.testing.assert_allclose(tfm.einsum(equation, jnp.float32(x), kernel), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -63,8 +63,8 @@ def test_fresh_updates_change_nothing():
     assert kernel.up.shape == (3, 2, 2, 2, 4)
     assert 0.2 < float(jnp.abs(kernel.down).max()) <= 0.25, "uniform in 16^-0.5"
     jax.tree.map(np.testing.assert_array_equal, merge_low_rank(params), low_rank_base(params))
-    other = jax.tree.map(lambda leaf: leaf + 1, low_rank_base(params))
-    jax.tree.map(np.testing.assert_array_equal, low_rank_base(with_base(params, other)), other)
+    base = jax.tree.map(lambda leaf: leaf + 1, low_rank_base(params))
+    jax.tree.map(np.testing.assert_array_equal, low_rank_base(with_base(params, base)), base)
 
 
 def test_unknown_target():
