@@ -102,7 +102,8 @@ def test_the_task_of_a_preset():
         "--preset=bert-base",
         "--task=classify",
     ]
-    assert resolve.infer_task(["--init=somewhere"], lambda folder, adapter: {"task": "classify"})[-1] == "--task=classify"
+    source = {"task": "classify"}
+    assert resolve.infer_task(["--init=somewhere"], lambda folder, adapter: source)[-1] == "--task=classify"
 
 
 def test_a_llama_of_seven_billion():

@@ -111,8 +111,6 @@ def home(tmp_path_factory):
     return folder
 
 
-
-
 @pytest.mark.slow
 def test_a_run_with_low_rank_updates(home, tmp_path, monkeypatch):
     monkeypatch.chdir(home)

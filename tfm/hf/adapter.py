@@ -90,30 +90,30 @@ def read_adapter(folder: str | Path) -> Adapter:
 
 def targets_of(adapter: Adapter, config: Config) -> set[str]:
     """The kernels of ours, such as query, that an adapter of a model of this configuration updates."""
-    family, modules = _family_of(adapter, config)
-    return {path.rpartition(".")[2] for path, module in _kernels(family, config).items() if module in modules}
+    return {path.rpartition(".")[2] for path in _updated(adapter, config)[1]}
 
 
-def _family_of(adapter: Adapter, config: Config) -> tuple[Family, set[str]]:
-    """The family that has the updated modules, and these, with {} in place of the layer."""
-    names = [name.rpartition(".lora_A.")[0] for name in adapter.tensors if ".lora_A." in name]
-    modules = {re.sub(r"\.\d+\.", ".{}.", name) for name in names}
+def _updated(adapter: Adapter, config: Config) -> tuple[Family, list[str]]:
+    """The family that has all updated modules, and the paths of our parameters in them."""
+    modules = {name.rpartition(".lora_A.")[0] for name in adapter.tensors if ".lora_A." in name}
     for family in FAMILIES.values():
-        if modules and modules <= set(_kernels(family, config).values()):
-            return family, modules
+        names = family.names(config) if callable(family.names) else family.names
+        patterns = {path: _pattern(entry if isinstance(entry, str) else entry.name) for path, entry in names.items()}
+        updated = {path: list(filter(pattern.fullmatch, modules)) for path, pattern in patterns.items()}
+        if modules and modules == set().union(*updated.values()):
+            return family, [path for path, members in updated.items() if members]
     example = ", ".join(sorted(modules)[:3])
     raise ValueError(f"{adapter.path} updates {example or 'nothing'}, which no family that is known here has all of")
 
 
-def _kernels(family: Family, config: Config) -> dict[str, str]:
-    """The modules of a family by the paths of our parameters."""
-    names = family.names(config) if callable(family.names) else family.names
-    return {path: entry if isinstance(entry, str) else entry.name for path, entry in names.items()}
+def _pattern(module: str) -> re.Pattern[str]:
+    """What matches a module of any layer."""
+    return re.compile(re.escape(module).replace(r"\{\}", r"\d+"))
 
 
 def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
     """`params` with the updates of an adapter, and the heads that it holds. Raises ValueError for another base."""
-    family, _ = _family_of(adapter, config)
+    family, _ = _updated(adapter, config)
     _, architecture, *_ = match_family(config, low_rank_base(params), {"model_type": family.name})
     table = _leaves(family, family.heads[architecture], config)
     used: set[str] = set()
@@ -184,6 +184,7 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
         raise ValueError("the model has no low-rank updates; train it with --tune=lora")
     modules = _modules(updates)
     heads = [(leaf, node) for leaf, node in nodes if not leaf.path.startswith(("encoder.", "decoder."))]
+    _check_heads([leaf for leaf, _ in heads], family)
     tensors = {f"{PREFIX}{name}": tensor for name, tensor in _update_tensors(modules)}
     for leaf, values in heads:
         for row, name in enumerate(leaf.names):
@@ -196,6 +197,14 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
     (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
     write(folder / TENSORS, [(name, array.dtype, array.shape, array.copy) for name, array in tensors.items()])
     return folder
+
+
+def _check_heads(heads: list[Leaf], family: Family):
+    """Raises ValueError for a head that shares a tensor with the base: PEFT keeps whole modules alone."""
+    names = {name for leaf in heads for name in leaf.names}
+    shared = [name for name in names if name.endswith(".bias") and f"{_module(name)}.weight" not in names]
+    if shared:
+        raise ValueError(f"PEFT cannot hold {min(shared)} of {family.name} without the table of the base; use --merge")
 
 
 # By name of a tensor of the base: the updates of the kernels in it, and the row of each that is this layer's.

@@ -1,0 +1,143 @@
+"""Adapter folders: what PEFT writes is read, and what is written PEFT loads, with equal results."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from hf_models import inputs, results, torch_model, torch_results
+
+import tfm
+from tfm.hf.adapter import load_adapter, read_adapter, targets_of, to_adapter
+from tfm.low_rank import low_rank_specs, with_base
+
+CASES = [
+    ("bert", "BertForSequenceClassification", ["query", "value", "attention.output.dense"], "classifier"),
+    ("roberta", "RobertaForTokenClassification", ["key", "intermediate.dense"], "classifier"),
+    ("distilbert", "DistilBertForSequenceClassification", ["q_lin", "lin2"], "classifier"),
+    ("gpt2", "GPT2LMHeadModel", ["c_attn"], None),
+    ("gpt_neox", "GPTNeoXForCausalLM", ["query_key_value"], None),
+    ("llama", "LlamaForCausalLM", ["q_proj", "v_proj", "down_proj"], None),
+    ("t5", "T5ForConditionalGeneration", ["q", "v", "wo"], None),
+    ("modernbert", "ModernBertForSequenceClassification", ["Wqkv"], "classifier"),
+]
+
+
+def with_updates(config, params, specs, targets, adapter=None, seed=0):
+    """Parameters with low-rank updates: those of an adapter, or random ones."""
+    options = adapter.options if adapter else {"rank": 3, "scale": 0.5}
+    low_rank = tfm.init(low_rank_specs(specs, targets, **options), jax.random.key(seed))
+    params = with_base(low_rank, params)
+    return load_adapter(adapter, config, params) if adapter else jax.tree.map(jax.numpy.asarray, params)
+
+
+def specs_of(params, config):
+    """The specs of a model that was read."""
+    kinds = {"MaskedLM": tfm.masked_lm_specs, "Classifier": tfm.classifier_specs, "Tagger": tfm.tagger_specs}
+    kinds |= {"CausalLM": tfm.causal_lm_specs, "Seq2Seq": tfm.seq2seq_specs}
+    return kinds[type(params).__name__](config)
+
+
+def assert_logits(actual, expected):
+    logits, torch_logits = np.asarray(actual["logits"]), expected["logits"]
+    logits = logits[tuple(slice(0, size) for size in torch_logits.shape)]
+    valid = inputs()["valid"]
+    if torch_logits.ndim > 2 and torch_logits.shape[:2] == valid.shape:
+        logits, torch_logits = logits[valid], torch_logits[valid]
+    np.testing.assert_allclose(logits, torch_logits, atol=2e-4, rtol=2e-4)
+
+
+def randomize(model):
+    """Other values for everything that the adapter holds."""
+    import torch
+
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if "lora_" in name or "modules_to_save" in name:
+                values.copy_(torch.randn(values.shape) * 0.2)
+    return model.eval()
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("name", "architecture", "modules", "head"), CASES)
+def test_there_and_back(name, architecture, modules, head, tmp_path):
+    import peft
+
+    base = torch_model(name, architecture)
+    base.save_pretrained(tmp_path / "base")
+    plain = torch_results(base)["logits"]
+    options = peft.LoraConfig(
+        r=4, lora_alpha=6, target_modules=modules, modules_to_save=head and [head], fan_in_fan_out=name == "gpt2"
+    )
+    model = randomize(peft.get_peft_model(base, options))
+    model.save_pretrained(tmp_path / "adapter")
+    expected = torch_results(model)
+    assert np.abs(expected["logits"] - plain).max() > 1e-2
+
+    config, params = tfm.from_hf(tmp_path / "base")
+    adapter = read_adapter(tmp_path / "adapter")
+    updated = with_updates(config, params, specs_of(params, config), targets_of(adapter, config), adapter)
+    assert_logits(results(config, updated), expected)
+
+    fields = json.loads((tmp_path / "base" / "config.json").read_text())
+    to_adapter(config, updated, tmp_path / "written", str(tmp_path / "base"), fields)
+    again = peft.PeftModel.from_pretrained(torch_model(name, architecture), tmp_path / "written").eval()
+    np.testing.assert_allclose(torch_results(again)["logits"], expected["logits"], atol=1e-4, rtol=1e-4)
+
+
+CONFIG = tfm.Config(layers=2, heads=2, width=16, vocab=40, length=12, classes=3, dropout=0.0)
+
+
+def test_what_is_written_is_read(tmp_path):
+    """Without torch: updates of all kinds of kernels and the head, over zeros."""
+    specs = tfm.classifier_specs(CONFIG)
+    base = tfm.init(specs, jax.random.key(0))
+    rng = np.random.default_rng(1)
+    low_rank = tfm.init(low_rank_specs(specs, None, rank=2, scale=1.5), jax.random.key(1))
+    params = with_base(
+        jax.tree.map(lambda leaf: jax.numpy.asarray(rng.normal(size=leaf.shape), "float32"), low_rank), base
+    )
+    to_adapter(CONFIG, params, tmp_path, "somewhere", {"model_type": "bert"})
+    adapter = read_adapter(tmp_path)
+    assert adapter.options == {"rank": 2, "scale": 1.5, "dropout": 0.0}
+    assert targets_of(adapter, CONFIG) == {"query", "key", "value", "output", "up", "down"}
+    blank = with_base(jax.tree.map(jax.numpy.zeros_like, low_rank), base)
+    blank = dataclasses.replace(blank, pooler=jax.tree.map(jax.numpy.zeros_like, blank.pooler))
+    jax.tree.map(np.testing.assert_array_equal, load_adapter(adapter, CONFIG, blank), params)
+
+
+def test_bad_folders(tmp_path):
+    specs = tfm.masked_lm_specs(CONFIG)
+    params = tfm.init(low_rank_specs(specs, ["query"], rank=2, scale=1.0), jax.random.key(0))
+    with pytest.raises(ValueError, match="cannot hold cls.predictions.bias of bert without the table"):
+        to_adapter(CONFIG, params, tmp_path / "a", "", {"model_type": "bert"})
+    with pytest.raises(ValueError, match="has no low-rank updates"):
+        to_adapter(CONFIG, tfm.init(specs, jax.random.key(0)), tmp_path / "a", "", {"model_type": "bert"})
+    assert not (tmp_path / "a").exists()
+
+    specs = tfm.classifier_specs(CONFIG)
+    params = tfm.init(low_rank_specs(specs, ["query"], rank=2, scale=1.0), jax.random.key(0))
+    to_adapter(CONFIG, params, tmp_path / "b", "", {"model_type": "bert"})
+    path = tmp_path / "b" / "adapter_config.json"
+    good = json.loads(path.read_text())
+    for fields, message in (
+        ({"peft_type": "IA3"}, "has peft_type='IA3'; only 'LORA' is supported"),
+        ({"use_dora": True}, "has use_dora=True"),
+        ({"r": "eight"}, "cannot be read"),
+    ):
+        path.write_text(json.dumps(good | fields))
+        with pytest.raises(ValueError, match=message):
+            read_adapter(tmp_path / "b")
+    path.write_text("{")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_adapter(tmp_path / "b")
+    path.write_text(json.dumps(good))
+    wide = dataclasses.replace(CONFIG, width=32)
+    params = tfm.init(low_rank_specs(tfm.classifier_specs(wide), ["query"], rank=2, scale=1.0), jax.random.key(0))
+    with pytest.raises(ValueError, match="is it an adapter of another base"):
+        load_adapter(read_adapter(tmp_path / "b"), wide, params)
+    (tmp_path / "b" / "adapter_model.safetensors").unlink()
+    with pytest.raises(ValueError, match="adapter_model.safetensors does not exist"):
+        read_adapter(tmp_path / "b")
