@@ -13,6 +13,7 @@ from train import tasks
 from train.costs import random_task
 from train.devices import mesh
 from train.settings import resolve, schema
+from train.tasks.tuning import specs_of
 from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.
@@ -69,7 +70,7 @@ def job_of(*argv):
     """That run on all devices."""
     run = run_of(*argv)
     task = tasks.find(run.task.name)
-    return Job(run, task, mesh.mesh_for(run, task.specs(run), jax.devices()))
+    return Job(run, task, mesh.mesh_for(run, specs_of(task, run), jax.devices()))
 
 
 def random_job(family="gpt", predict=1.0):

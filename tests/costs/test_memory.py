@@ -101,3 +101,14 @@ def test_inputs_of_blocks_go_to_the_host_and_back(platform):
     assert (
         program.count('_xla_buffer_placement = "pinned_host"') == program.count('_xla_buffer_placement = "device"') == 1
     )
+
+
+def test_frozen_parameters_have_no_gradients_and_no_moments():
+    """Against the trained leaves of a real state."""
+    job = job_of("--task=classify", "--preset=bert-tiny", "--tune=lora", "--tune.rank=2")
+    sizes, full = memory.step_memory(job), memory.step_memory(job_of("--task=classify", "--preset=bert-tiny"))
+    trained = sum(4 * np.prod(spec.shape) for spec in jax.tree.leaves(job.specs) if spec.trained)
+    per_device = job.mesh.size // job.mesh.shape["data"]
+    assert sizes["gradients"] == trained // per_device
+    assert sizes["optimizer"] == pytest.approx(2 * trained // per_device, abs=64)
+    assert sizes["activations"] < full["activations"]

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import jax
 
 import tfm
+from tfm.low_rank import with_dropout_keys
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
 from train.training.job import Job, largest_part
+from train.training.optimizer import Optimizer
 
 # Share of a recomputed block's values that is in memory at a time; the rest is fused. M36: estimates within 9 %.
 UNFUSED = 0.6
@@ -39,13 +41,13 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
 
 def job_loss_memory(job: Job, state, part) -> dict[str, float]:
     """`loss_memory` of the job's loss, without "all"."""
-    dropout = job.run.model.dropout > 0
+    key = jax.random.key(0) if job.run.model.dropout > 0 else None
 
     def loss(params, batch):
-        return job.loss(params, batch, jax.random.key(0) if dropout else None)["loss"]
+        return job.loss(with_dropout_keys(params, key), batch, key)["loss"]
 
     with jax.set_mesh(job.mesh):
-        memory = loss_memory(state, loss, part)
+        memory = loss_memory(state, loss, part, job.optimizer)
     del memory["all"]
     return memory
 
@@ -58,24 +60,29 @@ def without_remat(job: Job) -> Job:
     return dataclasses.replace(job, run=dataclasses.replace(job.run, model=model))
 
 
-def loss_memory(state, loss: Callable, batch) -> dict[str, float]:
-    """Bytes on a device of state, gradients, and the residuals of `loss(params, batch)`; the batch may be shapes.
+def loss_memory(state, loss: Callable, batch, optimizer: Optimizer | None = None) -> dict[str, float]:
+    """Bytes on a device of state, gradients of what the optimizer trains, and the residuals of `loss(params, batch)`.
+
+    The batch may be shapes. Without an optimizer everything is trained.
 
     Activations are the values that the forward pass of the whole program leaves to the backward pass on the device. A
     compiler keeps fewer, or needs some for itself.
     """
 
-    def residuals(params, batch):
-        return jax.vjp(lambda params: loss(params, batch), params)[1]
+    def residuals(trained, frozen, batch):
+        def trained_loss(trained):
+            return loss(optimizer.join(trained, frozen) if optimizer else trained, batch)
 
-    program = jax.make_jaxpr(residuals)(state.params, batch).jaxpr
+        return jax.vjp(trained_loss, trained)[1]
+
+    trained, frozen = optimizer.split(state.params) if optimizer else (state.params, None)
+    program = jax.make_jaxpr(residuals)(trained, frozen, batch).jaxpr
     inputs = (*program.invars, *program.constvars)
     saved = {id(value): value.aval for value in program.outvars if value not in inputs}
     on_device = [aval for aval in saved.values() if aval.memory_space != jax.memory.Space.Host]
-    parameters = bytes_per_device(jax.tree.leaves(state.params))
     memory = {
-        "parameters": parameters + bytes_per_device(jax.tree.leaves(state.ema)),
-        "gradients": parameters,
+        "parameters": bytes_per_device(jax.tree.leaves((state.params, state.ema))),
+        "gradients": bytes_per_device(jax.tree.leaves(trained)),
         "optimizer": bytes_per_device(jax.tree.leaves(state.opt)),
         "activations": bytes_per_device(on_device),
     }

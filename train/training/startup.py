@@ -127,6 +127,7 @@ def facts(job: Job, corpus) -> dict[str, Any]:
         "processes": jax.process_count(),
         "mesh": {name: int(size) for name, size in job.mesh.shape.items()},
         "params": tfm.count_params(job.specs),
+        "trained": tfm.count_params([spec for spec in jax.tree.leaves(job.specs) if spec.trained]),
     }
 
 
@@ -134,9 +135,12 @@ def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
     """The start-up tables, `costs` among them; `done` steps were done before."""
     run = job.run
     about = facts(job, corpus)
+    parameters = f"{about['params']:,}"
+    if about["trained"] < about["params"]:
+        parameters += f", of which {about['trained']:,} are trained ({about['trained'] / about['params']:.1%})"
     processes = f", in {about['processes']} processes" if about["processes"] > 1 else ""
     rows = {
-        "parameters": f"{about['params']:,}",
+        "parameters": parameters,
         **corpus.overview(),
         "devices": f"{about['devices']}, {run.model.dtype}{processes}",
         **costs,
