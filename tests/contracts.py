@@ -18,14 +18,19 @@ TOKENS = jnp.array([[5, 59, 0, 7, 7, 31, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
 MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 
-# The rows whose meshes are tried in the plain test command: those with an oracle or several kinds of layers. The others
-# are slow, and as thorough.
-ON_MESHES = [name for name, row in VARIANTS.items() if row.oracle or len(row.config.kinds) > 2]
+# The rows whose longest contracts are part of the plain test command: those with an oracle or several kinds of layers.
+# Those of the others are slow tests.
+PLAIN = [name for name, row in VARIANTS.items() if row.oracle or len(row.config.kinds) > 2]
 
 
 def rows(**wanted):
     """The names of the rows that have these properties."""
     return [name for name, row in VARIANTS.items() if all(getattr(row, key) == value for key, value in wanted.items())]
+
+
+def slow_unless(names, all_names):
+    """Parameters of a test: the rows of the plain test command, and the slow others."""
+    return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in all_names]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -84,7 +89,7 @@ def test_mixers_are_their_oracles(name):
     np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
 def test_scanned_unrolled_and_recomputed_are_the_same(name):
     """Values and gradients, with dropout, which changes them."""
     config, function, _, params = model_of(name)
@@ -181,7 +186,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(np.asarray(states, np.float32) - expected).mean() < 0.05 * np.abs(expected).mean()
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
 def test_vmap_and_grad(name):
     """vmap gives the same states; the gradient is the slope of the loss along its own direction."""
     config, function, _, params = model_of(name)
@@ -199,11 +204,6 @@ def test_vmap_and_grad(name):
 def _inner(tree, tree2):
     """The inner product of two trees."""
     return sum(float((leaf * leaf2).sum()) for leaf, leaf2 in zip(*map(jax.tree.leaves, (tree, tree2)), strict=True))
-
-
-def slow_unless(names, all_names):
-    """Parameters of a test: the rows of the plain test command, and the slow others."""
-    return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in all_names]
 
 
 def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
@@ -225,7 +225,7 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
 
 
 @pytest.mark.parametrize("mesh_name", MESHES)
-@pytest.mark.parametrize("name", slow_unless(ON_MESHES, VARIANTS))
+@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
 def test_eight_devices_are_one(name, mesh_name):
     """With padding; an encoder where a row can be either."""
     valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
@@ -233,7 +233,7 @@ def test_eight_devices_are_one(name, mesh_name):
 
 
 @pytest.mark.parametrize("mesh_name", MESHES)
-@pytest.mark.parametrize("name", slow_unless(ON_MESHES, rows(decoder=True, packs=True)))
+@pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True, packs=True)))
 def test_decoders_of_packed_rows_on_eight_devices_are_one(name, mesh_name):
     """As language models are trained: causal, and several documents in a row."""
     documents = jnp.array([[1] * 8, [1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 0, 0], [1] * 7 + [2]])

@@ -1,15 +1,20 @@
 """The start-up tables."""
 
 import io
+import math
 import types
 
+import jax
+import numpy as np
 import pytest
 from rich.console import Console
-from small import job_of
+from small import job_of, quick_compilation, random_job  # noqa: F401
 
+import tfm
 from train.devices import cpu
 from train.reporting.console import Log
 from train.training import startup
+from train.training.job import largest_batch
 
 CORPUS = types.SimpleNamespace(facts=lambda: {"hash": "0"}, overview=lambda: {"text": "builtin"})
 
@@ -47,3 +52,24 @@ def test_cores_that_are_kept_awake(flags, virtual, expected, monkeypatch):
     if expected:
         assert "awake" in rows["cores"]
         assert "--cpu.keep-awake=false" in rows["cores"]
+
+
+def test_a_fresh_state_is_calibrated(monkeypatch):
+    """Where a residual scheme asks for it: on the tokens of the first batch."""
+    job = random_job()
+    tokens = np.arange(math.prod(largest_batch(job)["tokens"].shape), dtype=np.int32) % 50
+    first_batch = {name: np.zeros(field.shape, field.dtype) for name, field in largest_batch(job).items()}
+    first_batch["tokens"] = tokens.reshape(first_batch["tokens"].shape)
+    corpus = types.SimpleNamespace(batch=lambda n, local_rows: {name: field[0] for name, field in first_batch.items()})
+
+    def calibrate(params, config, tokens):
+        return jax.tree.map(lambda leaf: leaf + tokens.sum(), params)
+
+    monkeypatch.setattr(type(job.task), "METRICS", {"loss": min}, raising=False)
+    plain = startup.first_state(job, corpus, None, Log(quiet=True))[0]
+    monkeypatch.setattr(tfm, "needs_calibration", lambda config: True)
+    monkeypatch.setattr(tfm, "calibrate", calibrate)
+    state, done, _ = startup.first_state(job, corpus, None, Log(quiet=True))
+    assert done == 0
+    for leaf, plain_leaf in zip(*map(jax.tree.leaves, (state.params, plain.params)), strict=True):
+        np.testing.assert_allclose(leaf, plain_leaf + tokens.sum(), rtol=1e-6)
