@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, quick_compilation, run_of  # noqa: F401
+from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
 
-from train import evaluate, export, predict, tasks
+from train import evaluate, export, generate, predict, tasks
 from train.main import main
 from train.settings import flags
 from train.settings.schema import Run
@@ -180,3 +180,29 @@ def test_an_adapter_there_and_back(home, tmp_path, monkeypatch):
         assert code == 2
         assert message in err
         assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["lm", "translate"])
+def test_writing_with_updates(task, tmp_path, monkeypatch):
+    """What a model with updates writes is what its merged export writes."""
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "text.txt")
+    lines = (tmp_path / "text.txt").read_text().splitlines()
+    pairs = "".join(f"{line}\t{' '.join(reversed(line.split()))}\n" for line in lines)
+    (tmp_path / "pairs.tsv").write_text("en\tde\n" + pairs)
+    small = [flag for flag in FLAGS if not flag.startswith("--data")] + [f"--task={task}", "--optim.rate=1e-2"]
+    small += {"lm": ["--data=text.txt"], "translate": ["--data=pairs.tsv", "--batch.tokens=256", "--task.bleu=0"]}[task]
+    code, _, err = call(main, *small, "--out=base")
+    assert code == 0, err
+    shape = ("--tokenizer", "--model.layers", "--model.width", "--model.heads", "--model.ffn")
+    tuned = [flag for flag in small if not flag.startswith(shape)]
+    code, _, err = call(main, *tuned, "--init=base", "--tune=lora", "--tune.targets=all", "--optim.rate=0.1", "--out=a")
+    assert code == 0, err
+    code, _, err = call(export.main, "--run=a", "--to=hf", "--merge")
+    assert code == 0, err
+    (tmp_path / "in.txt").write_text("\n".join(lines[:3]) + "\n")
+    asked = {"lm": ["--prompt=the cat", "--max-new-tokens=12"], "translate": ["--file=in.txt"]}[task]
+    outputs = [call(generate.main, f"--run={run}", *asked, "--strategy=greedy") for run in ("a", "hf", "base")]
+    assert outputs[0][0] == 0, outputs[0][2]
+    assert outputs[0][1] == outputs[1][1] != outputs[2][1]
