@@ -1,134 +1,72 @@
-"""Multiple choice in plain English, written by a grammar: what happens, and four continuations of which one fits.
+"""Multiple choice in plain English, written by a grammar: how somebody is, and four continuations of which one fits.
 
-The data are synthetic: the tables below are all of them. Every event has four causes and four effects, and a row asks
-for an effect. The wrong continuations are effects of other events, about the same person. Causes and effects of an
-event share no word but the commonest, so that the continuation with the most words in common is no better than
-chance. In the rows of two events, one wrong continuation is the effect of the event that befell somebody else, or of
-the one that is denied.
+The data are synthetic: the tables below are all of them. Every need has words for the person and things that help, and
+a row asks for a thing that helps. The continuations of a row say the same of the same person, but for the thing, so
+that neither common words nor lengths decide. In every second row two needs are named, of which one is denied, is over,
+or is somebody else's: what helps against that one is offered too.
 
-Some pairs of a cause and an effect never occur in the training rows: those that `is_withheld` says. Every fourth
-validation row has such a pair, and shows whether the model knows what kind of event it reads.
+Some pairs of a word and a thing never occur in the training rows: those that `is_withheld` says. Every fourth
+validation row has such a pair, and shows whether the model knows which need it reads of.
 """
 
 import random
-import re
 from typing import NamedTuple
 
 CHOICES = 4
 
-# Causes | effects of each event; both can follow any person.
-_EVENTS = """
-knocked over a cup of coffee, spilled juice on the carpet, upset a glass of milk, let a bowl of soup fall
-| fetched a cloth, scrubbed the stain, wiped the table, reached for the paper towels
-
-was caught in the rain, walked home through a storm, waited for the bus in a downpour, forgot the umbrella in April
-| hung up the dripping coat, stamped the mud off the boots, combed out wet hair, changed into fresh socks
-
-lost the house key, shut the door from outside, searched every pocket for the key, left the key at the office
-| called a locksmith, climbed through a window, rang at the neighbours', asked the caretaker for help
-
-won the spelling contest, came first in the chess tournament, passed the final exam, ran faster than everybody else
-| was congratulated, opened a bottle of champagne, received a certificate, held up the medal
-
-caught a bad cold, woke up with a fever, had a sore throat, coughed all night
-| took some medicine, drank camomile tea, went to see the doctor, measured the temperature again
-
-rode over a nail, bent a wheel on the kerb, broke the chain of the bicycle, had a flat tyre
-| pushed the bike home, patched the inner tube, bought a spare part, turned the saddle upside down
-
-came too late to the station, missed the last train, stood on the wrong platform, fell asleep on the tram
-| took a taxi, studied the timetable, waited for the next departure, had the ticket stamped again
-
-skipped breakfast, ate nothing all day, came home very hungry, left the sandwiches on the kitchen table
-| cooked a large meal, ordered a pizza, emptied the fridge, asked for a second helping
-
-worked until midnight, did not sleep for two nights, finished a marathon, carried boxes all morning
-| needed a long nap, yawned all evening, slept until noon, dozed off in an armchair
-
-had no electricity, sat in a pitch-dark room, saw the lamp flicker and go out, heard the bulb burst
-| lit a candle, looked for the torch, checked the fuses, felt along the wall for the switch
-
-let the fire go out, slept beside an open window in winter, found the heating broken, moved into a hut without a stove
-| put on a thick sweater, chopped some logs, filled a hot-water bottle, blew on frozen fingers
-
-planted tomatoes, sowed lettuce, dug a vegetable patch, grew strawberries behind the house
-| harvested a full basket, watered the rows every morning, pulled out the weeds, kept the snails away
-
-let the dog off the leash, left the gate open for the puppy, lost sight of the terrier, heard that the spaniel was gone
-| put up posters with a photo, called its name in the woods, searched the streets with a whistle, asked at the shelter
-
-left the wallet in a shop, had no cash at the till, opened an empty purse, spent the last banknote
-| borrowed ten euros, went to the bank, blocked the credit card, counted the remaining coins
-
-heard loud music next door, could not work for all the drums, was woken by a party upstairs, lived above a noisy bar
-| put in earplugs, knocked on the ceiling, complained to the landlord, turned over and pulled the pillow up
-
-saw the screen go black, deleted the wrong folder, dropped the laptop, opened a file with a virus
-| restarted the machine, restored a backup, phoned the technician, installed all programs again
-
-invited twelve people, expected visitors at eight, planned a birthday party, had relatives coming for the weekend
-| cleaned the living room, set the long table, baked two cakes, brought extra chairs from the cellar
-
-bit on a cherry stone, broke a tooth, had a terrible toothache, lost a filling
-| sat in the dentist's waiting room, rinsed with salt water, chewed on the left side only, pressed ice to one cheek
-
-wrote a long letter, finished a card for an uncle, packed a parcel, addressed forty envelopes
-| bought stamps, walked to the post office, stood in line at the counter, looked up the postcode
-
-forgot the pie in the oven, left the rice on the hob, let the toast burn, fell asleep while the stew was boiling
-| let out the smoke, scraped off a black crust, threw away the ruined food, scrubbed the scorched pot
-
-tore a pair of trousers, lost a button, burst a seam at a wedding, ripped a sleeve on a hook
-| threaded a needle, looked for matching yarn, visited the tailor, sewed for half an hour
-
-found the path covered with snow, woke up to a white garden, saw the car buried in a drift, was snowed in on Sunday
-| took the shovel, scattered grit on the steps, built a man with a carrot for a nose, went out with the sledge
-
-saw a pipe leak, heard the tap drip, found the basement flooded, noticed a damp spot under the sink
-| called a plumber, put a bucket underneath, closed the main valve, tightened the loose joint
-
-agreed to play in a concert, joined the orchestra, was asked to sing in church, took up the violin
-| practised scales for weeks, tuned all four strings, learned the notes by heart, hired an accompanist
+# Words for a person | things that help.
+_NEEDS = """
+hungry, starving, famished, ravenous | a sandwich, a pizza, a bowl of soup, a pancake
+thirsty, parched, dehydrated, dry in the mouth | a glass of water, a lemonade, a bottle of juice, an iced tea
+cold, freezing, chilled, stiff with frost | a blanket, a scarf, a sweater, a heater
+tired, sleepy, exhausted, weary | a pillow, a bed, a couch, a hammock
+ill, sick, feverish, unwell | a doctor, a pharmacy, a thermometer, a nurse
+bored, idle, restless, fed up with waiting | a novel, a film, a puzzle, a game of chess
+lost, disoriented, off course, far from any road | a map, a compass, a signpost, a guide
+dirty, muddy, filthy, covered in dust | a sponge, a bar of soap, a shower, a bathtub
 """
 
 _PEOPLE = """my sister/she, my brother/he, my aunt/she, my uncle/he, our neighbour/he, the teacher/she, my cousin/he,
-my colleague/she, the student/he, my grandmother/she, the carpenter/he, the journalist/she, my friend/he, the nurse/she
+my colleague/she, the student/he, my grandmother/she, the carpenter/he, the journalist/she, my friend/he, the baker/he
 """
-_DAYS = "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday"
+_SLOTS = {
+    "day": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
+    "trip": "walk, concert, meeting, party, race, lesson, flight, exam, market, storm",
+    "verb": "looked for, asked for, wanted, went to find, longed for",
+}
 
-# Contexts of one event and of two. The continuations are about {person}, to whom {cause} happened, not {wrong}.
+# Contexts of one need and of two. {person} is {state}, and not {wrong}.
 _ONE = (
-    "{person} {cause}.",
-    "On {day} {person} {cause}.",
-    "I heard from {witness} that {person} {cause}.",
-    "{witness} told me that last week {person} {cause}.",
+    "On {day} {person} was {state}.",
+    "After the {trip} {person} was {state}.",
+    "On {day}, after the {trip}, {person} was {state}.",
+    "{person} felt {state} on {day}, after the {trip}.",
 )
 _TWO = (
-    "{person} {cause}, and {witness} {wrong}.",
-    "{witness} {wrong}, and {person} {cause}.",
-    "On {day} {person} {cause}, while {witness} {wrong}.",
-    "On {day} {witness} {wrong}, while {person} {cause}.",
-    "I had heard that {person} {wrong}, but that was {witness}; {person} {cause}.",
-    "It is not true that {person} {wrong}; in fact {she} {cause}.",
+    "On {day} {person} was not {wrong} but {state}.",
+    "After the {trip} {person} was no longer {wrong}, but {state}.",
+    "I thought that {person} was {wrong} on {day}, but {she} was {state}.",
+    "{person} had been {wrong} before the {trip}; then {she} was {state}.",
+    "After the {trip} {person} was {state}, and {witness} was {wrong}.",
+    "On {day} {witness} was {wrong}, and {person} was {state}.",
 )
-_ENDINGS = ("{person} {effect}.", "So {person} {effect}.", "Soon after that {person} {effect}.")
+_ENDING = "So {person} {verb} {thing}."
 
 
-class _Event(NamedTuple):
-    """What may happen: its phrases for the cause, and for the effect."""
+class _Need(NamedTuple):
+    """Words for a person who has it, and things that help."""
 
-    causes: list[str]
-    effects: list[str]
+    states: list[str]
+    things: list[str]
 
 
-_SIDES = [paragraph.replace("\n", " ").split("|") for paragraph in _EVENTS.strip().split("\n\n")]
-EVENTS = [_Event(*(side.strip().split(", ") for side in sides)) for sides in _SIDES]
+NEEDS = [_Need(*(side.split(", ") for side in line.split(" | "))) for line in _NEEDS.strip().split("\n")]
 PEOPLE = [person.split("/") for person in _PEOPLE.replace("\n", " ").strip().split(", ")]
 
 
-def is_withheld(cause: int, effect: int) -> bool:
-    """Whether this cause and this effect of an event, by their places, stay out of the training rows."""
-    return (cause + effect) % 4 == 0
+def is_withheld(state: int, thing: int) -> bool:
+    """Whether this word and this thing of a need, by their places, stay out of the training rows."""
+    return (state + thing) % 4 == 0
 
 
 def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[list[dict], list[dict]]:
@@ -139,7 +77,7 @@ def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[lis
     first of more. Raises ValueError if there are not that many different rows.
     """
     rng, contexts = random.Random(seed), set[str]()
-    kinds = [(n % CHOICES, n % 16 >= 12) for n in range(valid)] + [(n % CHOICES, False) for n in range(train)]
+    kinds = [(n % CHOICES, n // CHOICES % 4 == 3) for n in range(valid)] + [(n % CHOICES, False) for n in range(train)]
     rows = []
     for label, unseen in kinds:
         row = _row(rng, label, unseen, contexts)
@@ -151,31 +89,25 @@ def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[lis
 def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> dict:
     """A row whose context is not among `contexts`."""
     for _ in range(1000):
-        cause, effect = rng.randrange(4), rng.randrange(4)
-        if is_withheld(cause, effect) != unseen:
+        state, thing = rng.randrange(4), rng.randrange(4)
+        if is_withheld(state, thing) != unseen:
             continue
-        events = rng.sample(EVENTS, CHOICES)
+        needs = rng.sample(NEEDS, CHOICES)
         (person, she), (witness, _) = rng.sample(PEOPLE, 2)
-        slots = {
-            "person": person,
-            "she": she,
-            "witness": witness,
-            "day": rng.choice(_DAYS.split(", ")),
-            "cause": events[0].causes[cause],
-            "wrong": rng.choice(events[1].causes),
-        }
+        slots = {name: rng.choice(words.split(", ")) for name, words in _SLOTS.items()}
+        slots |= {"person": person, "she": she, "witness": witness}
+        slots |= {"state": needs[0].states[state], "wrong": rng.choice(needs[1].states)}
         context = _sentence(rng.choice(rng.choice((_ONE, _TWO))), slots)
         if context not in contexts:
-            effects = [events[0].effects[effect], *(rng.choice(event.effects) for event in events[1:])]
-            ending = rng.choice(_ENDINGS)
-            wrong = [_sentence(ending, slots | {"effect": phrase}) for phrase in effects[1:]]
+            wrong = [rng.choice(need.things) for need in needs[1:]]
             rng.shuffle(wrong)
-            choices = [*wrong[:label], _sentence(ending, slots | {"effect": effects[0]}), *wrong[label:]]
+            things = [*wrong[:label], needs[0].things[thing], *wrong[label:]]
+            choices = [_sentence(_ENDING, slots | {"thing": name}) for name in things]
             return {"context": context, "choices": choices, "label": label, "group": "unseen" if unseen else "seen"}
     raise ValueError(f"no new context after {len(contexts)}; ask for fewer")
 
 
 def _sentence(template: str, slots: dict[str, str]) -> str:
-    """The template with its slots filled, and capitals where sentences begin."""
+    """The template with its slots filled, and a capital at its beginning."""
     text = template.format(**slots)
-    return re.sub(r"^\w", lambda first: first[0].upper(), text)
+    return text[0].upper() + text[1:]
