@@ -37,7 +37,7 @@ DEBERTA = BERT | dict(
     type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
     share_att_key=True, position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
 )  # fmt: skip
-ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"]
+ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
 def heads(name: str, *extra_heads: str) -> list[str]:
@@ -247,6 +247,9 @@ def _results(config, params, arrays) -> dict:
         outputs["logits"] = logits[..., 0] if config.classes == 1 else logits
         if config.classes == 2:
             outputs |= {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    elif params.output is not None and config.classes == 1:  # the rows are continuations of one text
+        rows = [None if field is None else field[None] for field in (tokens, valid, types)]
+        outputs["logits"] = tfm.score_choices(params, config, *rows)
     elif params.output is not None:
         outputs["logits"] = tfm.classify(params, config, tokens, valid, types)
     elif params.pooler is not None:
@@ -264,11 +267,19 @@ def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
         arguments |= {"decoder_input_ids": arrays["target"]}
     elif getattr(model.config, "type_vocab_size", 0) > 1:
         arguments |= {"token_type_ids": arrays["types"]}
+    arguments = as_choices(model, {"input_ids": arrays["tokens"]} | arguments)
     with torch.no_grad():
-        outputs = model(arrays["tokens"], **arguments, output_hidden_states=True)
+        outputs = model(**arguments, output_hidden_states=True)
     tensors = {name: values for name, values in outputs.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
     states = outputs.decoder_hidden_states if model.config.is_encoder_decoder else outputs.hidden_states
     return {name: values.numpy() for name, values in tensors.items()} | {"hidden": states[-1].numpy()}
+
+
+def as_choices(model, arguments: dict) -> dict:
+    """The arguments of a model; of a multiple-choice model, the rows are continuations of one text."""
+    if not type(model).__name__.endswith("MultipleChoice"):
+        return arguments
+    return {name: values[None] for name, values in arguments.items()}
 
 
 def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]:

@@ -36,6 +36,7 @@ MODEL, CLASSIFIER, LM = tfm.masked_lm_specs(CONFIG), tfm.classifier_specs(CONFIG
 ROTARY = tfm.override(CONFIG, {"position": "rotary"})
 ROTARY_LM = tfm.causal_lm_specs(ROTARY)
 BY_MEAN = dataclasses.replace(CONFIG, head=tfm.Head(pool="mean"))
+CHOOSER = dataclasses.replace(CONFIG, classes=1)
 ATTENTION, FFN, BLOCK = (
     tfm.attention_specs(CONFIG),
     tfm.feed_forward_specs(CONFIG),
@@ -151,6 +152,11 @@ CASES = {
         lambda p, t, v, y, key: tfm.classify(p, CONFIG, t, v > 0, y, key), CLASSIFIER, ("BT:60", "BT:2", "BT:2", "key")
     ),
     "classify_by_mean": Case(lambda p, t, v: tfm.classify(p, BY_MEAN, t, v > 0), CLASSIFIER, ("BT:60", "BT:2")),
+    "score_choices": Case(
+        lambda p, t, v, y, key: tfm.score_choices(p, CHOOSER, t, v > 0, y, key),
+        tfm.classifier_specs(CHOOSER),
+        ("BNT:60", "BNT:2", "BNT:2", "key"),
+    ),
     "next_sentence": Case(
         lambda p, x: tfm.next_sentence(p, CONFIG, x), tfm.masked_lm_specs(CONFIG, next_sentence=True), ("BTD",)
     ),
@@ -244,6 +250,7 @@ def some(names, slow):
             "seq2seq_own_tables",
             "alignment",
             "classify_by_mean",
+            "score_choices",
             "losses",
             "masked_lm",
             "recorded",
@@ -302,6 +309,7 @@ DECODERS = [
             "masked_lm",
             "classify",
             "classify_by_mean",
+            "score_choices",
             "transformer_block",
             "attend_plain_heads",
             *DECODERS,

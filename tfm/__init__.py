@@ -81,6 +81,7 @@ PUBLIC = {
         *("classify", "classify_tokens", "lm_features", "masked_lm", "masked_lm_specs", "mlm_features", "mlm_logits"),
         *("next_logits", "next_sentence", "tagger_specs"),
     ),
+    "models.choices": ("score_choices",),
     "models.seq2seq": (
         "Seq2Seq",
         "alignment",

@@ -73,6 +73,22 @@ def shard_batch(rows: Array) -> Array:
     return reshard(rows, PartitionSpec(names))
 
 
+def fold_rows(x: Array) -> Array:
+    """x [B,N,T] -> [B*N,T]: the rows of an example are neighbours, on the devices of the example."""
+    shape = (x.shape[0] * x.shape[1], *x.shape[2:])
+    spec = spec_of(x)
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, spec[0], *spec[2:]))
+
+
+def unfold_rows(x: Array, like: Array) -> Array:
+    """x [B*N,...] -> [B,N,...], sharded like the examples [B,N,...]."""
+    rows = shard_like(x, like)
+    spec = spec_of(rows)
+    return jnp.reshape(
+        rows, (*like.shape[:2], *x.shape[1:]), out_sharding=named_sharding(rows, rows, spec[0], None, *spec[1:])
+    )
+
+
 def scatter_sequence(x: Array) -> Array:
     """x [B,T,D] between blocks: its length is sharded over `tensor` too, if the mesh divides it.
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from train import UserError
-from train.data.labels import Labels
+from train.data.labels import Labels, LossFields, class_weights
+from train.settings.tasks import Classify
 
 
 def rows(*labels):
@@ -71,3 +72,42 @@ def test_labels_that_cannot_be(kind, train, valid, sentence):
 def test_several_columns_are_for_several_classes():
     with pytest.raises(UserError, match=r"--data.label=a,b names 2 columns; --task.kind=single has one label a text"):
         Labels.of("single", rows("x"), ("a", "b"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_balanced_weights(seed):
+    """All classes weigh the same, and a row weighs 1 on average; as scikit-learn says in the parity tier."""
+    labels = np.random.default_rng(seed).choice(3, 200, p=[0.7, 0.2, 0.1])
+    weights = class_weights("balanced", labels, ["a", "b", "c"])
+    totals = [sum(weights[label] for label in labels if label == c) for c in range(3)]
+    np.testing.assert_allclose(totals, 200 / 3, rtol=1e-5)
+    assert weights[labels].mean() == pytest.approx(1)
+
+
+@pytest.mark.parity
+def test_balanced_weights_of_scikit_learn():
+    from sklearn.utils import class_weight
+
+    labels = np.random.default_rng(0).choice(3, 200, p=[0.7, 0.2, 0.1])
+    expected = class_weight.compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(class_weights("balanced", labels, ["a", "b", "c"]), expected, rtol=1e-6)
+
+
+def test_weights_of_classes():
+    labels = np.array([0, 1, 1])
+    assert class_weights("none", labels, ["a", "b"]) is None
+    assert class_weights("1,2.5", labels, ["a", "b"]).tolist() == [1, 2.5]
+    with pytest.raises(UserError, match=r"--task.class-weights=1 has 1 weights for 2 classes \(a, b\); write one for"):
+        class_weights("1", labels, ["a", "b"])
+    for bad in ("1,-1", "0,0", "heavy", "1,", "nan,1"):
+        with pytest.raises(ValueError, match="must be none, balanced, or a number for each class"):
+            Classify(class_weights=bad)
+
+
+def test_loss_fields():
+    fields = LossFields(np.float32([1, 3]), smoothing=0.1).fields(np.array([1, 0, 1]), np.array([True, True, False]))
+    assert {name: field.tolist() for name, field in fields.items()} == {
+        "weights": [3, 1, 0],
+        "smoothing": [np.float32(0.1)] * 3,
+    }
+    assert LossFields().fields(np.zeros((2, 4)), np.array([True, False])).keys() == {"weights"}

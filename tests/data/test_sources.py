@@ -211,3 +211,73 @@ def test_tables_that_are_not_what_they_should_be(tmp_path, name, content, option
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=sentence):
         table(tmp_path / name, **options)
+
+
+# Folds
+
+
+LABELLED = files.Columns(("text",), ("label",))
+
+
+def folded(rows, folds):
+    return [sources.fold_split(rows, LABELLED, folds, fold) for fold in range(folds)]
+
+
+def test_folds_share_the_rows_and_their_labels():
+    rows = [{"text": f"text {n}", "label": "abbcccc"[n % 7]} for n in range(105)]
+    parts = folded(rows, 5)
+    held_out = [row for _, valid in parts for row in valid]
+    assert sorted(row["text"] for row in held_out) == sorted(row["text"] for row in rows), "each row once"
+    for train, valid in parts:
+        assert [row for row in rows if row not in valid] == train, "in the order of the file"
+        assert {label: sum(row["label"] == label for row in valid) for label in "abc"} == {"a": 3, "b": 6, "c": 12}
+    assert parts == folded(rows, 5), "always the same"
+    assert parts[0][1] != rows[:21] != parts[0][1][::-1], "drawn, not cut"
+
+
+def test_folds_that_do_not_divide():
+    rows = [{"text": f"text {n}", "label": "ab"[n < 4]} for n in range(23)]
+    sizes = [len(valid) for _, valid in folded(rows, 4)]
+    assert (sum(sizes), max(sizes) - min(sizes)) == (23, 1)
+    assert [sum(row["label"] == "b" for row in valid) for _, valid in folded(rows, 4)] == [1] * 4
+
+
+def test_rows_of_equal_texts_are_in_the_same_fold():
+    rows = [{"text": f"text {n % 10}", "label": n % 2} for n in range(40)]
+    for train, valid in folded(rows, 5):
+        assert not {row["text"] for row in train} & {row["text"] for row in valid}
+        assert len(valid) == 8
+
+
+def test_folds_of_a_source(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(10)))
+    columns = files.Columns(("text",), ("label",))
+    data = Data(source=str(tmp_path / "a.tsv"), folds=5, fold=3)
+    train, valid = sources.load(data, columns, None)
+    assert (len(train), len(valid)) == (8, 2)
+    builtin_rows = [{"text": f"text {n}", "label": 0} for n in range(6)]
+    train, valid = sources.load(Data(folds=2), columns, lambda: (builtin_rows, [{"text": "kept out", "label": 0}]))
+    assert (len(train), len(valid)) == (3, 3), "of the built-in training rows"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"folds": 1}, "folds=1 must be at least 2; 0 means no cross-validation"),
+        ({"folds": 3, "fold": 3}, "fold=3 must be one of the folds, 0 to 2"),
+        ({"fold": 1}, "fold=1 must be one of the folds, 0 to 0"),
+    ],
+)
+def test_bad_folds(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Data(**options)
+
+
+def test_folds_that_cannot_be(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\none\t0\ntwo\t1\n")
+    columns, path = files.Columns(("text",), ("label",)), str(tmp_path / "a.tsv")
+    with pytest.raises(UserError, match=r"--data.folds=3 needs as many different rows, and there are 2; ask for fewer"):
+        sources.load(Data(source=path, folds=3), columns, None)
+    with pytest.raises(UserError, match=r"--data.folds=2 holds out rows of --data, and --eval-data=.* names others"):
+        sources.load(Data(source=path, eval=path, folds=2), columns, None)
+    assert len(sources.load(Data(source=path, eval=path, folds=2), columns, None, valid_only=True)[1]) == 2

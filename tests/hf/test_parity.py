@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hf_models import CASES, DEBERTA, MODELS, MODERNBERT, inputs, results, torch_model, torch_results
+from hf_models import CASES, DEBERTA, MODELS, MODERNBERT, as_choices, inputs, results, torch_model, torch_results
 
 import tfm
 from tfm import from_hf, to_hf
@@ -146,6 +146,8 @@ def labelled(architecture, outputs, tokens):
     if architecture.endswith("QuestionAnswering"):
         spans = {"start_positions": positions, "end_positions": positions + 2}
         return spans, entropies(outputs, start_logits=positions, end_logits=positions + 2) / 2
+    if architecture.endswith("MultipleChoice"):
+        return {"labels": classes[1:]}, entropies(outputs, logits=classes[1:])
     if architecture.endswith("NextSentencePrediction"):
         return {"labels": classes}, entropies(outputs, logits=classes)
     if architecture.startswith("Electra"):
@@ -169,7 +171,8 @@ def test_losses_of_heads(name, architecture, tmp_path):
     arrays = inputs(padded=False)
     labels, loss = labelled(architecture, results(config, params, padded=False), arrays["tokens"])
     types = {"token_type_ids": arrays["types"]} if (config.input.token_types or 0) > 1 else {}
-    arguments = {"input_ids": arrays["tokens"]} | types | labels
+    mask = {"attention_mask": arrays["valid"].astype(int)}  # ModernBERT cannot do without where it takes the mean
+    arguments = as_choices(model, {"input_ids": arrays["tokens"]} | types | mask) | labels
     with torch.no_grad():
         expected = model(**{name: torch.from_numpy(values) for name, values in arguments.items()}).loss.item()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)

@@ -474,3 +474,57 @@ def test_bad_predictions(trained, flags, sentence):
     code, out, err = call(predict.main, *flags.split())
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {sentence}")
+
+
+# Imbalanced and noisy labels
+
+
+@pytest.mark.slow
+def test_weights_of_classes_find_the_rare_one(tmp_path):
+    """One text in ten is bad, and the word that says so is often missing: unweighted, the rare class is never said."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"a {'poor' if n % 10 == 0 and rng.random() < 0.5 else 'plain'} film", "ba"[n % 10 > 0]) for n in range(600)
+    ]
+    rows = [(f"{text} of {n}", label) for n, (text, label) in enumerate(rows)]
+    table(tmp_path / "rare.tsv", rows)
+    flags = (f"--data={tmp_path / 'rare.tsv'}", "--data.field=sentence", "--data.folds=4", "--data.fold=1")
+    results = {}
+    for weights in ("none", "balanced"):
+        run(*SMALL, *flags, f"--task.class-weights={weights}", f"--out={tmp_path / weights}")
+        results[weights] = json.loads((tmp_path / weights / "result.json").read_text())
+    assert results["none"]["eval_n"] == results["balanced"]["eval_n"] == 150
+    assert results["balanced"]["eval_f1_macro"] > 0.6
+    assert {"eval_ece", "eval_temperature", "eval_ece_scaled"} <= results["none"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_smoothing_and_focal_loss_train(kind, tmp_path):
+    """They belong to training: the loss of evaluation is the plain one."""
+    data = "train.tsv" if kind == "single" else "tags.tsv"
+    flags = (f"--task.kind={kind}", "--task.smoothing=0.1", "--task.focal=2", f"--data={data}", "--data.field=sentence")
+    run(*SMALL, *flags, f"--out={tmp_path / 'a'}")
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert result["eval_accuracy"] > 0.6
+    assert (tmp_path / "a" / "plots" / "reliability.png").exists() == (kind == "single")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--task.class-weights=1,2,3", "--task.class-weights=1,2,3 has 3 weights for 2 classes (bad, good)"),
+        ("--task.class-weights=heavy", "class_weights=heavy must be none, balanced, or a number for each class"),
+        ("--task.kind=multi --task.class-weights=balanced", "class_weights=balanced are of kind=single"),
+        ("--task.kind=regression --task.focal=2", "focal=2.0 is for classes, not for kind=regression; leave it out"),
+        ("--task.smoothing=-0.1", "smoothing=-0.1 must be at least 0 and less than 1; 0.1 is usual"),
+        ("--data.folds=1", "folds=1 must be at least 2; 0 means no cross-validation"),
+        ("--data.folds=400", "--data.folds=400 needs as many different rows"),
+        ("--data.folds=4 --eval-data=dev.tsv", "--data.folds=4 holds out rows of --data, and --eval-data=dev.tsv"),
+    ],
+)
+def test_bad_losses_and_folds(flags, sentence):
+    code, out, err = call(main, *SMALL[:9], "--data=train.tsv", "--data.field=sentence", *flags.split(), "--out=bad")
+    assert (code, out) == (2, ""), err
+    assert sentence in err.splitlines()[-1]
+    assert not Path("bad").exists()

@@ -100,6 +100,7 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
     "classify": lambda config, names: heads.classifier_specs(config),
+    "choice": lambda config, names: heads.classifier_specs(config),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,

@@ -86,7 +86,8 @@ class Corpus(Generic[AnyRows]):
     def tokens_per_step(self) -> float:
         """Places of a batch; of batches of several shapes, their tokens on average."""
         batch, buckets = self.run.batch, self.train[0].buckets
-        return buckets.tokens / buckets.batches if buckets else batch.size * batch.length
+        texts = self.sizes.get("task.choices", 1)
+        return buckets.tokens / buckets.batches if buckets else texts * batch.size * batch.length
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""

@@ -5,17 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from train.data import pairs
+from train.data.labels import LossFields
 from train.data.tokens import Tokens
 from train.text import tokenizer as tokenize
 
 
 class Examples:
-    """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer."""
+    """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer.
+
+    `loss` says how they count in the loss: here all the same; a task may replace it for training.
+    """
 
     buckets, independent_rows = None, True
 
     def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer):
-        self.texts, self.labels, self.length = texts, labels, length
+        self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)
         sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.separators if len(texts) > 1 else 0)
@@ -38,4 +42,5 @@ class Examples:
             fields["tokens"][b, : len(ids)] = ids
             fields["valid"][b, : len(ids)] = 1
             fields["types"][b, second : len(ids)] = 1
-        return fields | {"labels": self.labels[rows], "weights": (rows >= 0).astype(np.float32)}
+        labels = self.labels[rows]
+        return fields | {"labels": labels} | self.loss.fields(labels, rows >= 0)

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from train import UserError
 from train.data.sources.files import Row
+from train.settings.tasks import parsed_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,48 @@ class Labels:
                 "correct it"
             )
         return index[name]
+
+
+class LossFields(NamedTuple):
+    """How rows count in the loss.
+
+    class_weights: a factor for the rows of each class, float32 [C]; none: all count the same
+    smoothing: probability that is divided among all classes
+    focal: exponent by which rows that are classified well count less
+    """
+
+    class_weights: np.ndarray | None = None
+    smoothing: float = 0.0
+    focal: float = 0.0
+
+    def fields(self, labels: np.ndarray, is_row: np.ndarray) -> dict[str, np.ndarray]:
+        """labels [B,...], is_row [B] -> float32 [B]: `weights`, 0 for an empty row; `smoothing` and `focal` if set."""
+        weights = is_row.astype(np.float32)
+        if self.class_weights is not None:
+            weights = weights * self.class_weights[labels]
+        options = {"smoothing": self.smoothing, "focal": self.focal}
+        shares = {name: np.full(len(weights), value, np.float32) for name, value in options.items() if value}
+        return {"weights": weights, **shares}
+
+
+def class_weights(choice: str, labels: np.ndarray, names: Sequence[str]) -> np.ndarray | None:
+    """The weights of `--task.class-weights` for int labels [N] of these classes, float32 [C]; None for equal ones.
+
+    Balanced weights are N / (C * count of the class), as in scikit-learn: all classes weigh the same, and a row weighs
+    1 on average. Raises UserError for another count of weights than of classes.
+    """
+    weights = parsed_weights(choice)
+    if weights is None:
+        return None
+    if weights == "balanced":
+        counts = np.bincount(labels, minlength=len(names))
+        return (len(labels) / (len(names) * np.maximum(counts, 1))).astype(np.float32)
+    if len(weights) != len(names):
+        raise UserError(
+            f"--task.class-weights={choice} has {len(weights)} weights for {len(names)} classes "
+            f"({', '.join(names[:20])}); write one for each, in this order"
+        )
+    return np.array(weights, np.float32)
 
 
 def _names(kind: str, label: Any) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from train.reporting.calibration import Reliability
+
 
 def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
     """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
@@ -42,6 +44,24 @@ def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
         axes.set(xlabel="taken for", ylabel="class", xticks=ticks, yticks=ticks, yticklabels=names)
         short = max(map(len, names)) < 10
         axes.set_xticklabels(names, rotation=0 if short else 45, ha="center" if short else "right")
+
+
+def reliability(measured: Reliability, scaled: Reliability, folder: Path):
+    """plots/reliability.png: the share of right answers by confidence, as measured and after temperature scaling.
+
+    Larger points are more rows; on the diagonal, confidence is accuracy.
+    """
+    with _figure(folder / "plots" / "reliability.png", (4.5, 4.5)) as axes:
+        axes.plot((0, 1), (0, 1), color="0.7", linestyle="--")
+        for label, bins in (("measured", measured), ("temperature scaled", scaled)):
+            filled = bins.counts > 0
+            sizes = 10 + 150 * bins.counts[filled] / max(bins.counts.sum(), 1)
+            x, y = bins.confidence[filled], bins.accuracy[filled]
+            axes.plot(x, y, alpha=0.5)
+            axes.scatter(x, y, sizes, label=f"{label}: error {bins.error:.3f}")
+        axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(-0.02, 1.02))
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, loc="upper left")
 
 
 def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):

@@ -130,16 +130,18 @@ def _nearest_preset(task: str, width: int | None) -> str:
 def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str) -> Run:
     """The run with what the data and the device decide: sizes of the model, and bfloat16 on accelerators.
 
-    `explicit` are the names that are decided. Raises UserError where a size is too small for the data.
+    A size with a dot in its name is of another section. `explicit` are the names that are decided.
+
+    Raises UserError where a size is too small for the data.
     """
     values: dict[str, Any] = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
-    values |= {f"model.{name}": size for name, size in sizes.items()}
+    needed = {name if "." in name else f"model.{name}": size for name, size in sizes.items()}
+    values |= needed
     run = flags.build(Run, flatten(run), {name: value for name, value in values.items() if name not in explicit})
-    for name, size in sizes.items():
-        if getattr(run.model, name) < size:
-            raise UserError(
-                f"--model.{name}={getattr(run.model, name)} is less than the {size} of the data; leave the flag out"
-            )
+    chosen = flatten(run)
+    for name, size in needed.items():
+        if chosen[name] < size:
+            raise UserError(f"--{name}={chosen[name]} is less than the {size} of the data; leave the flag out")
     return run
 
 

@@ -59,13 +59,66 @@ class Classify(TaskOptions):
     """Classes or a number for a sentence or a pair of sentences (Devlin et al. 2018, section 4.1).
 
     kind: single | multi | regression: one class a text, any number of them, or a number
+    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
+    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
+    focal: exponent by which texts that are classified well count less in training (Lin et al. 2017, gamma); 0: not
     """
 
     name: Literal["classify"] = tag("classify")
     kind: Literal["single", "multi", "regression"] = "single"
+    class_weights: str = "none"
+    smoothing: float = 0.0
+    focal: float = 0.0
 
     def __post_init__(self):
         check_choices(self)
+        _check_loss(self)
+        weights = parsed_weights(self.class_weights)
+        if weights is not None and self.kind != "single":
+            raise ValueError(f"class_weights={self.class_weights} are of kind=single; leave one of them out")
+        for name in ("smoothing", "focal"):
+            if getattr(self, name) and self.kind == "regression":
+                raise ValueError(f"{name}={getattr(self, name)} is for classes, not for kind=regression; leave it out")
+
+
+@dataclass(frozen=True)
+class Choice(TaskOptions):
+    """One of several continuations of a text (Zellers et al. 2018; Devlin et al. 2018, section 4.4).
+
+    choices: continuations of a row at most, as the data have; rows with fewer are padded
+    smoothing: probability that is divided among the continuations of a row in training (Szegedy et al. 2016)
+    focal: exponent by which rows that are right count less in training (Lin et al. 2017, gamma); 0: not
+    """
+
+    name: Literal["choice"] = tag("choice")
+    choices: int = 4
+    smoothing: float = 0.0
+    focal: float = 0.0
+
+    def __post_init__(self):
+        check_minimum(self, choices=2)
+        _check_loss(self)
+
+
+def _check_loss(options: Classify | Choice):
+    """Raises ValueError for a smoothing or a focus that no loss has."""
+    if not 0 <= options.smoothing < 1:
+        raise ValueError(f"smoothing={options.smoothing} must be at least 0 and less than 1; 0.1 is usual")
+    if options.focal < 0:
+        raise ValueError(f"focal={options.focal} must not be negative; the paper has 2")
+
+
+def parsed_weights(text: str) -> str | list[float] | None:
+    """`none`, `balanced` or `w1,w2,...` -> None, "balanced" or the weights. Raises ValueError for anything else."""
+    if text in ("none", "balanced"):
+        return None if text == "none" else text
+    try:
+        weights = [float(word) for word in text.split(",")]
+    except ValueError:
+        weights = []
+    if not weights or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+        raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
+    return weights
 
 
 @dataclass(frozen=True)
@@ -115,6 +168,6 @@ class Translate(TaskOptions):
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Translate
+    Task = Mlm | Lm | Classify | Choice | Translate
 
 TASKS = alternatives(Task)

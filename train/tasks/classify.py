@@ -6,13 +6,15 @@ A pair in a row of 12 places:
     types          0 0   0    0     0  1     1     1     0          the second text has type 1
     valid          1 1   1    1     1  1     1     1     0          0 is padding
     labels     2                   its class, int32 [B]; or 1 for each class, float32 [B,C]; or a value, float32 [B]
-    weights    1                   0 for an empty row
+    weights    1                   0 for an empty row; in training the weight of its class (--task.class-weights)
+    smoothing  0.1                 of the labels, and
+    focal      2                   the exponent of the focal loss, in training where they are set
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.examples import Examples
 from train.data.fields import Field
-from train.data.labels import Labels
+from train.data.labels import Labels, LossFields, class_weights
 from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.data.synthetic import opinions
@@ -40,8 +42,10 @@ from train.data.tokens import (
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
+from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
 from train.settings.schema import Run
 from train.tasks import Prediction
+from train.tasks.classification import class_losses, counted, prediction, truth, used_types
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -66,12 +70,14 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "multi": Field("BC", np.float32, {"C": run.model.classes}),
         "regression": Field("B", np.float32),
     }
+    options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "types": Field("BT", np.int32),
         "valid": Field("BT", np.int32),
         "labels": labels[run.task.kind],
         "weights": Field("B", np.float32),
+        **options,
     }
 
 
@@ -83,14 +89,11 @@ def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], 
     labels, weights = batch["labels"], batch["weights"]
     logits = tfm.classify(params, model, batch["tokens"], batch["valid"] > 0, used_types(model, batch["types"]), key)
     right = None
-    if labels.dtype == jnp.int32:
-        losses = tfm.cross_entropy(logits, labels)
-        right = logits.argmax(-1) == labels
-    elif labels.ndim == 2:
-        losses = jnp.logaddexp(0, jnp.where(labels > 0, -logits, logits)).mean(-1)
-        right = ((logits > 0) == (labels > 0)).all(-1)
-    else:
+    if labels.ndim == 1 and labels.dtype == jnp.float32:
         losses = jnp.square(logits[:, 0] - labels)
+    else:
+        losses = class_losses(logits, batch)
+        right = logits.argmax(-1) == labels if labels.ndim == 1 else ((logits > 0) == (labels > 0)).all(-1)
     sums = {} if right is None else {"right": (right.astype(jnp.float32) * weights).sum()}
     return sums | {
         "loss": (losses * weights).sum(),
@@ -102,23 +105,20 @@ def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], 
     }
 
 
-def used_types(model: tfm.Config, types: Array) -> Array | None:
-    """The token types [B,T], or None for a model that has no two types (RoBERTa)."""
-    return types if (model.input.token_types or 0) > 1 else None
-
-
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
-    """Means from sums; with the `scores` of every text also F1, correlations and so on (`train.reporting.metrics`)."""
+    """Means from sums; with the `scores` of every text also F1, correlations and so on (`train.reporting`)."""
     weight = max(sums["weight"], 1)
     names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
     means = {name: sums[total] / weight for total, name in names.items() if total in sums}
-    return means | scores.classification_metrics(*_counted(sums)) if "scores" in sums else means
-
-
-def _counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels of the texts with a weight."""
-    counts = outcomes["weights"] > 0
-    return outcomes["scores"][counts], outcomes["labels"][counts]
+    if "scores" not in sums:
+        return means
+    logits, labels = counted(sums)
+    is_class = np.issubdtype(labels.dtype, np.integer)
+    return (
+        means
+        | scores.classification_metrics(logits, labels)
+        | (calibration_metrics(logits, labels) if is_class else {})
+    )
 
 
 def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples]:
@@ -143,6 +143,10 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
         return Examples(texts, labels.encode(examples, columns.labels), run.batch.length, tokenizer)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
+    for part in train_rows:
+        part.loss = LossFields(
+            class_weights(run.task.class_weights, part.labels, labels.names), run.task.smoothing, run.task.focal
+        )
     sizes = {"vocab": tokenizer.get_vocab_size(), "classes": labels.outputs}
     names = (*columns.texts, *columns.labels)
     facts = {
@@ -176,16 +180,17 @@ def baselines(corpus: Corpus[Examples]) -> dict[str, float]:
 
 
 def report(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str, np.ndarray], folder: Path):
-    """Prints ten validation texts with their predictions, and draws plots/confusion.png."""
-    logits, labels = _counted(outcomes)
+    """Prints ten validation texts with their predictions, and draws plots/confusion.png and reliability.png."""
+    logits, labels = counted(outcomes)
     names = corpus.facts()["classes"]
     for row in range(0, len(labels), max(1, len(labels) // 10))[:10]:
-        predicted, truth = prediction(run.task.kind, names, logits[row]), _truth(names, labels[row])
+        predicted, right = prediction(run.task.kind, names, logits[row]), truth(names, labels[row])
         text = " | ".join(corpus.processor.decode(text[row].tolist()) for text in corpus.valid.texts)
-        correction = "" if predicted.label == truth else f", but it is {truth}"
+        correction = "" if predicted.label == right else f", but it is {right}"
         log.info(f"{predicted.label} {predicted.probability}{correction}: {text}")
     if run.task.kind == "single":
         plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
+        plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
 
 
 def inputs(options, folder) -> list[dict[str, str]]:
@@ -230,38 +235,6 @@ def predict(
 @partial(jax.jit, static_argnums=1)
 def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
-
-
-class Label(NamedTuple):
-    """The predicted label (a class, classes joined by commas, or a value), its probability, those of all classes."""
-
-    label: str
-    probability: str
-    probabilities: dict[str, float]
-
-
-def prediction(kind: str, names: Sequence[str], logits: np.ndarray) -> Label:
-    """logits [C] -> the most probable class, all classes more probable than not, or the value; float64."""
-    wide = logits.astype(np.float64)
-    if kind == "regression":
-        return Label(f"{wide[0]:.4f}", "", {})
-    if kind == "single":
-        exponentials = np.exp(wide - wide.max())
-        probabilities = exponentials / exponentials.sum()
-        chosen = [int(probabilities.argmax())]
-    else:
-        probabilities = 1 / (1 + np.exp(-wide))
-        chosen = np.flatnonzero(probabilities > 0.5).tolist()
-    label = ",".join(names[c] for c in chosen)
-    probability = ",".join(f"{probabilities[c]:.4f}" for c in chosen)
-    return Label(label, probability, dict(zip(names, probabilities.tolist(), strict=True)))
-
-
-def _truth(names: Sequence[str], label: Any) -> str:
-    """A label as `prediction` writes it."""
-    if not names:
-        return f"{label:.4f}"
-    return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
 
 
 # What train.generate, train.predict and Hugging Face folders ask of this task.

@@ -52,6 +52,7 @@ ALBERT = Family(
         "AlbertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
         "AlbertForTokenClassification": Head("tag", {"output": "classifier"}),
         "AlbertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "AlbertForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^predictions\.|^sop_classifier\.|pooler\.",
 )

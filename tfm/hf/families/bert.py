@@ -64,6 +64,7 @@ BERT = Family(
         "BertForNextSentencePrediction": Head("classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}),
         "BertForTokenClassification": Head("tag", {"output": "classifier"}),
         "BertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "BertForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^cls\.predictions\.decoder\.|^bert\.pooler\.|^pooler\.|^cls\.",
 )

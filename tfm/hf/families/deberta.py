@@ -129,6 +129,9 @@ DEBERTA = Family(
         "DebertaV2ForSequenceClassification": Head("classify", {"pooler": "pooler.dense", "output": "classifier"}),
         "DebertaV2ForTokenClassification": Head("tag", {"output": "classifier"}),
         "DebertaV2ForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "DebertaV2ForMultipleChoice": Head(
+            "choice", {"pooler": "pooler.dense", "output": "classifier"}, {"classes": 1}
+        ),
     },
     unused=r"position_ids$|embeddings\.position_embeddings\.|encoder\.LayerNorm\."
     r"|^cls\.|^pooler\.|^(lm|mask)_predictions\.",

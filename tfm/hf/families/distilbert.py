@@ -51,6 +51,9 @@ DISTILBERT = Family(
         "DistilBertForSequenceClassification": Head("classify", {"pooler": "pre_classifier", "output": "classifier"}),
         "DistilBertForTokenClassification": Head("tag", {"output": "classifier"}),
         "DistilBertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "DistilBertForMultipleChoice": Head(
+            "choice", {"pooler": "pre_classifier", "output": "classifier"}, {"classes": 1}
+        ),
     },
     unused=r"position_ids$|^vocab_",
 )

@@ -30,8 +30,15 @@ ELECTRA = Family(
         "num_attention_heads": Field("heads", 4),
         "intermediate_size": Field("ffn", 1024),
     },
-    allowed=bert.ALLOWED | {"hidden_act": ("gelu",)},
-    ignored=frozenset(("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout")),
+    # The summary is the pooler of the multiple-choice head.
+    allowed=bert.ALLOWED
+    | {
+        "hidden_act": ("gelu",),
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    ignored=frozenset(("summary_last_dropout",)),
     read=read,
     write=write,
     names=bert.names("electra") | {"encoder.embed.projection": "electra.embeddings_project"},
@@ -55,6 +62,9 @@ ELECTRA = Family(
         ),
         "ElectraForTokenClassification": Head("tag", {"output": "classifier"}),
         "ElectraForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "ElectraForMultipleChoice": Head(
+            "choice", {"pooler": "sequence_summary.summary", "output": "classifier"}, {"classes": 1}
+        ),
     },
     unused=r"position_ids$|^generator_|^discriminator_",
 )

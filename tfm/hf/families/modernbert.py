@@ -181,6 +181,7 @@ MODERNBERT = Family(
         "ModernBertForSequenceClassification": Head("classify", POOLER | OUTPUT),
         "ModernBertForTokenClassification": Head("tag", DENSE | OUTPUT),
         "ModernBertForQuestionAnswering": Head("span", DENSE | OUTPUT, {"classes": 2}),
+        "ModernBertForMultipleChoice": Head("choice", POOLER | OUTPUT, {"classes": 1}),
     },
     unused=r"^head\.|^decoder\.|rotary_emb\.",
 )

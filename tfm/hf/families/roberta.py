@@ -47,6 +47,9 @@ ROBERTA = Family(
         "RobertaForSequenceClassification": Head("classify", CLASSIFIER),
         "RobertaForTokenClassification": Head("tag", {"output": "classifier"}),
         "RobertaForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "RobertaForMultipleChoice": Head(
+            "choice", {"pooler": "roberta.pooler.dense", "output": "classifier"}, {"classes": 1}
+        ),
     },
     unused=r"position_ids$|^lm_head\.|pooler\.",
 )

@@ -5,6 +5,7 @@ An example is a row of columns, a dictionary: {"text": ...}, or {"sentence1": ..
 
 import glob
 import hashlib
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +20,19 @@ Builtin = Callable[[], tuple[list[Row], list[Row]]]
 def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
     """Training and validation rows; `builtin` makes both if no source is named.
 
-    `valid_only` leaves out training rows if --eval-data has a source of its own.
+    `valid_only` leaves out training rows if --eval-data has a source of its own. Raises UserError for a bad source, and
+    for more folds than there are rows.
     """
     if valid_only and data.eval:
         return [], read(data.eval, data, columns, builtin)
+    if data.folds and data.eval:
+        raise UserError(
+            f"--data.folds={data.folds} holds out rows of --data, and --eval-data={data.eval} names others; "
+            "leave one of them out"
+        )
+    if data.folds:
+        rows = builtin()[0] if data.source == "builtin" else read(data.source, data, columns, builtin)
+        return fold_split(rows, columns, data.folds, data.fold)
     if data.source == "builtin":
         train, valid = builtin()
         return train, read(data.eval, data, columns, builtin) if data.eval else valid
@@ -65,3 +75,24 @@ def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list
     train = [row for row, digest in zip(rows, hashes, strict=True) if digest not in chosen]
     valid = [row for row, digest in zip(rows, hashes, strict=True) if digest in chosen]
     return train, valid
+
+
+def fold_split(rows: list[Row], columns: Reader, folds: int, fold: int) -> tuple[list[Row], list[Row]]:
+    """The rows outside a fold of several, and those in it, for cross-validation: every row is in one fold.
+
+    Folds are of equal size, up to one row, have the same share of every label, and depend on nothing but the rows. Rows
+    of equal texts are in the same fold. Raises UserError for fewer different texts than folds.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(columns.texts_of(row), []).append(place)
+    if len(groups) < folds:
+        raise UserError(
+            f"--data.folds={folds} needs as many different rows, and there are {len(groups)}; ask for fewer"
+        )
+    members = list(groups.values())
+    random.Random(0).shuffle(members)
+    members.sort(key=lambda places: str([rows[places[0]].get(name) for name in columns.labels]))
+    held_out = {place for places in members[fold::folds] for place in places}
+    train = [row for place, row in enumerate(rows) if place not in held_out]
+    return train, [rows[place] for place in sorted(held_out)]

@@ -1,0 +1,258 @@
+"""One of several continuations of a text (Zellers et al. 2018; Devlin et al. 2018, section 4.4).
+
+A row of three continuations, of which the last is absent, in 10 places each:
+
+    tokens     [CLS] she slipped [SEP] she fell [SEP] [PAD] ...     [B,n,T], each continuation behind the text
+               [CLS] she slipped [SEP] she flew [SEP] [PAD] ...
+               [PAD] ...
+    types          0 0   0       0     1   1    1     0             [B,n,T], the continuation has type 1
+    valid          1 1   1       1     1   1    1     0             [B,n,T], 0 is padding
+    labels     0                                                    the place of the right one, int32 [B]
+    weights    1                                                    0 for an empty row
+    smoothing, focal                                                of --task.smoothing and --task.focal, in training
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from train import UserError
+from train.data.batching import row_batches
+from train.data.choices import Choices, ChoiceTokens, first_places
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.labels import LossFields
+from train.data.processors import TOKENIZER
+from train.data.sources import files, sources
+from train.data.sources.multiple_choice import MultipleChoice
+from train.data.synthetic import continuations
+from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
+from train.files import cache
+from train.reporting import plots
+from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
+from train.settings.schema import Run
+from train.tasks import Prediction
+from train.tasks.classification import class_losses, counted, softmax, used_types
+from train.text import tokenizer as tokenize
+
+# Metrics that may choose the best checkpoint, and which of two values is better.
+METRICS = {"loss": min, "accuracy": max}
+
+# How a run folder keeps what turns text into tokens.
+PROCESSOR = TOKENIZER
+
+# Commands that make sense after a run.
+NEXT_COMMANDS = (
+    "predict --run={folder} --text='YOUR TEXT' --choices='FIRST|SECOND'",
+    "evaluate --run={folder} --data=YOUR.jsonl",
+)
+
+
+def specs(run: Run) -> tfm.Classifier:
+    """The parameters of the run's model."""
+    return tfm.classifier_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    count = {"n": run.task.choices}
+    options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
+    return {
+        "tokens": Field("BnT", np.int32, count, counts_tokens=True),
+        "types": Field("BnT", np.int32, count),
+        "valid": Field("BnT", np.int32, count),
+        "labels": Field("B", np.int32),
+        "weights": Field("B", np.float32),
+        **options,
+    }
+
+
+def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the rows of a batch, float32: `loss` in nats, `weight` and `right`.
+
+    For evaluation also `scores` [B,n], labels and weights of every row.
+    """
+    labels, weights, valid = batch["labels"], batch["weights"], batch["valid"] > 0
+    logits = tfm.score_choices(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
+    right = (logits.argmax(-1) == labels).astype(jnp.float32)
+    return {
+        "loss": (class_losses(logits, batch, valid.any(-1)) * weights).sum(),
+        "weight": weights.sum(),
+        "right": (right * weights).sum(),
+        "padding": (~valid).astype(jnp.float32).mean() * weights.sum(),
+        "scores": logits,
+        "labels": labels,
+        "weights": weights,
+    }
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums; with the `scores` of every row also calibration (`train.reporting.calibration`)."""
+    weight = max(sums["weight"], 1)
+    names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
+    means = {name: sums[total] / weight for total, name in names.items()}
+    return means | calibration_metrics(*counted(sums)) if "scores" in sums else means
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Choices]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training rows if --eval-data names other rows for validation.
+    """
+    reader = MultipleChoice.of(run.data)
+    train, valid = sources.load(run.data, reader, continuations.generate, valid_only)
+    if reader.seen:
+        log.info("read as " + ", ".join(f"{form} ({count:,} rows)" for form, count in reader.seen.items()))
+    if saved:
+        tokenizer = saved.processor
+    else:
+        tokenizer = tokenize.load(run.tokenizer, [text for row in train for text in reader.texts_of(row)], log)
+    count = max(len(row["choices"]) for row in (*train, *valid))
+
+    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Choices:
+        contexts = [row["context"] for row in examples]
+        choices = [choice for row in examples for choice in row["choices"]]
+        sides = [encode(tokenizer, side, log, name, segmentation) for side in (contexts, choices)]
+        text = ChoiceTokens(*sides, first_places([row["choices"] for row in examples]))
+        return Choices(text, np.array([row["label"] for row in examples], np.int32), count, run.batch.length, tokenizer)
+
+    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
+    for part in train_rows:
+        part.loss = LossFields(smoothing=run.task.smoothing, focal=run.task.focal)
+    sizes = {"vocab": tokenizer.get_vocab_size(), "classes": 1, "task.choices": count}
+    texts = [text for part in train_rows for text in (part.text.contexts, part.text.choices)]
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(*(_described(part) for part in (train, valid))),
+        "segmentation_hash": segmentation_hash(run, texts),
+        "cut": train_rows[0].cut if train_rows else 0.0,
+    }
+    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
+
+
+def _described(rows: Sequence[files.Row]) -> list[str]:
+    """What a hash of rows is made of."""
+    return [str((row["context"], row["choices"], row["label"])) for row in rows]
+
+
+def baselines(corpus: Corpus[Choices]) -> dict[str, float]:
+    """Accuracies without understanding: `majority` of always the most frequent place, `longest` of always the
+    continuation of most tokens, `overlap` of the one that shares most of its tokens with the text; ties count in part.
+
+    `n`: the number of rows.
+    """
+    rows = corpus.valid
+    text, labels = rows.text, rows.labels
+    longest, overlap = [], []
+    for row, label in enumerate(labels):
+        choices = [set(text.choices[place].tolist()) for place in range(text.firsts[row], text.firsts[row + 1])]
+        context = set(text.contexts[row].tolist())
+        lengths = text.choices.lengths[text.firsts[row] : text.firsts[row + 1]]
+        longest.append(_share_of_best(lengths, label))
+        overlap.append(
+            _share_of_best(np.array([len(context & choice) / max(len(choice), 1) for choice in choices]), label)
+        )
+    means = {"longest": float(np.mean(longest)), "overlap": float(np.mean(overlap))}
+    return {"majority": float(np.bincount(labels).max() / len(labels)), **means, "n": len(labels)}
+
+
+def _share_of_best(values: np.ndarray, label: int) -> float:
+    """The chance of choosing the label among the largest values."""
+    best = values == values.max()
+    return float(best[label] / best.sum())
+
+
+def report(params, run: Run, corpus: Corpus[Choices], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Prints ten validation texts with what is chosen, and draws plots/reliability.png."""
+    logits, labels = counted(outcomes)
+    text, decode = corpus.valid.text, corpus.processor.decode
+    for row in range(0, len(labels), max(1, len(labels) // 10))[:10]:
+        probabilities = softmax(logits[row])
+        chosen, right = int(probabilities.argmax()), int(labels[row])
+        words = [decode(text.choices[text.firsts[row] + place].tolist()) for place in (chosen, right)]
+        correction = "" if chosen == right else f", but it is: {words[1]}"
+        log.info(f"{decode(text.contexts[row].tolist())} | {words[0]} {probabilities[chosen]:.4f}{correction}")
+    if len(labels) >= 4:
+        plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
+
+
+def inputs(options, folder) -> list[dict[str, Any]]:
+    """Texts with their continuations: of --text and --choices, or of a file in a form of the training data."""
+    if options.text:
+        choices = [choice.strip() for choice in options.choices.split("|")]
+        if len(choices) < 2 or not all(choices):
+            raise UserError(
+                f"--choices={options.choices!r} must name two continuations or more, with | between, such as "
+                "--choices='it broke|it flew'"
+            )
+        return [{"context": options.text, "choices": choices}]
+    if options.choices:
+        raise UserError("--choices belongs to --text; the rows of --file have their own")
+    data = folder.config.data
+    reader = MultipleChoice.of(data, labelled=False, field=options.field)
+    return files.read(Path(options.file), data, reader)
+
+
+def predict(
+    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, Any]], log, batch: int = 32
+) -> Iterator[Prediction]:
+    """The most probable continuation of each text, its place from 0, and its probability."""
+    run, tokenizer = folder.config, folder.processor
+    count = max((len(row["choices"]) for row in texts), default=0)
+    with log.progress("choosing", len(texts)) as advance:
+        for places, filled in row_batches(range(len(texts)), batch):
+            rows = [texts[place] for place in places]
+            contexts = in_memory(tokenizer, [row["context"] for row in rows])
+            choices = in_memory(tokenizer, [choice for row in rows for choice in row["choices"]])
+            text = ChoiceTokens(contexts, choices, first_places([row["choices"] for row in rows]))
+            examples = Choices(text, np.zeros(len(rows), np.int32), count, run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(len(rows)))
+            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
+            for row, row_logits in zip(rows[:filled], logits, strict=False):
+                yield _predicted(row, softmax(row_logits[: len(row["choices"])]))
+            advance(filled)
+
+
+def _predicted(row: Mapping[str, Any], probabilities: np.ndarray) -> Prediction:
+    """The prediction for a row, from the probability of each continuation."""
+    place = int(probabilities.argmax())
+    choice = row["choices"][place]
+    facts = {"index": place, "choice": choice, "probabilities": probabilities.tolist()}
+    return Prediction(f"{place}\t{choice}\t{probabilities[place]:.4f}", {**row, **facts})
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, tokens, valid, types):
+    return tfm.score_choices(params, model, tokens, valid > 0, used_types(model, types))
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+PREDICT_FLAGS = ("choices", "field")
+HF_HEADS = ("choice",)
+HF_TOKENS: Mapping[str, str] = {}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model."""
+    return {}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task: the architectures that may hold the model, of all families."""
+    from tfm.hf import FAMILIES
+
+    heads = [(name, head) for family in FAMILIES.values() for name, head in family.heads.items()]
+    return {"architectures": [name for name, head in heads if head.kind in HF_HEADS]}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"
