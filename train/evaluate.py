@@ -79,7 +79,8 @@ def evaluate(argv):
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
-        metrics = task.metrics(evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh))
+        outputs = evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh)
+        metrics = evaluation.metrics_of(task, outputs, corpus)
         if hasattr(task, "generation_metrics"):
             metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     print(json.dumps(metrics | task.baselines(corpus)))
