@@ -70,7 +70,7 @@ _QUICK_NEWS = {
     "model.dropout": 0.0,
     "model.scan": False,
     "tokenizer.vocab": 600,
-    "batch.length": 48,
+    "batch.length": 32,
     "optim.beta2": 0.98,
     "steps": 1200,
     "eval.every": 300,

@@ -28,10 +28,10 @@ _WORDS = {
 # A statement stands alone, or after an opening.
 _STATEMENTS = """
 {per} was born in {loc}
-{per} was born in {loc} on {date}
+{per} was born in {loc} on {day}
 {per} , a {job} from {loc} , died on {day}
 {per} and {per} were married in {loc}
-{per} {moved} from {loc} to {loc} in {date}
+{per} {moved} from {loc} to {loc} in {year}
 {per} {said} that the {thing} was too {adj}
 {title} {per} {said} nothing about {per}
 {title} {per} was elected mayor of {loc}
@@ -40,36 +40,36 @@ a portrait of {per} hangs in the {thing}
 the {rel} of {per} works for {org}
 her {rel} {per} lives near {loc}
 {per} resigned as head of {org} on {day}
-{per} joined {org} as an engineer in {date}
-{org} hired {per} in {date}
+{per} joined {org} as an engineer in {year}
+{org} hired {per} in {year}
 {org} announced a loss of {count} million on {day}
 {org} employs {count} people in {loc}
 {org} makes {goods} and {goods}
 {org} bought {org} for {count} million
 shares of {org} fell on {day}
 {org} will build a {thing} in {loc}
-the firm {org} was founded by {per} in {date}
+the firm {org} was founded by {per} in {year}
 the chairman of {org} met {per}
-workers at {org} went on strike in {date}
+workers at {org} went on strike in {year}
 {org} beat {org} by two goals to one
 the {nation} firm {org} sold {count} {goods}
 {loc} lies on the {nation} coast
 {loc} has a {adj} {thing} and {count} inhabitants
-the {thing} in {loc} was built in {date}
+the {thing} in {loc} was built in {year}
 the streets of {loc} were {adj} on {day}
-the road from {loc} to {loc} is closed until {date}
+the road from {loc} to {loc} is closed until {year}
 the mayor of {loc} opened a {adj} {thing}
-the {nation} army reached {loc} in {date}
+the {nation} army reached {loc} in {year}
 snow fell on {loc} and {loc}
 the ferry {ship} left {loc} with {count} passengers
-the {adj} ship {ship} sank in {date}
+the {adj} ship {ship} sank in {year}
 the steamer {ship} carried {goods} for {org}
 {per} was the captain of the ferry {ship}
-the {thing} was {adj} since {date}
-they sold {count} {goods} in {date}
+the {thing} was {adj} since {year}
+they sold {count} {goods} in {year}
 the {thing} needs {count} {nation} {goods}
 nobody in {loc} remembers {per}
-the letter to {per} was written on {date}
+the letter to {per} was written on {day}
 a {nation} {job} found {count} {goods} near {loc}
 {per} bought shares of {org}
 {per} sued {org} over the {goods}
@@ -78,7 +78,7 @@ the {job} told {per} about {loc}
 """.strip().split("\n")
 
 _OPENINGS = """
-in {date} ,
+in {year} ,
 on {day} ,
 according to {per} ,
 in {loc} ,

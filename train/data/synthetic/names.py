@@ -38,10 +38,19 @@ Kestrel Ostrava Hartmann Polaris Teklon Corvantis Phoenix Meridian Novacore Iron
 Weber Summit Delphi Brambleton Hamilton Orion Falcon Skarnholt
 """.split()
 
-_BANKS = "Bank Motors Press Airlines Foods Steel Insurance Shipping".split()
+_BRANCHES = "Bank Motors Press Airlines Foods Steel Insurance Shipping".split()
 _MONTHS = "January February March April May June July August September October November December".split()
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _YEARS = [str(year) for year in range(1940, 2020)]
+
+
+# What English names of families, towns and firms are made of.
+_STEMS = """
+Ash Black Brad Cran Dal East Fair Gran Hart Kirk Lang Mar Nor Oak Rad Stan Thorn Wald Whit Wood
+""".split()
+_ENDINGS = """
+berg by combe croft den field ford ham hurst ley man mere more ridge son stead stone ton well worth
+""".split()
 
 
 def _half(table: Sequence[str], unseen: bool) -> list[str]:
@@ -49,45 +58,68 @@ def _half(table: Sequence[str], unseen: bool) -> list[str]:
     return [word for n, word in enumerate(table) if (n % 4 == 3) == unseen]
 
 
+def _compounds(unseen: bool) -> list[str]:
+    """Names such as Ashcroft, which persons, places and firms share."""
+    return [
+        stem + ending
+        for n, stem in enumerate(_STEMS)
+        for m, ending in enumerate(_ENDINGS)
+        if ((n + m) % 4 == 3) == unseen
+    ]
+
+
+# By whether they are kept for validation.
+_FIRSTS = {unseen: _half(_FIRST, unseen) for unseen in (False, True)}
+_LASTS = {unseen: _half(_LAST, unseen) for unseen in (False, True)}
+_TOWNS = {unseen: _half(_PLACES, unseen) for unseen in (False, True)}
+_FIRMS = {unseen: _half(_BRANDS, unseen) for unseen in (False, True)}
+_COMPOUNDS = {unseen: _compounds(unseen) for unseen in (False, True)}
+_SOME_YEARS = {unseen: _half(_YEARS, unseen) for unseen in (False, True)}
+
+
+def _name(rng: random.Random, table: Sequence[str], unseen: bool) -> str:
+    """A name of the table, or a compound."""
+    return rng.choice(table if rng.random() < 0.6 else _COMPOUNDS[unseen])
+
+
 def person(rng: random.Random, unseen: bool) -> str:
-    """A full name, or its first or last word; a last name has two first names."""
-    firsts, lasts = _half(_FIRST, unseen), _half(_LAST, unseen)
-    n = rng.randrange(len(lasts))
-    first = firsts[(2 * n + rng.randrange(2)) % len(firsts)]
-    return rng.choice([f"{first} {lasts[n]}", f"{first} {lasts[n]}", lasts[n], first])
+    """A full name, or its first or last word; a last name has six first names at most."""
+    last, firsts = _name(rng, _LASTS[unseen], unseen), _FIRSTS[unseen]
+    first = firsts[(sum(map(ord, last)) + 7 * rng.randrange(6)) % len(firsts)]
+    return rng.choice([f"{first} {last}", f"{first} {last}", last, first])
 
 
 def place(rng: random.Random, unseen: bool) -> str:
     """A town, or what is named after it."""
-    town = rng.choice(_half(_PLACES, unseen))
+    town = _name(rng, _TOWNS[unseen], unseen)
     return rng.choice([town] * 6 + [f"Port {town}", f"{town} County", f"Lake {town}"])
 
 
 def organization(rng: random.Random, unseen: bool) -> str:
     """A firm, a university or a club; some are named after persons and places."""
-    brand, lasts = rng.choice(_half(_BRANDS, unseen)), _half(_LAST, unseen)
+    firm, town = _name(rng, _FIRMS[unseen], unseen), _name(rng, _TOWNS[unseen], unseen)
+    lasts = _LASTS[unseen]
     n = rng.randrange(len(lasts))
-    town = rng.choice(_half(_PLACES, unseen))
-    names = [brand, brand, brand, f"{brand} {_BANKS[len(brand) % len(_BANKS)]}", f"{lasts[n - 1]} & {lasts[n]}"]
+    names = [firm, firm, firm, f"{firm} {_BRANCHES[len(firm) % len(_BRANCHES)]}", f"{lasts[n - 1]} & {lasts[n]}"]
     return rng.choice([*names, lasts[n], f"{lasts[n]} Ltd", f"University of {town}", f"{town} United"])
 
 
-def date(rng: random.Random, unseen: bool) -> str:
-    """A year, a month of a year or a day of a month."""
+def year(rng: random.Random, unseen: bool) -> str:
+    """A year, or a month of a year."""
+    name = rng.choice(_SOME_YEARS[unseen])
+    return rng.choice([name, f"{rng.choice(_MONTHS)} {name}"])
+
+
+def day(rng: random.Random, unseen: bool) -> str:
+    """A day of a month, or of the week."""
     n = rng.randrange(len(_MONTHS))
-    days = [str(day) for day in range(1, 29) if ((day + n) % 4 == 3) == unseen]
-    year = rng.choice(_half(_YEARS, unseen))
-    return rng.choice([year, f"{_MONTHS[int(year) % len(_MONTHS)]} {year}", f"{rng.choice(days)} {_MONTHS[n]}"])
-
-
-def weekday(rng: random.Random, unseen: bool) -> str:
-    """A day of the week, or a day of a month where the name must be unseen."""
-    return date(rng, unseen) if unseen else rng.choice(_DAYS)
+    days = [f"{date} {_MONTHS[n]}" for date in range(1, 29) if ((date + n) % 4 == 3) == unseen]
+    return rng.choice(days) if unseen or rng.random() < 0.7 else rng.choice(_DAYS)
 
 
 def ship(rng: random.Random, unseen: bool) -> str:
     """The name of a ship, which is that of a person, a place or a firm too; it is no entity of these data."""
-    return rng.choice(_half(_FIRST, unseen) + _half(_PLACES, unseen) + _half(_BRANDS, unseen))
+    return _name(rng, [*_FIRSTS[unseen], *_TOWNS[unseen], *_FIRMS[unseen]], unseen)
 
 
 # By slot: the type of the entity, empty for none, and what writes its name.
@@ -95,7 +127,7 @@ SLOTS: Mapping[str, tuple[str, Callable[[random.Random, bool], str]]] = {
     "per": ("PER", person),
     "loc": ("LOC", place),
     "org": ("ORG", organization),
-    "date": ("DATE", date),
-    "day": ("DATE", weekday),
+    "year": ("DATE", year),
+    "day": ("DATE", day),
     "ship": ("", ship),
 }
