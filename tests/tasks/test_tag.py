@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from small import call, quick_compilation, read_lines  # noqa: F401
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tfm
-from train import evaluate, predict
+from train import evaluate, export, predict
 from train.data.synthetic import entities as builtin
 from train.data.tagging import Lexicon, Pieces, Sentences, split
 from train.main import main
@@ -380,3 +380,71 @@ def test_bad_predictions(trained, flags, sentence):
     code, out, err = call(predict.main, "--run=whole", *flags.split())
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {sentence}")
+
+
+# Folders of transformers
+
+
+@pytest.mark.parity
+def test_a_model_of_transformers_predicts_as_it_is(tmp_path):
+    """Labels, probabilities and names of classes, against transformers on the first piece of every word."""
+    import torch
+    import transformers
+
+    tokenizer, names = letters(), ["O", "B-X", "I-X", "B-Y"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+    config = transformers.BertConfig(
+        vocab_size=17, max_position_embeddings=40, initializer_range=0.5, **shape, **labels
+    )
+    torch.manual_seed(0)
+    model = transformers.BertForTokenClassification(config).eval()
+    model.save_pretrained(tmp_path / "hf")
+    tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    rows = [["".join(rng.choice(list("abcdef"), rng.integers(1, 4))) for _ in range(count)] for count in (1, 5, 12)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"tokens": words}) + "\n" for words in rows))
+    flags = (f"--run={tmp_path / 'hf'}", f"--file={tmp_path / 'in.jsonl'}", f"--to={tmp_path / 'out.jsonl'}")
+    code, _, err = call(predict.main, *flags)
+    assert code == 0, err
+    for words, row in zip(rows, read_lines(tmp_path / "out.jsonl"), strict=True):
+        encoding = tokenizer.encode(words, is_pretokenized=True)
+        firsts = [encoding.word_ids.index(n) for n in range(len(words))]
+        with torch.no_grad():
+            probabilities = model(torch.tensor([encoding.ids])).logits[0, firsts].softmax(-1).max(-1)
+        assert row["tags"] == [names[label] for label in probabilities.indices]
+        for entity in row["entities"]:
+            first, count = " ".join(words)[: entity["start"]].count(" "), entity["text"].count(" ") + 1
+            mean = float(probabilities.values[first : first + count].mean())
+            assert entity["probability"] == pytest.approx(mean, rel=1e-4)
+    flags = ("--data=train.conll", f"--init={tmp_path / 'hf'}", "--batch.length=16", "--steps=1", "--eval.final=false")
+    assert "what it lacks starts fresh: output" in run("--task=tag", *flags, f"--out={tmp_path / 'tuned'}")
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+def test_export(trained, tmp_path):
+    """transformers reads the folder: labels by name, and the same probabilities."""
+    import torch
+    import transformers
+
+    code, _, err = call(export.main, "--run=whole", f"--to={tmp_path / 'hf'}")
+    assert code == 0, err
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "hf").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert model.config.id2label == dict(enumerate(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]))
+    words = "yesterday Grace Hopper went to Rome".split()
+    encoding = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**encoding).logits[0].softmax(-1)
+    firsts = [encoding.word_ids().index(n) for n in range(len(words))]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"tokens": words}) + "\n")
+    for folder in ("whole", tmp_path / "hf"):
+        _, out, _ = call(predict.main, f"--run={folder}", f"--file={tmp_path / 'in.jsonl'}")
+        lines = [line.split("\t") for line in out.strip().split("\n")]
+        assert [line[:2] for line in lines] == [["PER", "Grace Hopper"], ["LOC", "Rome"]]
+        expected = probabilities[firsts].max(-1).values
+        assert float(lines[1][4]) == pytest.approx(float(expected[5]), abs=1e-3)
