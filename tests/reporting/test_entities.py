@@ -91,14 +91,14 @@ def test_scores_of_random_tags():
     labels = ["O", "B-A", "I-A", "B-B", "I-B"]
     truths = [rng.choice(labels, rng.integers(1, 12), p=[0.4, 0.15, 0.15, 0.15, 0.15]).tolist() for _ in range(1000)]
     guesses = [[tag if rng.random() < 0.8 else str(rng.choice(labels)) for tag in tags] for tags in truths]
-    right = guessed = there = 0
+    right = guessed = labelled_count = 0
     for predicted, labelled in zip(guesses, truths, strict=True):
         right += len(chunks(predicted) & chunks(labelled))
         guessed += len(chunks(predicted))
-        there += len(chunks(labelled))
+        labelled_count += len(chunks(labelled))
     spans = ([entities.entities(tags) for tags in sentences] for sentences in (guesses, truths))
     total = entities.entity_scores(*spans)[0]
-    precision, recall = right / guessed, right / there
+    precision, recall = right / guessed, right / labelled_count
     assert total == pytest.approx(
         {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall)}
     )

@@ -165,8 +165,8 @@ def test_lexicon():
     lexicon = Lexicon.of(words, labels, [[Entity("X", 0, 2)], []])
     assert lexicon.guess(["a", "b", "z"]) == [2, 0, 0]
     spans = [[Entity("Y", 0, 2), Entity("X", 2, 3)]]
-    assert lexicon.only(words, spans, known=True) == [[Entity("Y", 0, 2)]]
-    assert lexicon.only(words, spans, known=False) == [[Entity("X", 2, 3)]]
+    assert lexicon.only(words, spans, seen=True) == [[Entity("Y", 0, 2)]]
+    assert lexicon.only(words, spans, seen=False) == [[Entity("X", 2, 3)]]
 
 
 # The loss
@@ -198,7 +198,7 @@ def test_builtin_news():
     """The same on every machine, IOB2, and a quarter of the names is made of words that training sentences lack."""
     train, valid = builtin.generate(train=3000, valid=400)
     assert builtin.generate(train=10, valid=400) == (train[:10], valid)
-    known = {word for row in train for word in row["tokens"]}
+    words = {word for row in train for word in row["tokens"]}
     assert len({tuple(row["tokens"]) for row in train + valid}) == 3400
     names = []
     for row in valid:
@@ -207,7 +207,7 @@ def test_builtin_news():
             names += [[]] if label[0] == "B" else []
             if label != "O":
                 names[-1].append(word)
-    new = [name for name in names if not known.intersection(set(name) - {"Port", "County", "Lake", "University", "of"})]
+    new = [name for name in names if not words.intersection(set(name) - {"Port", "County", "Lake", "University", "of"})]
     assert 0.12 < len(new) / len(names) < 0.3
 
 

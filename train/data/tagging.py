@@ -158,24 +158,24 @@ class Lexicon(NamedTuple):
             for word, label in zip(sentence, classes.tolist(), strict=True):
                 counts[word][label] += 1
         total: Counter[int] = sum(counts.values(), Counter())
-        known = {
+        surfaces = {
             tuple(sentence[entity.start : entity.end])
             for sentence, members in zip(words, spans, strict=True)
             for entity in members
         }
         frequent = {word: _most_frequent(classes) for word, classes in counts.items()}
-        return cls(frozenset(known), frequent, _most_frequent(total))
+        return cls(frozenset(surfaces), frequent, _most_frequent(total))
 
     def guess(self, words: Sequence[str]) -> list[int]:
         """The class that each word has most often."""
         return [self.classes.get(word, self.default) for word in words]
 
     def only(
-        self, words: Sequence[Sequence[str]], sentences: Sequence[Sequence[Entity]], known: bool
+        self, words: Sequence[Sequence[str]], sentences: Sequence[Sequence[Entity]], seen: bool
     ) -> list[list[Entity]]:
         """The entities of sentences whose words are an entity of the training text, or are none."""
         return [
-            [entity for entity in members if (tuple(sentence[entity.start : entity.end]) in self.entities) == known]
+            [entity for entity in members if (tuple(sentence[entity.start : entity.end]) in self.entities) == seen]
             for sentence, members in zip(words, sentences, strict=False)
         ]
 

@@ -82,10 +82,10 @@ class Tag(TaskOptions):
         check_minimum(self, stride=1)
 
     def check(self, run: Any) -> None:  # noqa: D102
-        room = run.batch.length - 2
-        if self.stride is not None and self.stride > room:
+        largest = run.batch.length - 2
+        if self.stride is not None and self.stride > largest:
             raise ValueError(
-                f"task.stride={self.stride} must be at most {room}, the room in batch.length={run.batch.length}, "
+                f"task.stride={self.stride} must be at most {largest}, the room in batch.length={run.batch.length}, "
                 "or words are left out"
             )
         if run.tokenizer.dropout:

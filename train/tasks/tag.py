@@ -97,8 +97,8 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[Sentences], during
     guesses, truths = _outcomes(outputs, rows, names)
     metrics, by_type = spans.entity_scores(guesses, truths)
     if rows.lexicon:
-        for name, is_known in (("f1_seen", True), ("f1_unseen", False)):
-            chosen = (rows.lexicon.only(rows.words, sentences, is_known) for sentences in (guesses, truths))
+        for name, seen in (("f1_seen", True), ("f1_unseen", False)):
+            chosen = (rows.lexicon.only(rows.words, sentences, seen) for sentences in (guesses, truths))
             metrics[name] = spans.entity_scores(*chosen)[0]["f1"]
     if not during_training:
         for kind, values in by_type.items():
@@ -147,10 +147,10 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
         return sentences
 
     valid_rows = rows(valid, "validation text")
-    known = train or _training_text(run, reader, saved, log)
-    if known:
-        labels = encode_tags(known, classes)
-        valid_rows.lexicon = Lexicon.of([row["tokens"] for row in known], labels, _entities(classes, labels))
+    training_text = train or _training_text(run, reader, saved, log)
+    if training_text:
+        labels = encode_tags(training_text, classes)
+        valid_rows.lexicon = Lexicon.of([row["tokens"] for row in training_text], labels, _entities(classes, labels))
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*(row[name] for part in (train, valid) for row in part for name in ("tokens", "tags"))),
@@ -176,7 +176,7 @@ def _training_text(run: Run, reader: conll.TaggedWords, saved, log) -> list[file
 def baselines(corpus: Corpus[Sentences]) -> dict[str, float]:
     """Metrics of giving each word the label that it has most often in the training text, and `n`, the sentences."""
     rows, names = corpus.valid, corpus.facts()["classes"]
-    count = {"n": len(rows.words)}
+    count: dict[str, float] = {"n": len(rows.words)}
     if rows.lexicon is None:
         return count
     guesses = [np.array(rows.lexicon.guess(words)) for words in rows.words]

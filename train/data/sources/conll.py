@@ -60,7 +60,7 @@ class TaggedWords(NamedTuple):
 
     def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
         """The words and tags of a row. Raises UserError where one has none of the other, or they are no lists."""
-        words = row.get(self.words)
+        words: Any = row.get(self.words)
         if not self.tags and self.words not in row:
             words = row.get("text")
         if not self.tags and isinstance(words, str):
@@ -89,7 +89,7 @@ class _Layout(NamedTuple):
     """How the lines of a file are read: whether tabs part their columns, how many these are, which hold what."""
 
     tabs: bool
-    count: int
+    columns: int
     word: int
     tag: int | None
     header: bool
@@ -128,9 +128,9 @@ def _sentence(path: Path, lines: list[tuple[int, str]], layout: _Layout, before:
     words, tags = [], []
     for line_number, line in lines:
         where, cells = f"{path}, line {line_number}", layout.cells(line)
-        if len(cells) != layout.count:
+        if len(cells) != layout.columns:
             raise UserError(
-                f"{where} has {len(cells)} columns where the first line has {layout.count}; repair it, or put a blank "
+                f"{where} has {len(cells)} columns where the first line has {layout.columns}; repair it, or put a blank "
                 "line between sentences"
             )
         if not cells[layout.word]:

@@ -2,7 +2,7 @@
 
 The data are synthetic: the tables here and in `names` are all of them. What surrounds a name says what it is: names
 are shared by types, and one name in four of the validation sentences, with the words that it is made of, is never in
-the training sentences. The most frequent tag of a word gets an F1 of 0.55.
+the training sentences. The most frequent tag of each word gets an F1 of 0.36.
 """
 
 import random
