@@ -25,7 +25,7 @@ class Options:
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
     average: the newest checkpoints whose mean is evaluated
-    stride: of a language model: tokens between starts of rows; fewer give long documents more context; 0 as in training
+    stride: of a language model or a tagger: tokens between starts of rows; fewer give long texts more context
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
     against: of a translation model: a file of other translations, one a line, to compare these with
@@ -79,7 +79,8 @@ def evaluate(argv):
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
-        metrics = task.metrics(evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh))
+        outputs = evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh)
+        metrics = evaluation.metrics_of(task, outputs, corpus)
         if hasattr(task, "generation_metrics"):
             metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     print(json.dumps(metrics | task.baselines(corpus)))

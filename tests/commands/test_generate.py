@@ -211,6 +211,10 @@ def test_runs_of_other_tasks_and_no_runs_are_refused():
     }.items():
         assert call(generate, *flags, "--prompt=a") == (2, "", message)
     code, out, err = call(evaluate.main, "--run=mlm", "--stride=4")
-    assert (code, out, err) == (2, "", "error: --stride belongs to --task=lm, and --run=mlm was trained for mlm\n")
+    assert (code, out, err) == (
+        2,
+        "",
+        "error: --stride belongs to --task=lm or tag, and --run=mlm was trained for mlm\n",
+    )
     code, _, err = call(main, "--task=mlm", "--init=bpe", "--data=text.txt")
     assert (code, err.splitlines()[-1]) == (2, "error: --init=bpe holds no encoder; start from a run of another task")

@@ -64,6 +64,20 @@ def reliability(measured: Reliability, scaled: Reliability, folder: Path):
         axes.legend(frameon=False, loc="upper left")
 
 
+def types(scores: Mapping[str, Mapping[str, float]], folder: Path):
+    """plots/entities.png: bars of precision, recall and F1 of entities of each type, with how many there are."""
+    names = [f"{kind} ({values['support']:,})" for kind, values in scores.items()]
+    with _figure(folder / "plots" / "entities.png", (7, 1.2 + 0.6 * max(len(names), 1))) as axes:
+        rows = np.arange(len(names))
+        for offset, (part, color) in enumerate((("precision", "#9ecae1"), ("recall", "#4292c6"), ("f1", "#08306b"))):
+            values = [kind_scores[part] for kind_scores in scores.values()]
+            axes.barh(rows + 0.27 * (offset - 1), values, height=0.25, color=color, label=part)
+        axes.set(xlim=(0, 1), yticks=rows, yticklabels=names)
+        axes.invert_yaxis()
+        axes.grid(axis="x", alpha=0.3)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
+
+
 def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
     """plots/alignment-1.png and so on, of source words, target words and attention weights [target, source]."""
     for index, (source, target, weights) in enumerate(pairs, start=1):

@@ -122,6 +122,30 @@ def parsed_weights(text: str) -> str | list[float] | None:
 
 
 @dataclass(frozen=True)
+class Tag(TaskOptions):
+    """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
+
+    stride: a sentence longer than batch.length is cut into windows that begin so many tokens apart; none: half of one
+    """
+
+    name: Literal["tag"] = tag("tag")
+    stride: int | None = None
+
+    def __post_init__(self):
+        check_minimum(self, stride=1)
+
+    def check(self, run: Any) -> None:  # noqa: D102
+        largest = run.batch.length - 2
+        if self.stride is not None and self.stride > largest:
+            raise ValueError(
+                f"task.stride={self.stride} must be at most {largest}, the room in batch.length={run.batch.length}, "
+                "or words are left out"
+            )
+        if run.tokenizer.dropout:
+            raise ValueError(f"tokenizer.dropout={run.tokenizer.dropout} splits whole texts, not words; leave it out")
+
+
+@dataclass(frozen=True)
 class Translate(TaskOptions):
     """Translation, or any other text from a text (Vaswani et al. 2017).
 
@@ -168,6 +192,6 @@ class Translate(TaskOptions):
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Choice | Translate
+    Task = Mlm | Lm | Classify | Tag | Choice | Translate
 
 TASKS = alternatives(Task)

@@ -3,6 +3,7 @@
 `specs(run)`, `batch_spec(run)`, `PROCESSOR`   the parameters, the fields of a batch, and what turns examples into them
 `load(run, log, saved, valid_only)`            the corpus
 `loss`, `metrics`, `METRICS`, `baselines`      sums over a batch, means of the sums, which of them choose a checkpoint
+`corpus_metrics`                               only where metrics need the validation rows, not sums alone
 `report`, `NEXT_COMMANDS`                      what a run prints at its end
 `generation_metrics`                           only of tasks that write: metrics of what the model writes
 

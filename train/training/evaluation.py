@@ -31,7 +31,8 @@ class Evaluator:
 
     def during_training(self, params) -> dict[str, float]:
         """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
-        metrics = self.job.task.metrics(self._measure(params, self.job.run.eval.batches or 0))
+        outputs = self._measure(params, self.job.run.eval.batches or 0)
+        metrics = metrics_of(self.job.task, outputs, self.corpus, during_training=True)
         generation = self._generation_metrics(params, during_training=True)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
@@ -58,7 +59,7 @@ class Evaluator:
         run, task = self.job.run, self.job.task
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
-            metrics = task.metrics(outputs) | task.baselines(self.corpus)
+            metrics = metrics_of(task, outputs, self.corpus) | task.baselines(self.corpus)
             result = {f"eval_{name}": value for name, value in metrics.items()}
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
@@ -91,6 +92,14 @@ def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()
     }
+
+
+def metrics_of(task, outputs: dict[str, Any], corpus, during_training: bool = False) -> dict[str, Any]:
+    """The metrics of what `measure` returns, with those that a task computes from its validation rows."""
+    metrics = task.metrics(outputs)
+    if hasattr(task, "corpus_metrics"):
+        metrics |= task.corpus_metrics(outputs, corpus, during_training)
+    return metrics
 
 
 @contextlib.contextmanager

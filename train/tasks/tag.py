@@ -1,0 +1,279 @@
+"""A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
+
+A sentence of three words in a row of 8 places; the first piece of a word carries its label:
+
+    tokens     [CLS] Ada   By    ##ron wrote [SEP] [PAD] [PAD]      what the model reads
+    valid          1     1     1     1     1     1     0     0      0 is padding
+    labels         0     1     2     0     0     0     0     0      classes of O, B-PER and I-PER
+    weights        0     1     1     0     1     0     0     0      1 where a word counts: in one of its windows
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from train import UserError
+from train.data.batching import row_batches
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.processors import TOKENIZER
+from train.data.sources import conll, files, sources
+from train.data.synthetic import entities as builtin
+from train.data.tagging import Lexicon, Sentences, classes_of, describe_tags, encode_tags, split
+from train.files import cache
+from train.reporting import entities as spans
+from train.reporting import plots
+from train.reporting.metrics import confusion
+from train.settings.schema import Run
+from train.tasks import Prediction
+from train.tasks.tagged import Query, marked, tagged
+from train.text import tokenizer as tokenize
+
+# Metrics that may choose the best checkpoint, and which of two values is better.
+METRICS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "precision", "recall", "f1_seen", "f1_unseen"), max)
+
+# How a run folder keeps what turns text into tokens.
+PROCESSOR = TOKENIZER
+
+# Commands that make sense after a run.
+NEXT_COMMANDS = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.conll")
+
+
+def specs(run: Run) -> tfm.Tagger:
+    """The parameters of the run's model."""
+    return tfm.tagger_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "valid": Field("BT", np.int32),
+        "labels": Field("BT", np.int32),
+        "weights": Field("BT", np.float32),
+    }
+
+
+def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the words of a batch, float32: `loss` in nats, `weight` (their count) and `right`.
+
+    For evaluation also `guesses`, the most probable class of every place, int32 [B,T].
+    """
+    weights = batch["weights"]
+    logits = tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0, None, key)
+    guesses = logits.argmax(-1).astype(jnp.int32)
+    return {
+        "loss": (tfm.cross_entropy(logits, batch["labels"]) * weights).sum(),
+        "weight": weights.sum(),
+        "right": ((guesses == batch["labels"]).astype(jnp.float32) * weights).sum(),
+        "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
+        "guesses": guesses,
+    }
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means over words: `accuracy` is the share of words with the right label."""
+    weight = max(sums["weight"], 1)
+    return {name: sums[total] / weight for name, total in (("loss", "loss"), ("accuracy", "right"), ("padding",) * 2)}
+
+
+def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[Sentences], during_training: bool) -> dict[str, float]:
+    """Precision, recall and F1 of entities, where labels mark any; at the end also by type.
+
+    Where the training text is known also the F1 of entities whose words are an entity there (`f1_seen`), and of the
+    others (`f1_unseen`).
+    """
+    names, rows = corpus.facts()["classes"], corpus.valid
+    if not spans.marks_entities(names):
+        return {}
+    guesses, truths = _outcomes(outputs, rows, names)
+    metrics, by_type = spans.entity_scores(guesses, truths)
+    if rows.lexicon:
+        for name, seen in (("f1_seen", True), ("f1_unseen", False)):
+            chosen = (rows.lexicon.only(rows.words, sentences, seen) for sentences in (guesses, truths))
+            metrics[name] = spans.entity_scores(*chosen)[0]["f1"]
+    if not during_training:
+        for kind, values in by_type.items():
+            metrics |= {f"{name}_{kind}": values[name] for name in ("precision", "recall", "f1")}
+    return metrics
+
+
+def _outcomes(
+    outputs: Mapping[str, Any], rows: Sentences, names: Sequence[str]
+) -> tuple[list[list[spans.Entity]], list[list[spans.Entity]]]:
+    """The entities of the evaluated sentences: predicted, and right."""
+    guesses = rows.join(outputs["guesses"])
+    return _entities(names, guesses), _entities(names, rows.labels[: len(guesses)])
+
+
+def _entities(names: Sequence[str], sentences: Sequence[np.ndarray]) -> list[list[spans.Entity]]:
+    """The entities of sentences, from the class of every word."""
+    return [spans.entities([names[label] for label in classes]) for classes in sentences]
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentences]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training rows if --eval-data names other text for validation.
+    """
+    reader = conll.TaggedWords(run.data.field, run.data.label)
+    train, valid = sources.load(run.data, reader, lambda: builtin.generate(train=20_000), valid_only)
+    classes = saved.facts.get("classes") if saved else None
+    if classes is None:
+        classes = classes_of(train if run.data.eval else [*train, *valid])
+        log.info(describe_tags([row["tags"] for row in train]))
+    if saved:
+        tokenizer = saved.processor
+    else:
+        tokenizer = tokenize.load(run.tokenizer, [" ".join(row["tokens"]) for row in train], log)
+
+    def rows(examples: Sequence[files.Row], name: str) -> Sentences:
+        words = [example["tokens"] for example in examples]
+        pieces = split(tokenizer, words, log, name)
+        special = tokenize.special_tokens(tokenizer)
+        labels = encode_tags(examples, classes)
+        sentences = Sentences(words, labels, pieces, special, run.batch.length, run.task.stride)
+        if count := sentences.cut_sentences:
+            total = f"{count:,} of {len(words):,} sentences of the {name}"
+            log.info(f"{total} are longer than a row of {run.batch.length}: they are cut into windows that overlap")
+        return sentences
+
+    valid_rows = rows(valid, "validation text")
+    training_text = train or _training_text(run, reader, saved, log)
+    if training_text:
+        labels = encode_tags(training_text, classes)
+        valid_rows.lexicon = Lexicon.of([row["tokens"] for row in training_text], labels, _entities(classes, labels))
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(*(row[name] for part in (train, valid) for row in part for name in ("tokens", "tags"))),
+        "segmentation_hash": "",
+        "classes": classes,
+    }
+    sizes = {"vocab": tokenizer.get_vocab_size(), "classes": len(classes)}
+    return Corpus(run, tokenizer, [rows(train, "training text")] if train else [], valid_rows, sizes, facts)
+
+
+def _training_text(run: Run, reader: conll.TaggedWords, saved, log) -> list[files.Row]:
+    """The sentences that a saved run was trained on, to say which words are new; none where they cannot be had."""
+    if not saved or "hash" not in saved.facts:
+        return []
+    try:
+        source = dataclasses.replace(run.data, eval="")
+        return sources.load(source, reader, lambda: builtin.generate(train=20_000))[0]
+    except UserError as error:
+        log.info(f"no metrics of words that are new or not: the training text is gone ({error})")
+        return []
+
+
+def baselines(corpus: Corpus[Sentences]) -> dict[str, float]:
+    """Metrics of giving each word the label that it has most often in the training text, and `n`, the sentences."""
+    rows, names = corpus.valid, corpus.facts()["classes"]
+    count: dict[str, float] = {"n": len(rows.words)}
+    if rows.lexicon is None:
+        return count
+    guesses = [np.array(rows.lexicon.guess(words)) for words in rows.words]
+    accuracy = float((np.concatenate(guesses) == np.concatenate(rows.labels)).mean())
+    metrics = {"baseline_accuracy": accuracy}
+    if spans.marks_entities(names):
+        scores = spans.entity_scores(_entities(names, guesses), _entities(names, rows.labels))[0]
+        metrics["baseline_f1"] = scores["f1"]
+    return metrics | count
+
+
+def report(params, run: Run, corpus: Corpus[Sentences], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Prints the scores by type and ten validation sentences, and draws plots/entities.png.
+
+    Of labels that mark no entities it draws plots/confusion.png.
+    """
+    rows, names = corpus.valid, corpus.facts()["classes"]
+    guesses = rows.join(outcomes["guesses"])
+    for sentence in range(0, len(guesses), max(1, len(guesses) // 10))[:10]:
+        shown, truth = (
+            marked(rows.words[sentence], [names[label] for label in classes])
+            for classes in (guesses[sentence], rows.labels[sentence])
+        )
+        log.info(shown if shown == truth else f"{shown}  but it is  {truth}")
+    if not spans.marks_entities(names):
+        labels = np.concatenate(rows.labels[: len(guesses)])
+        plots.confusion(confusion(np.concatenate(guesses), labels, len(names)), names, folder)
+        return
+    by_type = spans.entity_scores(*_outcomes(outcomes, rows, names))[1]
+    parts = ("precision", "recall", "f1")
+    lines = {
+        kind: "  ".join(f"{name} {values[name]:.4f}" for name in parts) + f"  of {values['support']:,}"
+        for kind, values in by_type.items()
+    }
+    log.table("entities by type", lines)
+    plots.types(by_type, folder)
+
+
+def inputs(options, folder) -> list[Query]:
+    """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
+    if options.text:
+        return [Query.of({"text": options.text})]
+    if options.file.removesuffix(".gz").endswith(".txt"):
+        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
+    data = folder.config.data
+    rows = files.read(Path(options.file), data, conll.TaggedWords(options.field or data.field))
+    return [Query.of(row, in_file=True) for row in rows]
+
+
+def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: int = 32) -> Iterator[Prediction]:
+    """The labels of the words of each text."""
+    run, tokenizer = folder.config, folder.processor
+    names = folder.facts["classes"] or [f"LABEL_{index}" for index in range(run.model.classes)]
+    words = [[word.text for word in query.words] for query in queries]
+    pieces = split(tokenizer, words, log, "texts")
+    special, unknown = tokenize.special_tokens(tokenizer), [np.zeros(len(sentence), np.int32) for sentence in words]
+    rows = Sentences(words, unknown, pieces, special, run.batch.length, run.task.stride, fit=True)
+    parts: list[np.ndarray] = []
+    with log.progress("tagging", len(rows)) as advance:
+        for chosen, count in row_batches(range(len(rows)), min(batch, max(len(rows), 1))):
+            fields = rows.batch(chosen)
+            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"]))
+            for row, row_logits in zip(chosen[:count].tolist(), logits, strict=False):
+                parts.append(row_logits[rows.places(row)[1]])
+                sentence = rows.windows.texts[row]
+                if row + 1 == len(rows) or rows.windows.texts[row + 1] != sentence:
+                    yield tagged(queries[sentence], names, np.concatenate(parts))
+                    parts = []
+            advance(count)
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, tokens, valid):
+    return tfm.classify_tokens(params, model, tokens, valid > 0)
+
+
+# What train.generate, train.predict and Hugging Face folders ask of this task.
+GENERATES = ""
+PREDICT_FLAGS = ("field",)
+HF_HEADS = ("tag",)
+HF_TOKENS: Mapping[str, str] = {}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"data.field": conll.WORDS, "data.label": conll.TAGS}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    names = facts["classes"]
+    return {
+        "id2label": {str(index): label for index, label in enumerate(names)},
+        "label2id": {label: index for index, label in enumerate(names)},
+    }
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

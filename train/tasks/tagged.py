@@ -1,0 +1,102 @@
+"""What train.predict reads and writes for --task=tag: texts or words, and the entities in them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from train.data.sources.files import Row
+from train.reporting import entities as spans
+from train.reporting.entities import Entity
+from train.tasks import Prediction
+from train.text.words import Word, basic_words, joined_words
+
+
+class Query(NamedTuple):
+    """A text to tag.
+
+    source: the text or the words as they were, under "text" or "tokens"
+    words: its words and their places
+    lines: of a CoNLL file, the lines of the words, and the lines of -DOCSTART- before them
+    in_file: it is one of many, and a blank line ends what is written about it
+    """
+
+    source: Mapping[str, Any]
+    words: list[Word]
+    lines: Sequence[str] = ()
+    before: Sequence[str] = ()
+    in_file: bool = False
+
+    @classmethod
+    def of(cls, row: Row, in_file: bool = False) -> "Query":
+        """The query of a row with "text" or "tokens" (`train.data.sources.conll`)."""
+        if "text" in row:
+            return cls({"text": row["text"]}, basic_words(row["text"]), in_file=in_file)
+        words = joined_words(row["tokens"])
+        return cls({"tokens": row["tokens"]}, words, row.get("lines", ()), row.get("before", ()), in_file)
+
+
+def tagged(query: Query, names: Sequence[str], logits: np.ndarray) -> Prediction:
+    """logits [words,C] -> the entities of a text, or the lines of a CoNLL file with a column of labels more.
+
+    The probability of an entity is the mean of those of its words' labels; float64. Where labels mark no entities,
+    every word stands for itself.
+    """
+    wide = logits.astype(np.float64)
+    exponentials = np.exp(wide - wide.max(-1, keepdims=True))
+    probabilities = (exponentials / exponentials.sum(-1, keepdims=True)).max(-1)
+    tags = [names[label] for label in wide.argmax(-1)]
+    text = query.source.get("text") or " ".join(query.source.get("tokens", ()))
+    members = []
+    for entity in _members(tags, names):
+        start, end = query.words[entity.start].start, query.words[entity.end - 1].end
+        probability = float(probabilities[entity.start : entity.end].mean())
+        place = {"type": entity.type, "text": text[start:end], "start": start, "end": end}
+        members.append({**place, "probability": probability})
+    row = {**query.source, "entities": members}
+    if "tokens" in row:
+        row["tags"] = tags
+    return Prediction(_block(query, tags) if query.lines else _lines(query, members), row)
+
+
+def _members(tags: Sequence[str], names: Sequence[str]) -> list[Entity]:
+    """The entities of tags, or every word that has a label where labels mark no entities."""
+    if spans.marks_entities(names):
+        return spans.entities(tags)
+    return [Entity(label, n, n + 1) for n, label in enumerate(tags) if label != spans.OUTSIDE]
+
+
+def _block(query: Query, tags: Sequence[str]) -> str:
+    """The lines of a sentence with a column more."""
+    tab = "\t" if "\t" in query.lines[0] else " "
+    documents = [f"{line}{tab}{spans.OUTSIDE}\n" for line in query.before]
+    words = [f"{line}{tab}{label}" for line, label in zip(query.lines, tags, strict=True)]
+    return "\n".join([*documents, *words, ""])
+
+
+def _lines(query: Query, members: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each entity: type, text, first character, the one after the last, probability."""
+    lines = [
+        "\t".join(
+            [
+                member["type"],
+                " ".join(member["text"].split()),
+                str(member["start"]),
+                str(member["end"]),
+                f"{member['probability']:.4f}",
+            ]
+        )
+        for member in members
+    ]
+    return "\n".join([*lines, ""] if lines and query.in_file else lines)
+
+
+def marked(words: Sequence[str], tags: Sequence[str]) -> str:
+    """A sentence with its entities in brackets: [PER Ada Byron] wrote. Other labels stand behind their words."""
+    if not spans.marks_entities([*tags, "B"]):
+        return " ".join(f"{word}/{label}" for word, label in zip(words, tags, strict=True))
+    shown = list(words)
+    for entity in spans.entities(tags):
+        shown[entity.start] = f"[{entity.type} {shown[entity.start]}"
+        shown[entity.end - 1] += "]"
+    return " ".join(shown)
