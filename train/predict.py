@@ -9,7 +9,7 @@ from train.files.lines import line_writer
 from train.runs.folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT] | --file=IN [--to=OUT]
+USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT | --question=TEXT] | --file=IN [--to=OUT]
 
 Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
 training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,
@@ -23,6 +23,7 @@ class Options:
     run: the run folder
     text: a text
     pair: the second text of a pair (classify)
+    question: the question about the text (span)
     file: a file of texts
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
@@ -32,6 +33,7 @@ class Options:
     run: str = ""
     text: str = ""
     pair: str = ""
+    question: str = ""
     file: str = ""
     to: str = ""
     field: str = ""

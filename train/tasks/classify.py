@@ -265,9 +265,10 @@ def _truth(names: Sequence[str], label: Any) -> str:
     return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("pair", "field")
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("classify",)
 HF_TOKENS: Mapping[str, str] = {}
 

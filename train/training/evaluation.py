@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 import tfm
+from train import tasks
 from train.data import feed
 from train.devices import distributed
 from train.reporting.console import Log
@@ -31,7 +32,8 @@ class Evaluator:
 
     def during_training(self, params) -> dict[str, float]:
         """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
-        metrics = self.job.task.metrics(self._measure(params, self.job.run.eval.batches or 0))
+        outputs = self._measure(params, self.job.run.eval.batches or 0)
+        metrics = tasks.measure(self.job.task, outputs, self.corpus)
         generation = self._generation_metrics(params, during_training=True)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
@@ -58,7 +60,7 @@ class Evaluator:
         run, task = self.job.run, self.job.task
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
-            metrics = task.metrics(outputs) | task.baselines(self.corpus)
+            metrics = tasks.measure(task, outputs, self.corpus) | task.baselines(self.corpus)
             result = {f"eval_{name}": value for name, value in metrics.items()}
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
