@@ -1,7 +1,6 @@
 """Questions from files: SQuAD's own, .jsonl, rows of data sets, and one sentence for whatever is wrong with them."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -186,14 +185,3 @@ def test_rows_of_a_data_set():
     row = ROW | {"title": "Rivers", "is_impossible": False, "plausible_answers": {"text": [], "answer_start": []}}
     checked = Squad().checked(row, "tfds:squad")
     assert checked == {"question": Question("a", "Where?", CONTEXT, (Answer("Bern", 29),)), "group": "Rivers"}
-
-
-@pytest.mark.slow
-def test_squad_that_is_here():
-    """The rebuilt development set, where it is present."""
-    path = Path("/work/shared/data/squad_v1.1_dev_rebuilt/dev-v1.1.rebuilt.json")
-    if not path.exists():
-        pytest.skip("the data are not on this machine")
-    questions = questions_of(files.read(path, Data(), Squad()), str(path))
-    assert len(questions) == 10_570
-    assert all(question.answers for question in questions)

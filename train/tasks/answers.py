@@ -118,11 +118,11 @@ def _texts(passages: Passages, question: int, spans: np.ndarray, n_best: int) ->
 
 
 def _with_null(best: list[Answer], logits: tuple[float, float], options: Span) -> Answers:
-    """The answers with no answer among them; it stays even if it is worse than all."""
+    """The answers with no answer among them; it stays even if it is worse than all, and so does the best text."""
     null = Answer("", 0, 0, 0.0, *logits)
     no_answer = null.score - best[0].score if best else float("inf")
     place = sum(answer.score >= null.score for answer in best)
-    ranked = [*best[:place], null, *best[place:]][: max(options.n_best, place + 1)]
+    ranked = [*best[:place], null, *best[place:]][: max(options.n_best, place + 1, 2)]
     return Answers(_normalized(ranked), no_answer, options.null_threshold)
 
 
