@@ -8,8 +8,9 @@ import pytest
 from train.reporting import squad
 
 WORDS = (
-    "the a an The AN Theatre another a. the, -a- an' and state-of-the-art U.S. US u.s It's its 1,000 1000 . , ! '' one two "
-    "caf\u00e9 CAF\u00c9 \u00dcber stra\u00dfe \u6771\u4eac \u2014 \u201cthe\u201d the\u2019s \u0130stanbul two \U0001f600 a\u00a0b \u3000"
+    "the a an The AN Theatre another a. the, -a- an' and state-of-the-art U.S. US u.s It's its 1,000 1000 . , ! '' one "
+    "two caf\u00e9 CAF\u00c9 \u00dcber stra\u00dfe \u6771\u4eac \u2014 \u201cthe\u201d the\u2019s \u0130stanbul "
+    "two \U0001f600 a\u00a0b \u3000"
 ).split(" ")
 
 

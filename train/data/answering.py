@@ -45,7 +45,8 @@ class Passages:
         self.questions, self.length = questions, length
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         texts = encode([question.text for question in questions], tokenizer, log, f"questions of the {name}")
-        self.texts = [text.ids[: options.max_question] for text in texts]
+        max_question = min(options.max_question, length // 2 - 2)
+        self.texts = [text.ids[:max_question] for text in texts]
         contexts = list(dict.fromkeys(question.context for question in questions))
         by_context = dict(zip(contexts, encode(contexts, tokenizer, log, name), strict=True))
         self.passages = [by_context[question.context] for question in questions]

@@ -70,7 +70,6 @@ _QUICK_QUESTIONS = {
     "batch.size": 32,
     "batch.length": 80,
     "task.stride": 24,
-    "task.max_question": 24,
     "steps": 1500,
     "eval.every": 500,
     "checkpoint.every": 500,

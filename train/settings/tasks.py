@@ -117,7 +117,7 @@ class Span(TaskOptions):
 
     version: auto | v1 | v2: whether a question may have no answer (v2); auto: whether one of the data has none
     stride: tokens between the starts of windows on a passage that is longer than a row
-    max_question: tokens of a question; those after them are cut off
+    max_question: tokens of a question, never more than half a row; those after them are cut off
     max_answer: tokens of an answer that is given
     n_best: starts and ends of a window that are combined, and answers of a question that are kept
     null_threshold: a question gets no answer where the score of none is above the best one by more (v2)
@@ -138,12 +138,6 @@ class Span(TaskOptions):
         check_minimum(self, stride=1, max_question=1, max_answer=1, n_best=1)
 
     def check(self, run: Any) -> None:  # noqa: D102
-        # [CLS], and [SEP] after the passage and, once or twice, after the question.
-        if run.batch.length - self.max_question - 4 < 1:
-            raise ValueError(
-                f"task.max_question={self.max_question} leaves no room for a passage in "
-                f"batch.length={run.batch.length}; at most {run.batch.length - 5} are possible"
-            )
         if run.tokenizer.dropout:
             raise ValueError(
                 f"tokenizer.dropout={run.tokenizer.dropout} is not for task=span, whose answers stand at tokens; "

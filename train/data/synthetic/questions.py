@@ -9,32 +9,21 @@ fact: another person did it, or it was done to another object.
 import random
 from typing import Any, NamedTuple
 
-_PEOPLE = """
-Anna, Peter, Clara, Marco, Nina, Oscar, Paula, Simon, Tessa, Victor, Ada Lind, Boris Hale, Cora Wells, David Marsh,
-Elena Rossi, Felix Brandt, Greta Holm, Hugo Stein, Irene Fox, Jonas Berg, Professor Kay, Doctor Amin, Captain Reed,
-Old Mister Finch
-"""
-_OBJECTS = """
-lamp, clock, violin, letter, bicycle, basket, mirror, painting, coat, map, kettle, ladder, diary, necklace, umbrella,
-red scarf, silver spoon, broken radio, wooden chair, leather bag, blue glass vase, heavy iron key, box of matches,
-jar of honey
-"""
+_PEOPLE = "Anna, Peter, Clara, Marco, Nina, Oscar, Ada Lind, Boris Hale, Doctor Amin, Old Mister Finch"
+_NOUNS = "lamp, clock, violin, letter, basket, mirror, coat, map, kettle, umbrella"
+_ADJECTIVES = "red, blue, green, old, heavy, broken, wooden, golden"
 _PLACES = """
-in the garden, in the kitchen, at the harbour, at the market, in the library, on the bridge, in the cellar,
-at the station, in the old mill, behind the church, near the town hall, at the edge of the forest, in Norway, in Lisbon,
-under the big oak tree, on the roof
+in the garden, in the kitchen, at the harbour, at the market, in the library, on the bridge, in the old mill,
+near the town hall, in Norway, under the big oak tree
 """
 _TIMES = """
-on Monday, on Tuesday, on Wednesday, on Thursday, on Friday, on Saturday, on Sunday, in March, in June, in October,
-in 1912, in 1984, in 2003, at noon, at midnight, last winter, on New Year's Eve, in the early morning
+on Monday, on Tuesday, on Friday, on Sunday, in March, in October, in 1912, in 2003, at midnight, in the early morning
 """
 # Past and base form.
-_VERBS = "found/find, sold/sell, lost/lose, repaired/repair, bought/buy, hid/hide, painted/paint, cleaned/clean"
+_VERBS = "found/find, sold/sell, lost/lose, repaired/repair, hid/hide, painted/paint"
 
 # What a fact looks like; what else may stand in a paragraph.
-_FACTS = (
-    "{person} {past} the {object} {place} {time}.",
-)
+_FACTS = ("{person} {past} the {object} {place} {time}.",)
 _FILLERS = (
     "It had rained all day.",
     "Nobody was surprised.",
@@ -46,10 +35,11 @@ _PARTICIPLES = {"hid": "hidden"}
 
 # A question by what it asks for.
 _QUESTIONS = {
-    "person": ("Who {past} the {object}?", "By whom was the {object} {participle}?"),
+    "person": ("Who {past} the {noun}?", "By whom was the {noun} {participle}?"),
     "object": ("What did {person} {base}?", "What was it that {person} {past}?"),
-    "place": ("Where did {person} {base} the {object}?", "Where was the {object} {participle}?"),
-    "time": ("When did {person} {base} the {object}?", "When was the {object} {participle}?"),
+    "which": ("Which {noun} did {person} {base}?", "Which {noun} was {participle}?"),
+    "place": ("Where did {person} {base} the {noun}?", "Where was the {noun} {participle}?"),
+    "time": ("When did {person} {base} the {noun}?", "When was the {noun} {participle}?"),
 }
 
 
@@ -67,6 +57,7 @@ class _Fact(NamedTuple):
         past, base = self.verb.split("/")
         words = {
             **self._asdict(),
+            "noun": self.object.split()[1],
             "past": past,
             "base": base,
             "participle": _PARTICIPLES.get(past, past),
@@ -77,9 +68,9 @@ class _Fact(NamedTuple):
 
     def answer(self, kind: str) -> str:
         """What answers a question of this kind: words that stand in every sentence about the fact."""
+        if kind in ("object", "which"):
+            return f"the {self.object}"
         words = getattr(self, kind)
-        if kind == "object":
-            return f"the {words}"
         # A place or a time may stand at the beginning of a sentence: its preposition is left out.
         return words.partition(" ")[2] if kind in ("place", "time") else words
 
@@ -122,10 +113,11 @@ def _paragraph(rng: random.Random, name: str) -> list[dict[str, Any]]:
 
 def _facts(rng: random.Random) -> tuple[list[_Fact], _Fact]:
     """Three facts, of two verbs, and one that is not among them, though its verb is."""
-    people, objects, places, times, verbs = (
+    people, nouns, adjectives, places, times, verbs = (
         rng.sample(" ".join(table.split()).split(", "), count)
-        for table, count in ((_PEOPLE, 5), (_OBJECTS, 5), (_PLACES, 5), (_TIMES, 5), (_VERBS, 3))
+        for table, count in ((_PEOPLE, 5), (_NOUNS, 5), (_ADJECTIVES, 5), (_PLACES, 5), (_TIMES, 5), (_VERBS, 3))
     )
+    objects = [" ".join(pair) for pair in zip(adjectives, nouns, strict=True)]
     facts = [_Fact(people[n], verbs[n % 2], objects[n], places[n], times[n]) for n in range(3)]
     absent = _Fact(people[4], verbs[0], objects[4], places[4], times[4]) if rng.random() < 0.5 else None
     # Half of the questions without an answer ask about people and objects of the paragraph, with a verb of others.
