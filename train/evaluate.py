@@ -1,5 +1,6 @@
 """Metrics of a run on its validation text or on any other: `python -m train.evaluate --run=DIR [--data=SOURCE]`."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -8,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from train import UserError, exit_code
-from train.runs.folder import open_folder
+from train.files.lines import line_writer
+from train.runs.folder import RunFolder, open_folder
+from train.runs.hf_folder import HfFolder
 from train.settings import flags, schema
 from train.settings.tasks import TASKS
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N]
-                                [--stride=N | --beams=N --against=FILE]
+                                [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
 
@@ -25,10 +28,14 @@ class Options:
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
     average: the newest checkpoints whose mean is evaluated
-    stride: of a language model or a tagger: tokens between starts of rows; fewer give long texts more context
+    stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
     against: of a translation model: a file of other translations, one a line, to compare these with
+    null_threshold: of answers: the least score of no answer, over that of the best one, that is too much for an answer
+    max_answer: of answers: the tokens of the longest one
+    to: of answers: the file for them, {id: text}, as the official evaluators of SQuAD read it
+    nbest: of answers: the file for the best answers to each question, with probabilities and logits
     """
 
     run: str = ""
@@ -38,11 +45,20 @@ class Options:
     beams: int = 5
     length_penalty: float = 0.6
     against: str = ""
+    null_threshold: float = 0.0
+    max_answer: int = 30
+    to: str = ""
+    nbest: str = ""
 
     def __post_init__(self):
         for name in ("average", "beams"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+# Flags that every task reads, and those that name files to write.
+COMMON = {"run", "data", "average"}
+FILES = ("to", "nbest")
 
 
 def main(argv=None) -> int:
@@ -58,8 +74,22 @@ def evaluate(argv):
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
     folder = open_folder(options.run)
-    run = _configure(folder.values, options, flags.explicit_options(options, argv))
+    explicit = flags.explicit_options(options, argv)
+    run = _configure(folder.values, options, explicit)
+    _check(options, folder.task, set(explicit))
+    with contextlib.ExitStack() as stack:
+        names = [name for name in FILES if explicit.get(name)]
+        writers = {name: stack.enter_context(line_writer(explicit[name], name)) for name in names}
+        metrics, contents = _measure(options, folder, run, bool(names))
+        for name, write in writers.items():
+            write(json.dumps(contents[name], ensure_ascii=False))
+    print(json.dumps(metrics))
 
+
+def _measure(
+    options: Options, folder: RunFolder | HfFolder, run: schema.Run, writes: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The metrics, and, if it `writes`, what the task writes into files."""
     import jax
 
     import tfm
@@ -80,10 +110,21 @@ def evaluate(argv):
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
         outputs = evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh)
-        metrics = evaluation.metrics_of(task, outputs, corpus)
-        if hasattr(task, "generation_metrics"):
-            metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
-    print(json.dumps(metrics | task.baselines(corpus)))
+        metrics = tasks.measure(task, outputs, corpus)
+        metrics |= tasks.measure_generation(task, params, run, corpus, log, against=options.against)
+    contents = task.evaluation_files(outputs, corpus) if writes else {}
+    return metrics | task.baselines(corpus), contents
+
+
+def _check(options: Options, task: Any, explicit: set[str]):
+    """Raises UserError for flags of another task that are no options of it."""
+    options_of_tasks = {name for section in TASKS.values() for name in _field_names(section)}
+    foreign = sorted(explicit - COMMON - options_of_tasks - set(task.EVALUATE_FLAGS))
+    if foreign:
+        name = task.__name__.rpartition(".")[2]
+        raise UserError(
+            f"--{foreign[0]} is no flag of --task={name}, for which {options.run} was trained; leave it out"
+        )
 
 
 def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[str, Any]) -> schema.Run:

@@ -9,7 +9,8 @@ from train.files.lines import line_writer
 from train.runs.folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT | --choices=A|B] | --file=IN [--to=OUT]
+USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] [--to=OUT]
+                               --run=DIR --file=IN [--to=OUT]
 
 Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
 training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,
@@ -24,6 +25,7 @@ class Options:
     text: a text
     pair: the second text of a pair (classify)
     choices: the continuations to choose from, with | between (choice)
+    question: the question about the text (span)
     file: a file of texts
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
@@ -34,6 +36,7 @@ class Options:
     text: str = ""
     pair: str = ""
     choices: str = ""
+    question: str = ""
     file: str = ""
     to: str = ""
     field: str = ""

@@ -114,7 +114,11 @@ def _pattern(module: str) -> re.Pattern[str]:
 def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
     """`params` with the updates of an adapter, and the heads that it holds. Raises ValueError for another base."""
     family, _ = _updated(adapter, config)
-    _, architecture, *_ = match_family(config, low_rank_base(params), {"model_type": family.name})
+    # Heads of tags and of spans may have the same shapes.
+    kinds = {kind for kind in ("tag", "span") if TASK_TYPES[kind] == adapter.fields.get("task_type")}
+    names = [name for name, head in family.heads.items() if head.kind in kinds]
+    like = {"model_type": family.name} | ({"architectures": names} if names else {})
+    _, architecture, *_ = match_family(config, low_rank_base(params), like)
     table = _leaves(family, family.heads[architecture], config)
     used: set[str] = set()
 

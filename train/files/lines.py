@@ -9,10 +9,10 @@ from train import UserError
 
 
 @contextlib.contextmanager
-def line_writer(to: str) -> Iterator[Callable[[str], None]]:
+def line_writer(to: str, flag: str = "to") -> Iterator[Callable[[str], None]]:
     """A function that writes a line to the file `to`, or to stdout if `to` is empty.
 
-    Raises UserError if the file cannot be written.
+    Raises UserError, which names the flag, if the file cannot be written.
     """
     if not to:
         yield print
@@ -24,6 +24,6 @@ def line_writer(to: str) -> Iterator[Callable[[str], None]]:
             yield lambda line: print(line, file=file)
         os.replace(part, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UserError(f"--to={to} cannot be written: {error.strerror}; choose another file") from error
+        raise UserError(f"--{flag}={to} cannot be written: {error.strerror}; choose another file") from error
     finally:
         part.unlink(missing_ok=True)

@@ -89,12 +89,34 @@ def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]],
             axes.xaxis.tick_top()
 
 
+def answers(lengths: Sequence[int], exact: Sequence[float], odds: Sequence[float], threshold: float, folder: Path):
+    """plots/answers.png: the exact matches by the words of the right answer (0: none), and, where questions may have no
+    answer, how much better no answer is than the best one, in questions with and without an answer."""
+    words, right, scores = np.minimum(lengths, 10), np.asarray(exact), np.asarray(odds)
+    finite = np.isfinite(scores)
+    with _figure(folder / "plots" / "answers.png", (11 if finite.any() else 6, 4), 1 + finite.any()) as axes:
+        by_length, *by_odds = np.atleast_1d(axes)
+        sizes = np.unique(words)
+        means = [right[words == size].mean() for size in sizes]
+        labels = [f"{'none' if size == 0 else '10+' if size == 10 else size}" for size in sizes]
+        bars = by_length.bar(labels, means, color="tab:blue")
+        by_length.bar_label(bars, [f"{(words == size).sum():,}" for size in sizes], fontsize=8)
+        by_length.set(xlabel="words of the right answer", ylabel="exact match", ylim=(0, 1.08))
+        for panel in by_odds:
+            edges = np.histogram_bin_edges(scores[finite], 40)
+            for name, chosen in (("has an answer", words > 0), ("has none", words == 0)):
+                panel.hist(scores[finite & chosen], edges, alpha=0.6, label=name)
+            panel.axvline(threshold, color="black", linewidth=1, label="threshold")
+            panel.set(xlabel="score of no answer - score of the best answer", ylabel="questions")
+            panel.legend(frameon=False)
+
+
 @contextlib.contextmanager
-def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
-    """Axes to draw on, saved to `path` afterwards."""
+def _figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[Any]:
+    """Axes to draw on, an array of them where there are several columns, saved to `path` afterwards."""
     from matplotlib.figure import Figure  # pyplot would disturb the figures of a notebook
 
     path.parent.mkdir(exist_ok=True)
     figure = Figure(figsize=size, layout="constrained")
-    yield figure.subplots()
+    yield figure.subplots(1, columns)
     figure.savefig(path, dpi=120)

@@ -87,11 +87,19 @@ class RunFolder:
         return self.task.text_prefix(self.config, self.processor)
 
     def hf_fields(self) -> dict[str, Any]:
-        """The fields of config.json that the model's configuration does not have."""
+        """The fields of config.json that the model's configuration does not have.
+
+        `architectures` are those whose head is trained by the task: two heads may have the same shapes.
+        """
+        from tfm.hf import FAMILIES
         from train.text import tokenizer
 
-        padding = {"pad_token_id": tokenizer.special_tokens(self.processor).pad}
-        return padding | self.task.hf_fields(self.config, self.processor, self.facts)
+        heads = [item for family in FAMILIES.values() for item in family.heads.items()]
+        fields = {
+            "architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS],
+            "pad_token_id": tokenizer.special_tokens(self.processor).pad,
+        }
+        return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""

@@ -3,16 +3,18 @@
 `specs(run)`, `batch_spec(run)`, `PROCESSOR`   the parameters, the fields of a batch, and what turns examples into them
 `load(run, log, saved, valid_only)`            the corpus
 `loss`, `metrics`, `METRICS`, `baselines`      sums over a batch, means of the sums, which of them choose a checkpoint
-`corpus_metrics`                               only where metrics need the validation rows, not sums alone
 `report`, `NEXT_COMMANDS`                      what a run prints at its end
+`corpus_metrics`                               only where metrics need the validation rows, not sums alone
 `generation_metrics`                           only of tasks that write: metrics of what the model writes
 
-For the other commands it declares `GENERATES` ("continuation", "translation" or ""), `PREDICT_FLAGS`, and for Hugging
-Face folders `HF_HEADS` (kinds of heads that it trains), `HF_TOKENS` (roles of special tokens), `hf_run_values`,
-`hf_fields` and `hf_template`.
+For the other commands it declares `GENERATES` ("continuation", "translation" or ""), `PREDICT_FLAGS`,
+`EVALUATE_FLAGS`, and for Hugging Face folders `HF_HEADS` (kinds of heads that it trains), `HF_TOKENS` (roles of special
+tokens), `hf_run_values`, `hf_fields` and `hf_template`.
 
 `PREDICT_FLAGS` are the flags of train.predict that the task reads, None where it predicts nothing. With them come
 `inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`, a `Prediction` each.
+`EVALUATE_FLAGS` are the flags of train.evaluate that the task reads, beside those named like its options. Where they
+name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what these hold.
 """
 
 import importlib
@@ -25,6 +27,18 @@ class Prediction(NamedTuple):
 
     line: str
     row: Mapping[str, Any]
+
+
+def measure(task: Any, outputs: Mapping[str, Any], corpus: Any, during_training: bool = False) -> dict[str, float]:
+    """The metrics of a task from sums and arrays of validation rows, `outputs`, and from these rows themselves."""
+    corpus_metrics = getattr(task, "corpus_metrics", None)
+    return task.metrics(outputs) | (corpus_metrics(outputs, corpus, during_training) if corpus_metrics else {})
+
+
+def measure_generation(task: Any, params: Any, run: Any, corpus: Any, log: Any, **options: Any) -> dict[str, Any]:
+    """The metrics of what a task that writes writes for validation rows; none of other tasks."""
+    generation_metrics = getattr(task, "generation_metrics", None)
+    return generation_metrics(params, run, corpus, log, **options) if generation_metrics else {}
 
 
 def find(name: str):

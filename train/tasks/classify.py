@@ -237,9 +237,10 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("pair", "field")
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("classify",)
 HF_TOKENS: Mapping[str, str] = {}
 

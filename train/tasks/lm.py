@@ -155,9 +155,10 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
     log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = "continuation"
 PREDICT_FLAGS = None
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("lm",)
 HF_TOKENS = {"eos_token": "sep"}
 

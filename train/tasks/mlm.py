@@ -258,9 +258,10 @@ def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = None
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("mlm", "pretrain")
 HF_TOKENS = {"mask_token": "mask"}
 

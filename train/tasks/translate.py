@@ -216,9 +216,10 @@ def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Ma
     plots.alignments([translation.word_alignment(params, run, corpus.processor, *pair) for pair in drawn], folder)
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = "translation"
 PREDICT_FLAGS = None
+EVALUATE_FLAGS = ("against",)
 HF_HEADS = ("seq2seq",)
 HF_TOKENS = {"eos_token": "sep"}
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 import tfm
+from train import tasks
 from train.data import feed
 from train.devices import distributed
 from train.reporting.console import Log
@@ -32,7 +33,7 @@ class Evaluator:
     def during_training(self, params) -> dict[str, float]:
         """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
         outputs = self._measure(params, self.job.run.eval.batches or 0)
-        metrics = metrics_of(self.job.task, outputs, self.corpus, during_training=True)
+        metrics = tasks.measure(self.job.task, outputs, self.corpus, during_training=True)
         generation = self._generation_metrics(params, during_training=True)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
@@ -59,7 +60,7 @@ class Evaluator:
         run, task = self.job.run, self.job.task
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
-            metrics = metrics_of(task, outputs, self.corpus) | task.baselines(self.corpus)
+            metrics = tasks.measure(task, outputs, self.corpus) | task.baselines(self.corpus)
             result = {f"eval_{name}": value for name, value in metrics.items()}
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
@@ -76,10 +77,12 @@ class Evaluator:
 
     def _generation_metrics(self, params, during_training: bool) -> dict[str, Any]:
         """Metrics of what a generating task writes for validation rows; none of other tasks."""
-        if not hasattr(self.job.task, "generation_metrics"):
+        job = self.job
+        if not job.task.GENERATES:
             return {}
-        with single_device(self.job.mesh, params) as local_params:
-            return self.job.task.generation_metrics(local_params, self.job.run, self.corpus, self.log, during_training)
+        with single_device(job.mesh, params) as local_params:
+            options = {"during_training": during_training}
+            return tasks.measure_generation(job.task, local_params, job.run, self.corpus, self.log, **options)
 
 
 def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -> dict[str, Any]:
@@ -92,14 +95,6 @@ def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()
     }
-
-
-def metrics_of(task, outputs: dict[str, Any], corpus, during_training: bool = False) -> dict[str, Any]:
-    """The metrics of what `measure` returns, with those that a task computes from its validation rows."""
-    metrics = task.metrics(outputs)
-    if hasattr(task, "corpus_metrics"):
-        metrics |= task.corpus_metrics(outputs, corpus, during_training)
-    return metrics
 
 
 @contextlib.contextmanager

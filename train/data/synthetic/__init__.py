@@ -1,1 +1,1 @@
-"""Built-in data written by grammars: opinions to classify, and English sentences with German translations."""
+"""Built-in data written by grammars: opinions to classify, questions about paragraphs, English sentences in German."""

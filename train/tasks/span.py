@@ -1,0 +1,308 @@
+"""Answers to questions, which are places in a passage (Devlin et al. 2018, section 4.2 and 4.3).
+
+A row of 13 places, and one of a passage that does not answer:
+
+    tokens      [CLS] who runs ? [SEP] today Ann Lee runs . [SEP] [PAD] [PAD]    what the model reads
+    types         0    0   0   0   0     1    1   1   1   1   1     0     0      the window has type 1
+    valid         1    1   1   1   1     1    1   1   1   1   1     0     0      0 is padding
+    candidates    1    0   0   0   0     1    1   1   1   1   0     0     0      where an answer may start and end
+    starts        6                                                              place of its first token; 0 for none
+    ends          7                                                              place of its last token; 0 for none
+    rows          0                                                              the row of the corpus, -1 for none
+    weights       1                                                              0 for an empty row
+
+A window without the whole answer has none, and points to [CLS].
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.sharding import replicate_length
+from train import UserError
+from train.data.answering import LOST, Passages
+from train.data.batching import row_batches
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.processors import TOKENIZER
+from train.data.sources import files, sources
+from train.data.sources.squad import Question, Squad, questions_of
+from train.data.synthetic import questions as builtin
+from train.files import cache
+from train.reporting import plots, squad
+from train.settings.schema import Run
+from train.tasks import Prediction
+from train.tasks.answers import Answers, search
+from train.tasks.classify import hf_template as hf_template  # the same pairs
+from train.tasks.classify import used_types
+from train.text import tokenizer as tokenize
+
+# Metrics that may choose the best checkpoint, and which of two values is better.
+METRICS = {"loss": min, "accuracy": max, "exact_match": max, "f1": max}
+
+# How a run folder keeps what turns text into tokens.
+PROCESSOR = TOKENIZER
+
+# Commands that make sense after a run.
+NEXT_COMMANDS = (
+    "predict --run={folder} --question='YOUR QUESTION' --text='YOUR PASSAGE'",
+    "evaluate --run={folder} --data=YOUR.json --to=predictions.json",
+)
+
+
+def specs(run: Run) -> tfm.Tagger:
+    """The parameters of the run's model."""
+    return tfm.tagger_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    tokens = Field("BT", np.int32, counts_tokens=True)
+    by_token = dict.fromkeys(("types", "valid", "candidates"), Field("BT", np.int32))
+    by_row = dict.fromkeys(("starts", "ends", "rows"), Field("B", np.int32))
+    return {"tokens": tokens, **by_token, **by_row, "weights": Field("B", np.float32)}
+
+
+def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the windows of a batch, float32: `loss` (the mean of that of start and end, nats), `weight`, `right`.
+
+    For evaluation also `start_logits` and `end_logits` [B,T], rows and weights of every window.
+    """
+    weights = batch["weights"]
+    starts, ends = span_logits(params, model, batch, key)
+    losses = (tfm.cross_entropy(starts, batch["starts"]) + tfm.cross_entropy(ends, batch["ends"])) / 2
+    right = (starts.argmax(-1) == batch["starts"]) & (ends.argmax(-1) == batch["ends"])
+    return {
+        "loss": (losses * weights).sum(),
+        "weight": weights.sum(),
+        "right": (right.astype(jnp.float32) * weights).sum(),
+        "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
+        "start_logits": starts,
+        "end_logits": ends,
+        "rows": batch["rows"],
+    }
+
+
+def span_logits(
+    params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
+) -> tuple[Array, Array]:
+    """Fields of a batch -> logits of starts and of ends, float32 [B,T]; the lowest number where none may be."""
+    types = used_types(model, batch["types"])
+    logits = tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0, types, key)
+    logits, candidates = replicate_length(logits), replicate_length(batch["candidates"]) > 0
+    starts, ends = (jnp.where(candidates, logits[..., output], jnp.finfo(jnp.float32).min) for output in range(2))
+    return starts, ends
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums: loss, accuracy (windows with the right start and end), share of padding."""
+    weight = max(sums["weight"], 1)
+    return {"loss": sums["loss"] / weight, "accuracy": sums["right"] / weight, "padding": sums["padding"] / weight}
+
+
+def corpus_metrics(
+    outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages], during_training: bool = False
+) -> dict[str, float]:
+    """Exact match and F1 of the answers to all questions whose windows were all read, as SQuAD measures them.
+
+    With questions without an answer also those of the two kinds of questions, and the best thresholds for the answers
+    that would be given without a threshold.
+    """
+    answers = _answers(outputs, corpus)
+    golds = {name: texts for name, texts in corpus.valid.golds.items() if name in answers}
+    predictions = {name: answer.chosen.text for name, answer in answers.items()}
+    if not corpus.facts()["unanswerable"]:
+        return squad.evaluate_v1(golds, predictions)
+    texts = {name: answer.first.text for name, answer in answers.items()}
+    odds = {name: answer.no_answer for name, answer in answers.items()}
+    best = squad.evaluate_v2(golds, texts, odds)
+    return squad.evaluate_v2(golds, predictions) | {name: best[name] for name in best if name.startswith("best_")}
+
+
+def _answers(outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages]) -> dict[str, Answers]:
+    """The answers to the questions whose windows are among the outputs, by id."""
+    rows = outputs["rows"]
+    starts, ends = (
+        {int(row): logits for row, logits in zip(rows, outputs[name], strict=True) if row >= 0}
+        for name in ("start_logits", "end_logits")
+    )
+    passages, options = corpus.valid, corpus.run.task
+    results = search(passages, starts, ends, options, corpus.facts()["unanswerable"])
+    return {passages.questions[question].id: answers for question, answers in results}
+
+
+def evaluation_files(outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages]) -> dict[str, dict[str, Any]]:
+    """What train.evaluate writes, by its flag: the answer to every question (`to`), and the n best ones (`nbest`)."""
+    answers = _answers(outputs, corpus)
+    return {
+        "to": {name: answer.chosen.text for name, answer in answers.items()},
+        "nbest": {name: [best._asdict() for best in answer.best] for name, answer in answers.items()},
+    }
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Passages]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training questions if --eval-data names others for validation.
+    """
+    train, valid = _questions(run, valid_only)
+    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, _distinct_texts(train), log)
+
+    def rows(questions: Sequence[Question], name: str) -> Passages:
+        return Passages(questions, run.batch.length, run.task, tokenizer, log, name)
+
+    train_rows = [rows(train, "training passages")] if train else []
+    lost = int((train_rows[0].answers[:, 0] == LOST).sum()) if train_rows else 0
+    if lost:
+        log.info(f"{lost:,} training questions are left out: their answers have no token")
+    answers = [f"{answer.start} {answer.text}" for question in (*train, *valid) for answer in question.answers]
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(*(_distinct_texts(part) for part in (train, valid)), answers),
+        "segmentation_hash": "",
+        "questions": len(train),
+        "unanswerable": _abstains(run, saved.facts if saved else {}, [*train, *valid]),
+    }
+    sizes = {"vocab": tokenizer.get_vocab_size(), "classes": 2}
+    return Corpus(run, tokenizer, train_rows, rows(valid, "validation passages"), sizes, facts)
+
+
+def _questions(run: Run, valid_only: bool) -> tuple[list[Question], list[Question]]:
+    """Questions to train on and for validation. Raises UserError for ids and answers that are wrong."""
+    data, repair = run.data, run.task.repair
+    train, valid = sources.load(data, Squad(), _builtin, valid_only)
+    if data.eval:
+        return questions_of(train, data.source, repair), questions_of(valid, data.eval, repair)
+    questions = questions_of([*train, *valid], data.source, repair)
+    return questions[: len(train)], questions[len(train) :]
+
+
+def _builtin() -> tuple[list[files.Row], list[files.Row]]:
+    """The built-in questions."""
+    train, valid = builtin.generate()
+    return tuple([Squad().checked(row, "builtin") for row in rows] for rows in (train, valid))  # type: ignore[return-value]
+
+
+def _distinct_texts(questions: Sequence[Question]) -> list[str]:
+    """Passages and questions."""
+    return list(dict.fromkeys(text for question in questions for text in (question.context, question.text)))
+
+
+def _abstains(run: Run, facts: Mapping[str, Any], questions: Sequence[Question] = ()) -> bool:
+    """Whether a question may have no answer: as the run says, or one of the questions, or those of its training.
+
+    Raises UserError for a question without an answer in v1.
+    """
+    unanswered = next((question.id for question in questions if not question.answers), None)
+    if run.task.version == "v1" and unanswered is not None:
+        raise UserError(f"question {unanswered!r} has no answer, as --task.version=v1 demands; leave the flag out")
+    if run.task.version == "auto":
+        return unanswered is not None or bool(facts.get("unanswerable"))
+    return run.task.version == "v2"
+
+
+def baselines(corpus: Corpus[Passages]) -> dict[str, float]:
+    """`n`: the number of validation questions; `no_answer`: the share of them that has none."""
+    questions = corpus.valid.questions
+    return {"n": len(questions), "no_answer": sum(not question.answers for question in questions) / len(questions)}
+
+
+def report(params, run: Run, corpus: Corpus[Passages], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Prints ten validation questions with their answers, and draws plots/answers.png."""
+    answers = _answers(outcomes, corpus)
+    questions = [question for question in corpus.valid.questions if question.id in answers]
+    for question in questions[:: max(1, len(questions) // 10)][:10]:
+        answer = answers[question.id].chosen
+        golds = list(dict.fromkeys(question.golds)) or [""]
+        right = max(squad.exact_match(answer.text, gold) for gold in golds)
+        correction = "" if right else f" (right: {_shown(golds[0])})"
+        log.info(f"{question.text} {_shown(answer.text)} {answer.probability:.4f}{correction}")
+    golds = [question.golds for question in questions]
+    exact, _ = squad.raw_scores(
+        dict(enumerate(golds)), {row: answers[question.id].chosen.text for row, question in enumerate(questions)}
+    )
+    lengths = [len(texts[0].split()) if texts else 0 for texts in golds]
+    odds = [answers[question.id].no_answer for question in questions]
+    plots.answers(lengths, list(exact.values()), odds, run.task.null_threshold, folder)
+
+
+def _shown(text: str) -> str:
+    """An answer on one line."""
+    return " ".join(text.split()) or "(no answer)"
+
+
+def inputs(options, folder) -> list[Question]:
+    """The question about the text, or those of the file."""
+    reader = Squad(labelled=False)
+    if options.text:
+        if not options.question:
+            raise UserError("--text=PASSAGE needs a question about it: --question=QUESTION")
+        return questions_of([reader.checked({"context": options.text, "question": options.question}, "--text")], "")
+    if options.question:
+        raise UserError(f"--question belongs to --text=PASSAGE; --file={options.file} has its own; leave it out")
+    questions = questions_of(files.read(Path(options.file), folder.config.data, reader), options.file)
+    if not questions:
+        raise UserError(f"{options.file} holds no question; check the file, or choose another")
+    return questions
+
+
+def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batch: int = 32) -> Iterator[Prediction]:
+    """The answer to each question: its text, probability among the n best, and characters; nothing for no answer."""
+    run, abstains = folder.config, _abstains(folder.config, folder.facts)
+    passages = Passages(questions, run.batch.length, run.task, folder.processor, log, "passages")
+    starts: dict[int, np.ndarray] = {}
+    ends: dict[int, np.ndarray] = {}
+    with log.progress("answering", len(passages)) as advance:
+        for rows, count in row_batches(range(len(passages)), batch):
+            logits = _logits(params, run.model, {**passages.batch(rows), "weights": None})
+            for row, row_starts, row_ends in zip(rows[:count].tolist(), *map(np.asarray, logits), strict=False):
+                starts[row], ends[row] = row_starts, row_ends
+            advance(count)
+    for question, answers in search(passages, starts, ends, run.task, abstains):
+        yield _prediction(questions[question], answers, abstains)
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, batch):
+    return span_logits(params, model, batch)
+
+
+def _prediction(question: Question, answers: Answers, abstains: bool) -> Prediction:
+    """The answer as a line with tabs, and as an object."""
+    answer = answers.chosen
+    start, end = (answer.start, answer.end) if answer.text else (None, None)
+    cells = [
+        " ".join(answer.text.split()),
+        f"{answer.probability:.4f}",
+        *map(str, (start, end) if answer.text else ("", "")),
+    ]
+    row = {"id": question.id, "question": question.text, "answer": answer.text, "probability": answer.probability}
+    row |= {"start": start, "end": end}
+    if abstains:
+        row["no_answer"] = next(best.probability for best in answers.best if not best.text)
+    return Prediction("\t".join(cells), row | {"n_best": [best._asdict() for best in answers.best]})
+
+
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
+GENERATES = ""
+PREDICT_FLAGS = ("question",)
+EVALUATE_FLAGS = ("to", "nbest")
+HF_HEADS = ("span",)
+HF_TOKENS: Mapping[str, str] = {}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"batch.length": 384}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    return {}
