@@ -1,4 +1,4 @@
-"""GLUE and SuperGLUE: `python -m train.glue --data=FOLDER|tfds --init=FOLDER [--tasks=NAME,NAME] [--suite=superglue]`."""
+"""GLUE and SuperGLUE: `python -m train.glue --data=FOLDER|tfds --init=FOLDER [--tasks=NAME] [--suite=superglue]`."""
 
 import dataclasses
 import sys
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tfm.config.choices import check_choices, check_minimum
-from train import UserError, exit_code, main as trainer, predict
+from train import UserError, exit_code, predict
+from train import main as trainer
 from train.benchmarks import runner, settings, sources, submission, suites, table
 from train.runs import adapters
 from train.runs import folder as folders
@@ -65,7 +66,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
-        changed = [name for name in ("rate", "batch", "epochs") if getattr(self, name) != getattr(Options, name)]
+        changed = [name for name in ("rate", "batch", "epochs", "steps") if getattr(self, name) != getattr(Options, name)]
         if self.grid and changed:
             raise ValueError(f"{changed[0]}={getattr(self, changed[0])} is varied by --grid={self.grid}; leave one out")
 
@@ -98,7 +99,8 @@ def run(argv):
     values = {name: getattr(options, name) for name in fixed} | {"flags": sorted(run_flags)}
     settings.check_folder(out, values)
     work = runner.Runner(source, shared, out, runner.Commands(trainer.train, predict.predict), log.info)
-    results = table.summary(options.suite, {task.name: _finish(work, task, options) for task in tasks})
+    absent = [task.name for task in suites.SUITES[options.suite] if not source.has(task)]
+    results = table.summary(options.suite, {task.name: _finish(work, task, options) for task in tasks}, absent)
     folders.write_json(out / table.RESULTS, values | results)
     table.draw(results, out / "plots" / table.PICTURE)
     print(table.text(results))

@@ -5,12 +5,15 @@
     OUT/CoLA/rate-3e-05-batch-32-epochs-3-seed-0/  a run folder of train.main, and
         predictions-dev-CoLA.jsonl                 what its model says of the validation set
         scores.json                                its metrics; a run that has it is finished, and is not repeated
+
+A change of the data or of the settings is refused.
 """
 
 import dataclasses
 import gc
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,9 +68,9 @@ class Runner:
         best, first = max(by_setting, key=lambda pair: pair[1]["score"])
         runs = [first, *(self._finish_run(task, data, best, seed) for seed in range(1, seeds))]
         return {
-            "setting": best._asdict(),
+            "setting": best.text(self.settings.steps),
             "runs": runs,
-            "tried": [setting._asdict() | {"score": result["score"]} for setting, result in by_setting],
+            "tried": {setting.text(self.settings.steps): result["score"] for setting, result in by_setting},
             "majority": self._constant_score(task, data),
             "train": data.train,
             "dev": {name: len(answers.gold(task, rows)) for name, rows in data.dev.items()},
@@ -101,11 +104,14 @@ class Runner:
 
     def _finish_run(self, task: Task, data: Data, setting: Setting, seed: int) -> dict[str, Any]:
         """The scores of a run, which is trained first, or trained on, where it is not finished."""
-        folder = self.out / task.name / f"{setting.name}-seed-{seed}"
+        name = setting.text(self.settings.steps).replace(", ", "-").replace(" ", "-")
+        folder = self.out / task.name / f"{name}-seed-{seed}"
         if (folder / SCORES).exists():
             result = _read_json(folder / SCORES)
             if result["data"] != data.hash:
-                raise UserError(f"the files of {task.name} have changed since {folder}; restore them, or name a new --out")
+                raise UserError(
+                    f"the files of {task.name} have changed since {folder}; restore them, or name a new --out"
+                )
             self.log(f"{task.name}: {folder.name} is finished")
             return result
         self.log(f"{task.name}: {folder}")
@@ -172,10 +178,9 @@ class Runner:
 
 def _check_unique(rows: Sequence[Row], where: str):
     """Raises UserError for an index that occurs twice: servers would not know which row is meant."""
-    keys = [str((row["idx"], row.get("entity"))) for row in rows]
-    if len(set(keys)) < len(keys):
-        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise UserError(f"{where} has the index {twice} twice; fetch its files again")
+    (key, count), *_ = Counter(f"{row['idx']} {row.get('entity', '')}".strip() for row in rows).most_common(1)
+    if count > 1:
+        raise UserError(f"{where} has the index {key} {count} times; fetch its files again")
 
 
 def _write_rows(path: Path, rows: Sequence[Row]):

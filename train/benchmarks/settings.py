@@ -27,7 +27,6 @@ _OWN = {
     "optim.rate": "--rate",
     "batch.size": "--batch",
     "batch.length": "--length",
-    "eval.final": "no other",
 }
 
 
@@ -38,10 +37,10 @@ class Setting(NamedTuple):
     batch: int
     epochs: float
 
-    @property
-    def name(self) -> str:
-        """Part of the name of a run folder."""
-        return f"rate-{self.rate:g}-batch-{self.batch}-epochs-{self.epochs:g}"
+    def text(self, steps: int | None) -> str:
+        """As tables show it; `steps` replace the epochs."""
+        duration = f"epochs {self.epochs:g}" if steps is None else f"steps {steps}"
+        return f"rate {self.rate:g}, batch {self.batch}, {duration}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +65,12 @@ class Settings:
     def words(self, task: Task) -> list[str]:
         """The words for train.main that no setting changes."""
         length = min(self.length or task.length, self.max_length or 1_000_000)
-        pair = "text" if task.name == "WSC" or len(task.texts) == 1 else "text,pair"
         return [
             "--task=classify",
             f"--task.kind={'regression' if task.kind == 'regression' else 'single'}",
             *([f"--init={self.init}"] if self.init else []),
             f"--batch.length={length}",
-            f"--data.field={pair}",
+            f"--data.field={'text,pair' if task.has_pairs else 'text'}",
             "--data.label=label",
             *self.flags,
         ]

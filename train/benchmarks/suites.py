@@ -37,7 +37,7 @@ class Task(NamedTuple):
         continuations; answers: each answer of a question; entity: the best entity for the gap in a query
     train: the file of its training set
     labels: its classes as files and servers write them; the last of two is the positive class of F1
-    texts: columns of its texts, by the names of the files
+    texts: columns of its texts, by the names of the files; of SuperGLUE only where it is one text
     label: the column of its label
     tfds_texts: the same columns in the TensorFlow data set, where they have other names
     tfds_labels: its classes there, in the order of `labels`
@@ -56,6 +56,11 @@ class Task(NamedTuple):
     tfds_labels: tuple[str, ...] = ()
     headless: tuple[str, ...] = ()
     length: int = 128
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a row is a pair of texts."""
+        return len(self.texts) != 1
 
 
 _ENTAILMENT = ("not_entailment", "entailment")
@@ -170,7 +175,7 @@ SUPERGLUE = (
     _superglue("ReCoRD", "entity", ("f1_answer", "exact_match_answer"), _BINARY, length=512),
     _RTE._replace(parts=(*_RTE.parts, _diagnostic("AX-b", "matthews"), _diagnostic("AX-g", "accuracy"))),
     _superglue("WiC", "single", ("accuracy",), _TRUTH),
-    _superglue("WSC", "single", ("accuracy",), _TRUTH),
+    _superglue("WSC", "single", ("accuracy",), _TRUTH)._replace(texts=("text",)),
 )
 
 SUITES = {"glue": GLUE, "superglue": SUPERGLUE}

@@ -19,6 +19,9 @@ Row = dict[str, Any]
 # What a choice of COPA is an answer to (Roemmele et al. 2011).
 _QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
+# The texts of the tasks that are a pair.
+_PAIRS = (("premise", "hypothesis"), ("question", "passage"), ("sentence1", "sentence2"))
+
 
 def read(path: Path, task: Task, labelled: bool) -> list[Row]:
     """The rows of a file. Raises UserError for a line that is not as the task has it."""
@@ -82,12 +85,8 @@ def _flat(row: Any, task: Task, where: str) -> Iterator[Row]:
 
 def _pair(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
     """BoolQ, CB, RTE and the diagnostics: two texts; of a passage and its question, the question comes first."""
-    names = next(
-        names
-        for names in (("question", "passage"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
-        if names[0] in flat or names[0] == "sentence1"
-    )
-    texts = {key: _text(flat, name) for key, name in zip(("text", "pair"), names, strict=True)}
+    first, second = next((names for names in _PAIRS if names[0] in flat), _PAIRS[0])
+    texts = {"text": _text(flat, first), "pair": _text(flat, second)}
     return [texts | {"idx": flat["idx"]} | _labels(flat, task, labelled)]
 
 
@@ -108,7 +107,10 @@ def _coreference(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Ro
     Places are indexes of words. Some are off by a few, so that the nearest place with the same words is taken.
     """
     words = _text(flat, "text").split(" ")
-    marks = ((flat["span1_index"], _text(flat, "span1_text"), "*"), (flat["span2_index"], _text(flat, "span2_text"), "#"))
+    marks = (
+        (flat["span1_index"], _text(flat, "span1_text"), "*"),
+        (flat["span2_index"], _text(flat, "span2_text"), "#"),
+    )
     for index, span, mark in marks:
         size = len(span.split())
         starts = [start for start in range(len(words)) if _begins(words[start : start + size], span)]

@@ -13,19 +13,20 @@ RESULTS = "results.json"
 PICTURE = "scores.png"
 
 
-def summary(suite: str, tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def summary(suite: str, tasks: Mapping[str, Mapping[str, Any]], absent: Sequence[str]) -> dict[str, Any]:
     """Results of `Runner.run` by task -> the same with means and deviations over seeds, and of the suite.
 
     `average` is the mean of the scores of all tasks, and its deviation that of the averages of the seeds; it is None
-    where a task is `absent`.
+    where a task is `absent`, or `not_chosen`.
     """
-    absent = [task.name for task in SUITES[suite] if task.name not in tasks]
+    missing = [task.name for task in SUITES[suite] if task.name not in tasks]
     averages = list(zip(*([run["score"] for run in result["runs"]] for result in tasks.values()), strict=True))
     return {
         "suite": suite,
         "tasks": {name: dict(result) | _statistics(result["runs"]) for name, result in tasks.items()},
-        "absent": absent,
-        "average": None if absent else mean_and_deviation([float(np.mean(scores)) for scores in averages]),
+        "absent": list(absent),
+        "not_chosen": [name for name in missing if name not in absent],
+        "average": None if missing else mean_and_deviation([float(np.mean(scores)) for scores in averages]),
     }
 
 
@@ -43,14 +44,16 @@ def text(results: Mapping[str, Any]) -> str:
     """A table in Markdown: a row a task, in hundredths, on the validation sets."""
     rows = [("task", "score", "constant guess", "metrics", "train", "validation", "setting")]
     for task in SUITES[results["suite"]]:
-        if task.name in results["absent"]:
-            rows.append((task.name, "-", "-", "absent", "-", "-", "-"))
-        else:
+        if task.name in results["tasks"]:
             rows.append(_row(task, results["tasks"][task.name]))
+        else:
+            reason = "absent" if task.name in results["absent"] else "not chosen"
+            rows.append((task.name, "-", "-", reason, "-", "-", "-"))
     average = results["average"]
     label = f"{results['suite'].upper()} average"
-    note = f"none: {', '.join(results['absent'])} absent"
-    rows.append((label, _shown(average) if average else "-", "", "" if average else note, "", "", ""))
+    missing = len(results["absent"] + results["not_chosen"])
+    note = "" if average else f"none without all tasks; {missing} missing"
+    rows.append((label, _shown(average) if average else "-", "", note, "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
@@ -62,8 +65,6 @@ def _row(task: Task, result: Mapping[str, Any]) -> tuple[str, ...]:
     for part, values in result["metrics"].items():
         prefix = "" if part == task.name else f"{part} "
         metrics += [f"{prefix}{name} {_shown(value)}" for name, value in values.items()]
-    setting = result["setting"]
-    recipe = f"rate {setting['rate']:g}, batch {setting['batch']}, epochs {setting['epochs']:g}"
     seeds = len(result["runs"])
     return (
         task.name,
@@ -72,7 +73,7 @@ def _row(task: Task, result: Mapping[str, Any]) -> tuple[str, ...]:
         "; ".join(metrics),
         f"{result['train']:,}",
         f"{sum(result['dev'].values()):,}",
-        f"{recipe}, {seeds} seed{'s' * (seeds > 1)}",
+        f"{result['setting']}, {seeds} seed{'s' * (seeds > 1)}",
     )
 
 
@@ -94,9 +95,11 @@ def draw(results: Mapping[str, Any], path: Path):
         axes.bar(place, 100 * result["score"]["mean"], color="#9ecae1", width=0.7)
         points = [100 * run["score"] for run in result["runs"]]
         axes.plot([place] * len(points), points, "o", color="#08519c", markersize=3.5)
-        axes.hlines(100 * result["majority"], place - 0.35, place + 0.35, color="black", linestyles="dashed", linewidth=1)
+        axes.hlines(
+            100 * result["majority"], place - 0.35, place + 0.35, color="black", linestyles="dashed", linewidth=1
+        )
     average = results["average"]
-    title = f"average {_shown(average)}" if average else "no average: tasks are absent"
+    title = f"average {_shown(average)}" if average else "no average: tasks are missing"
     axes.set(ylabel="score on the validation set", title=f"{results['suite']}: {title}")
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_ylim(min(0, *axes.get_ylim()), 100)
