@@ -66,7 +66,9 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
-        changed = [name for name in ("rate", "batch", "epochs", "steps") if getattr(self, name) != getattr(Options, name)]
+        changed = [
+            name for name in ("rate", "batch", "epochs", "steps") if getattr(self, name) != getattr(Options, name)
+        ]
         if self.grid and changed:
             raise ValueError(f"{changed[0]}={getattr(self, changed[0])} is varied by --grid={self.grid}; leave one out")
 

@@ -10,13 +10,13 @@ TASKS = {task.name: task for task in GLUE}
 
 # Quotes are text, a line is cut, one text has a lone carriage return, one a line separator that is no line feed.
 FILES = {
-    "CoLA/train.tsv": 'gj04\t1\t\tOur friends won\'t buy this analysis.\ngj04\t0\t*\t"They drank the pub.\n',
+    "CoLA/train.tsv": "gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\t\"They drank the pub.\n",
     "CoLA/dev.tsv": "gj04\t1\t\tThe sailors rode the breeze.\n",
     "CoLA/test.tsv": "index\tsentence\n0\tBill whistled past the house.\n1\tThe car honked its way down.\n",
     "SST-2/train.tsv": "sentence\tlabel\nhide new secretions \t0\nthat loves its characters \t1\n",
     "SST-2/dev.tsv": "sentence\tlabel\nit 's charming . \t1\n",
     "SST-2/test.tsv": "index\tsentence\n0\tuneasy mishmash\n",
-    "MRPC/train.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe said \"no.\tHe denied it.\r\n",
+    "MRPC/train.tsv": '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe said "no.\tHe denied it.\r\n',
     "MRPC/dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n0\t80\t81\tA fell.\tB rose.\r\n",
     "MRPC/test.tsv": "\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t90\t91\tOne.\tTwo.\n",
     "STS-B/train.tsv": (
@@ -33,7 +33,7 @@ FILES = {
         "402555\t536040\t536041\tA cut line\n"
         "360472\t364011\t490273\tHow\rold?\t\t1\n"
     ),
-    "QQP/test.tsv": "id\tquestion1\tquestion2\n7\tWould \"x\tWill y?\n5\tIs it?\tWas it?\n",
+    "QQP/test.tsv": 'id\tquestion1\tquestion2\n7\tWould "x\tWill y?\n5\tIs it?\tWas it?\n',
     "MNLI/train.tsv": (
         "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
         "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"

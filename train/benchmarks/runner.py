@@ -117,7 +117,7 @@ class Runner:
         self.log(f"{task.name}: {folder}")
         if not (folder / folders.RESULT).exists():
             self.commands.train(self._train_words(task, data.train, setting, seed, folder))
-            _forget_programs()
+            forget_programs()
         if not (folder / folders.RESULT).exists():
             raise KeyboardInterrupt  # train.main has saved its state; the same command goes on
         values = {name: self._measure(task, name, rows, folder) for name, rows in data.dev.items()}
@@ -163,7 +163,7 @@ class Runner:
         saved = folder / f"predictions-{path.name}"
         if not saved.exists():
             self.commands.predict([f"--run={folder}", f"--file={path}", f"--to={saved}"])
-            _forget_programs()
+            forget_programs()
         return [json.loads(line) for line in saved.read_text("utf-8").split("\n") if line]
 
     def _constant_score(self, task: Task, data: Data) -> float:
@@ -194,7 +194,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); remove it, and it is made again") from error
 
 
-def _forget_programs():
+def forget_programs():
     """Every run compiles its own programs; those of the last one would only fill the memory."""
     import jax
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from train import UserError
 from train.benchmarks.suites import Task
 from train.runs import folder as folders
+from train.settings import flags
 
 FILE = "settings.json"
 
@@ -109,8 +110,8 @@ def check_folder(out: Path, values: Mapping[str, Any]):
         raise UserError(f"{path} is damaged ({error}); restore it, or name a new --out") from error
     for name, value in values.items():
         if saved.get(name) != value:
-            shown = [" ".join(v) if isinstance(v, list) else str(v).lower() for v in (value, saved.get(name))]
+            shown = [" ".join(v) if isinstance(v, list) else flags.show(v) for v in (value, saved.get(name))]
             raise UserError(
-                f"{name} is {shown[0] or 'empty'}, but {shown[1] or 'empty'} in {out}; "
-                "leave it as it was, or name a new folder with --out"
+                f"{'' if name == 'flags' else f'--{name}='}{shown[0] or 'none'} differs from {shown[1] or 'none'} "
+                f"of the runs in {out}; leave it as it was, or name a new folder with --out"
             )
