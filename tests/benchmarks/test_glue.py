@@ -287,7 +287,10 @@ def test_submission_of_superglue(tmp_path, name, part, answers, rows):
         ("--data=data --preset=bert-tiny --grid=paper --rate=1", "--rate=1.0 is varied by --grid=paper; leave one out"),
         ("--data=data --preset=bert-tiny --seed=2", "unknown flag --seed; did you mean seeds?"),
         ("--data=data --preset=bert-tiny --model.witdh=2", "unknown flag --model.witdh; did you mean"),
-        ("--data=data --preset=bert-tiny --optim.rate=2", "--optim.rate=2 is decided for every task; leave it out"),
+        (
+            "--data=data --preset=bert-tiny --optim.rate=2",
+            "--optim.rate=2 is decided for every task by this command; use --rate",
+        ),
         ("--data=data --preset=bert-tiny --out=data", "--out=data already holds something else; choose another folder"),
         (
             "--data=data --preset=bert-tiny --submission=data/CoLA/dev.tsv",
@@ -356,4 +359,4 @@ def test_two_tasks_from_a_pre_trained_model(home, quick):
     again = call(glue.main, *flags)
     assert (again[0], again[1]) == (0, out)
     assert again[2].count("is finished") == 2
-    assert "step" not in again[2]
+    assert "parameters" not in again[2], "nothing is trained"

@@ -47,8 +47,8 @@ def test_rows(folder: Path, task: Task, part: Part) -> list[Row]:
     is_msr = task.name == "MRPC" and not paths
     path = folder / "MRPC" / "msr_paraphrase_test.txt" if is_msr else path
     rows = []
-    for count, (where, cells) in enumerate(_table(path, ())):
-        if None in cells:
+    for count, (where, cells, is_whole) in enumerate(_table(path, ())):
+        if not is_whole:
             raise UserError(f"{where} has another number of columns than the first line; the server wants every row")
         rows.append(_texts(cells, task.texts, where) | {"idx": count if is_msr else _index(cells, where)})
     return rows
@@ -65,8 +65,8 @@ def _labelled(path: Path, task: Task, log: Log) -> list[Row]:
     """The rows of a file with labels, without cut lines and rows that annotators could not agree on ("-")."""
     rows: list[Row] = []
     cut = without_label = 0
-    for where, cells in _table(path, task.headless):
-        if None in cells:
+    for where, cells, is_whole in _table(path, task.headless):
+        if not is_whole:
             cut += 1
             continue
         if "Premise" in cells and "sentence1" not in cells:
@@ -83,17 +83,17 @@ def _labelled(path: Path, task: Task, log: Log) -> list[Row]:
     return rows
 
 
-def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """Where a row stands, and its cells by column; the key None marks a row of another size than the first line."""
+def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Row, bool]]:
+    """Where a row stands, its cells by column, and whether they are as many as in the first line."""
     lines = files.read_lines(path)
     first_line = 1 if names else 2
     if not names:
         names, lines = lines[0].split("\t"), lines[1:]
     for line_number, line in enumerate(lines, start=first_line):
         cells = line.split("\t")
-        row: Any = dict(zip(names, cells, strict=False))
         if line.strip():
-            yield f"{path}, line {line_number}", row if len(cells) == len(names) else {**row, None: True}
+            row = dict(zip(names, cells, strict=False))
+            yield f"{path}, line {line_number}", row, len(cells) == len(names)
 
 
 def _texts(cells: Row, columns: Sequence[str], where: str) -> Row:
@@ -125,9 +125,9 @@ def _msr_rows(folder: Path, task: Task, dev: bool) -> list[Row]:
     if not ids_file.exists():
         raise UserError(f"{ids_file} does not exist; it says which pairs of {source.name} GLUE validates on")
     ids = {line.strip() for line in files.read_lines(ids_file)}
-    rows = []
-    for where, cells in _table(source, ()):
-        if None in cells:
+    rows: list[Row] = []
+    for where, cells, is_whole in _table(source, ()):
+        if not is_whole:
             raise UserError(f"{where} has another number of columns than the first line; fetch the file again")
         if (f"{cells.get('#1 ID')}\t{cells.get('#2 ID')}" in ids) == dev:
             label = _label(cells, task, where)

@@ -40,8 +40,8 @@ def _table(golds: Answers, answers: Answers) -> tuple[np.ndarray, list[str]]:
     truths = [str(answer) for answer in golds.values()]
     names = sorted({*guesses, *truths})
     index = {name: i for i, name in enumerate(names)}
-    classes = (np.array([index[name] for name in side]) for side in (guesses, truths))
-    return scores.confusion(*classes, len(names)), names
+    guessed, labelled = (np.array([index[name] for name in side]) for side in (guesses, truths))
+    return scores.confusion(guessed, labelled, len(names)), names
 
 
 def _f1(right: float, guessed: float, labelled: float) -> float:

@@ -21,13 +21,13 @@ GRIDS = {
     "small": ((3e-4, 1e-4, 5e-5, 3e-5), (8, 16, 32, 64, 128), (4.0,)),
 }
 
-# What the command decides itself, and with which flag.
+# What the command decides itself, and how to choose it.
 _OWN = {
-    "data.": "--data",
-    "task.": "--tasks",
-    "optim.rate": "--rate",
-    "batch.size": "--batch",
-    "batch.length": "--length",
+    "data.": "leave it out",
+    "task.": "leave it out",
+    "optim.rate": "use --rate",
+    "batch.size": "use --batch",
+    "batch.length": "use --length",
 }
 
 
@@ -87,9 +87,9 @@ def check_flags(words: Sequence[str]):
     """Raises UserError for a flag of train.main that this command sets itself."""
     for word in words:
         name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        for prefix, flag in _OWN.items():
+        for prefix, remedy in _OWN.items():
             if word.startswith("--") and name.startswith(prefix):
-                raise UserError(f"{word} is decided for every task; leave it out, and use {flag}")
+                raise UserError(f"{word} is decided for every task by this command; {remedy}")
 
 
 def check_folder(out: Path, values: Mapping[str, Any]):

@@ -1,6 +1,6 @@
 """Where a suite comes from: a folder of the official files, or TensorFlow data sets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,7 +121,7 @@ class Tfds:
         return [_glue_row(row, task, labelled, source) for row in rows]
 
 
-def _order(row: Mapping[str, Any]) -> Sequence[int]:
+def _order(row: Mapping[str, Any]) -> list[int]:
     """The place of a row in the official file: sets are stored in another order."""
     idx = row.get("idx", 0)
     return list(idx.values()) if isinstance(idx, Mapping) else [idx]

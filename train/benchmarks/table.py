@@ -42,7 +42,7 @@ def _statistics(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def text(results: Mapping[str, Any]) -> str:
     """A table in Markdown: a row a task, in hundredths, on the validation sets."""
-    rows = [("task", "score", "constant guess", "metrics", "train", "validation", "setting")]
+    rows: list[tuple[str, ...]] = [("task", "score", "constant guess", "metrics", "train", "validation", "setting")]
     for task in SUITES[results["suite"]]:
         if task.name in results["tasks"]:
             rows.append(_row(task, results["tasks"][task.name]))
