@@ -92,15 +92,14 @@ def run(argv):
     tasks = _choose_tasks(options, source)
     shared = _settings(options, run_flags)
     out = Path(options.out or folders.ROOT / options.suite)
+    work = runner.Runner(source, shared, out, runner.Commands(trainer.train, predict.predict), log.info)
     if options.submission:
         submission.check_folder(options.submission)
-        for task in tasks:
-            for part in task.parts:
-                source.test(task, part)
+    for task in tasks:
+        work.check(task, tests=bool(options.submission))
     fixed = ("data", "init", "suite", "grid", "rate", "batch", "epochs", "steps", "length")
     values = {name: getattr(options, name) for name in fixed} | {"flags": sorted(run_flags)}
     settings.check_folder(out, values)
-    work = runner.Runner(source, shared, out, runner.Commands(trainer.train, predict.predict), log.info)
     absent = [task.name for task in suites.SUITES[options.suite] if not source.has(task)]
     results = table.summary(options.suite, {task.name: _finish(work, task, options) for task in tasks}, absent)
     folders.write_json(out / table.RESULTS, values | results)

@@ -10,10 +10,11 @@ from small import call, read_lines, write_text
 from train import glue
 from train.benchmarks import submission
 from train.benchmarks.suites import GLUE, SUPERGLUE
+from train.benchmarks.table import draw
 
 TASKS = {task.name: task for task in GLUE}
 
-COLA = "\n".join(f"a\t{n % 3 > 0:d}\t\ttext {n}" for n in range(30)) + "\n"
+COLA = "\n".join(f"a\t{n % 3 > 0:d}\t\ttext {n}" for n in range(32)) + "\n"
 MNLI_HEADER = "index\tsentence1\tsentence2"
 
 
@@ -52,6 +53,9 @@ class Actor:
         (folder / "run.json").write_text("{}")
         (folder / "result.json").write_text(json.dumps({"seconds": 1.5}))
 
+    def draw(self, results, path):
+        self.drawn = results, path
+
     def predict(self, words):
         flags = dict(word.removeprefix("--").partition("=")[::2] for word in words)
         self.predicted.append(flags["file"])
@@ -82,14 +86,20 @@ def actor(home, monkeypatch):
     monkeypatch.setattr(glue.trainer, "train", actor.train)
     monkeypatch.setattr(glue.predict, "predict", actor.predict)
     monkeypatch.setattr(glue.runner, "forget_programs", lambda: None)
+    monkeypatch.setattr(glue.table, "draw", actor.draw)
     return actor
 
 
-BASIC = ("--data=data", "--preset=bert-tiny", "--out=out")
+BASIC = ("--data=data", "--preset=bert-tiny", "--out=out", "--batch=16")
 
 
 def results():
     return json.loads(Path("out/results.json").read_text())
+
+
+def results_of_suite():
+    """What is drawn: the results without the settings."""
+    return {name: results()[name] for name in ("suite", "tasks", "absent", "not_chosen", "average")}
 
 
 def test_table_and_results(actor):
@@ -107,9 +117,11 @@ def test_table_and_results(actor):
     assert results()["absent"] == ["SST-2", "MRPC", "STS-B", "QQP", "QNLI", "RTE", "WNLI"]
     rows = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in out.splitlines()}
     assert rows["MNLI"][:2] == [f"{100 * mnli_scores.mean():.1f} ± {100 * mnli_scores.std(ddof=1):.1f}", "33.3"]
-    assert rows["MNLI"][5] == "rate 2e-05, batch 32, epochs 3, 2 seeds"
+    assert rows["MNLI"][5] == "rate 2e-05, batch 16, epochs 3, 2 seeds"
     assert rows["SST-2"] == ["-", "-", "absent", "-", "-", "-"]
     assert rows["GLUE average"][2] == "none without all tasks; 7 missing"
+    assert actor.drawn == (results_of_suite(), Path("out/plots/scores.png"))
+    draw(*actor.drawn)
     assert Path("out/plots/scores.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -147,7 +159,7 @@ def test_rows_are_as_long_as_the_model_reads(actor):
 
 def test_grid(actor):
     """Every setting with one seed; the best with the others; equal ones: the first."""
-    code, out, _ = call(glue.main, *BASIC, "--tasks=CoLA", "--grid=paper", "--seeds=3")
+    code, out, _ = call(glue.main, *BASIC[:3], "--tasks=CoLA", "--grid=paper", "--seeds=3")
     assert code == 0
     tried = [(float(w["optim.rate"]), int(w["batch.size"])) for w in actor.trained]
     assert len(tried) == 18 + 2
@@ -172,7 +184,7 @@ def test_finished_runs_are_not_repeated(actor):
 
 
 def test_an_interrupted_run_is_resumed(actor):
-    folder = Path("out/CoLA/rate-0.001-batch-32-epochs-3-seed-0")
+    folder = Path("out/CoLA/rate-0.001-batch-16-epochs-3-seed-0")
     call(glue.main, *BASIC, "--tasks=CoLA")
     (folder / "scores.json").unlink()
     call(glue.main, *BASIC, "--tasks=CoLA")
@@ -205,7 +217,7 @@ def test_changed_data_are_refused(actor, home):
     (home / "data" / "CoLA" / "dev.tsv").write_text(COLA.replace("text 3", "other"))
     code, _, err = call(glue.main, *BASIC)
     assert code == 2
-    assert "the files of CoLA have changed since out/CoLA/rate-0.001-batch-32-epochs-3-seed-0; restore them" in err
+    assert "the files of CoLA have changed since out/CoLA/rate-0.001-batch-16-epochs-3-seed-0; restore them" in err
 
 
 def test_checkpoints_of_the_best_run_stay(actor):
@@ -291,11 +303,15 @@ def test_submission_of_superglue(tmp_path, name, part, answers, rows):
             "--data=data --preset=bert-tiny --optim.rate=2",
             "--optim.rate=2 is decided for every task by this command; use --rate",
         ),
-        ("--data=data --preset=bert-tiny --out=data", "--out=data already holds something else; choose another folder"),
+        (
+            "--data=data --preset=bert-tiny --batch=8 --out=data",
+            "--out=data already holds something else; choose another folder",
+        ),
         (
             "--data=data --preset=bert-tiny --submission=data/CoLA/dev.tsv",
-            "--submission=data/CoLA/dev.tsv cannot be made: File exists; choose another folder",
+            "--submission=data/CoLA/dev.tsv cannot be made: data/CoLA/dev.tsv is a file; choose another folder",
         ),
+        ("--data=data --preset=bert-tiny --batch=33", "CoLA has 32 training rows, too few for a batch of 33; choose a"),
         ("word", "'word' is not a flag; write --name=value"),
     ],
 )
@@ -312,6 +328,15 @@ def test_missing_test_set_is_said_before_anything_is_trained(actor, home):
     code, _, err = call(glue.main, *BASIC, "--submission=sub")
     assert code == 2
     assert "data/MNLI/test_mismatched.tsv does not exist" in err
+    assert actor.trained == []
+    assert not Path("out").exists()
+
+
+def test_bad_files_are_said_before_anything_is_trained(actor, home):
+    (home / "data" / "MNLI" / "dev_mismatched.tsv").write_text("index\tsentence1\n0\ta\n")
+    code, _, err = call(glue.main, *BASIC)
+    assert code == 2
+    assert "dev_mismatched.tsv, line 2 has no column 'sentence2' (it has index, sentence1); fetch the file again" in err
     assert actor.trained == []
     assert not Path("out").exists()
 

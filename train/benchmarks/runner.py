@@ -57,6 +57,21 @@ class Runner:
     commands: Commands
     log: Callable[[str], None]
 
+    def check(self, task: Task, tests: bool):
+        """Reads the rows of a task, with its test sets if `tests`, before anything is trained or written.
+
+        Raises UserError for bad files, and for fewer rows than a batch has.
+        """
+        rows, size = len(self.source.train(task)), max(setting.batch for setting in self.settings.grid)
+        if rows < size:
+            raise UserError(
+                f"{task.name} has {rows} training rows, too few for a batch of {size}; choose a smaller --batch"
+            )
+        for part in task.parts:
+            _check_unique(self.source.dev(task, part), f"the validation set of {part.name}")
+            if tests:
+                _check_unique(self.source.test(task, part), f"the test set of {part.name}")
+
     def run(self, task: Task, seeds: int) -> dict[str, Any]:
         """All runs of a task: every setting with the first seed, the best one with the others.
 
@@ -79,7 +94,6 @@ class Runner:
     def answer_test(self, task: Task, part: Part, run: Mapping[str, Any]) -> dict[Any, Any]:
         """The answers of a run to the test set of a part."""
         rows = self.source.test(task, part)
-        _check_unique(rows, f"the test set of {part.name}")
         path = self.out / task.name / "data" / f"test-{part.name}.jsonl"
         _write_rows(path, rows)
         return answers.predicted(task, rows, self._predictions(Path(run["folder"]), path))
@@ -97,7 +111,6 @@ class Runner:
         folder = self.out / task.name / "data"
         folder.mkdir(parents=True, exist_ok=True)
         for name, rows in (("train", train), *((f"dev-{name}", rows) for name, rows in dev.items())):
-            _check_unique(rows, f"{name} of {task.name}")
             _write_rows(folder / f"{name}.jsonl", rows)
         digest = cache.digest([json.dumps(row) for rows in (train, *dev.values()) for row in rows])
         return Data(len(train), dev, digest, answers.constant(task, train))
@@ -178,7 +191,8 @@ class Runner:
 
 def _check_unique(rows: Sequence[Row], where: str):
     """Raises UserError for an index that occurs twice: servers would not know which row is meant."""
-    (key, count), *_ = Counter(f"{row['idx']} {row.get('entity', '')}".strip() for row in rows).most_common(1)
+    counts = Counter(f"{row['idx']} {row.get('entity', '')}".strip() for row in rows)
+    key, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
     if count > 1:
         raise UserError(f"{where} has the index {key} {count} times; fetch its files again")
 

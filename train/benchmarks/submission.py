@@ -15,15 +15,15 @@ from train.runs import folder as folders
 
 
 def check_folder(path: str):
-    """Makes the folder. Raises UserError where that cannot be."""
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--submission={path} cannot be made: {error.strerror}; choose another folder") from error
+    """Raises UserError where the folder cannot be made. It is made when there is an answer to write."""
+    nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise UserError(f"--submission={path} cannot be made: {nearest} is a file; choose another folder")
 
 
 def write(folder: Path, suite: str, task: Task, part: Part, answers: Mapping[Any, Any]) -> Path:
     """Writes the answers of a test set under the name that the server wants; returns the path."""
+    folder.mkdir(parents=True, exist_ok=True)
     if suite == "glue":
         lines = ["index\tprediction", *(f"{key}\t{_prediction(answer)}" for key, answer in answers.items())]
         path = folder / f"{part.name}.tsv"
