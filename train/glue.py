@@ -10,7 +10,6 @@ from tfm.config.choices import check_choices, check_minimum
 from train import UserError, exit_code, predict
 from train import main as trainer
 from train.benchmarks import runner, settings, sources, submission, suites, table
-from train.runs import adapters
 from train.runs import folder as folders
 from train.settings import flags, resolve
 
@@ -150,9 +149,7 @@ def _settings(options: Options, run_flags: Sequence[str]) -> settings.Settings:
     if not options.init and not any(word.startswith("--preset") for word in run_flags):
         raise UserError("say what to fine-tune with --init=FOLDER, or --preset=NAME for fresh weights")
     words = ["--task=classify", *([f"--init={options.init}"] if options.init else []), *run_flags]
-    config, _ = resolve.resolve(
-        [*words, "--batch.length=8"], folders.resumed_values, folders.run_values, adapters.tune_values
-    )
+    config, _ = resolve.resolve([*words, "--batch.length=8"], folders.resumed_values, folders.run_values)
     rate = config.optim.rate if options.rate is None else options.rate
     grid = settings.grid(options.grid, rate, options.batch, options.epochs)
     limit = config.model.max_length

@@ -9,8 +9,8 @@ from train.files.lines import line_writer
 from train.runs.folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.predict --run=DIR --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] [--to=OUT]
-                               --run=DIR --file=IN [--to=OUT]
+USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
+                               --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] | --file=IN
 
 Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
 training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,

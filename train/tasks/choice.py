@@ -236,6 +236,7 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("choices", "field")
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("choice",)
 HF_TOKENS: Mapping[str, str] = {}
 

@@ -256,6 +256,7 @@ def _logits(params, model: tfm.Config, tokens, valid):
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("field",)
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("tag",)
 HF_TOKENS: Mapping[str, str] = {}
 

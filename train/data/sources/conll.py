@@ -130,8 +130,8 @@ def _sentence(path: Path, lines: list[tuple[int, str]], layout: _Layout, before:
         where, cells = f"{path}, line {line_number}", layout.cells(line)
         if len(cells) != layout.columns:
             raise UserError(
-                f"{where} has {len(cells)} columns where the first line has {layout.columns}; repair it, or put a blank "
-                "line between sentences"
+                f"{where} has {len(cells)} columns where the first line has {layout.columns}; repair it, or put a "
+                "blank line between sentences"
             )
         if not cells[layout.word]:
             raise UserError(f"{where} has a tag without a word; repair it")
