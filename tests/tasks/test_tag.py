@@ -403,7 +403,10 @@ def test_a_model_of_transformers_predicts_as_it_is(tmp_path):
     torch.manual_seed(0)
     model = transformers.BertForTokenClassification(config).eval()
     model.save_pretrained(tmp_path / "hf")
-    tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+    saved = Tokenizer.from_str(tokenizer.to_str())
+    saved.enable_truncation(8)
+    saved.enable_padding(length=8)
+    saved.save(str(tmp_path / "hf" / "tokenizer.json"))
     rng = np.random.default_rng(0)
     rows = [["".join(rng.choice(list("abcdef"), rng.integers(1, 4))) for _ in range(count)] for count in (1, 5, 12)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"tokens": words}) + "\n" for words in rows))
@@ -420,6 +423,10 @@ def test_a_model_of_transformers_predicts_as_it_is(tmp_path):
             first, count = " ".join(words)[: entity["start"]].count(" "), entity["text"].count(" ") + 1
             mean = float(probabilities.values[first : first + count].mean())
             assert entity["probability"] == pytest.approx(mean, rel=1e-4)
+    _, out, _ = call(evaluate.main, f"--run={tmp_path / 'hf'}", f"--data={tmp_path / 'out.jsonl'}")
+    metrics = json.loads(out)
+    assert (metrics["accuracy"], metrics["n"]) == (1.0, 3)
+    assert "baseline_f1" not in metrics, "nobody knows what it was trained on"
     flags = ("--data=train.conll", f"--init={tmp_path / 'hf'}", "--batch.length=16", "--steps=1", "--eval.final=false")
     assert "what it lacks starts fresh: output" in run("--task=tag", *flags, f"--out={tmp_path / 'tuned'}")
 

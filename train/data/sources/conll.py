@@ -55,8 +55,10 @@ class TaggedWords(NamedTuple):
         return {".conll": _columns, ".tsv": _columns, ".jsonl": files.json_lines}
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
-        """The words of a row in a line."""
-        return (" ".join(row["tokens"]) if "tokens" in row else row["text"],)
+        """The words of a row in a line; of words that are all blank, how Python writes them."""
+        words = row.get("tokens", [])
+        text = row["text"] if "text" in row else " ".join(words)
+        return (text if text.strip() or not words else repr(words),)
 
     def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
         """The words and tags of a row. Raises UserError where one has none of the other, or they are no lists."""
@@ -130,8 +132,8 @@ def _sentence(path: Path, lines: list[tuple[int, str]], layout: _Layout, before:
         where, cells = f"{path}, line {line_number}", layout.cells(line)
         if len(cells) != layout.columns:
             raise UserError(
-                f"{where} has {len(cells)} columns where the first line has {layout.columns}; repair it, or put a blank "
-                "line between sentences"
+                f"{where} has {len(cells)} columns where the first line has {layout.columns}; repair it, or put a "
+                "blank line between sentences"
             )
         if not cells[layout.word]:
             raise UserError(f"{where} has a tag without a word; repair it")
