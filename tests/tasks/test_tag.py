@@ -236,6 +236,22 @@ def test_evaluate(trained):
     )
 
 
+def test_evaluate_on_other_text(trained, tmp_path, home):
+    """New names are new to the training text, which is read again, or not where it is gone."""
+    rows = [("yesterday Ada Byron went to Mars".split(), ["O", "B-PER", "I-PER", "O", "O", "B-LOC"])] * 3
+    write(tmp_path / "new.conll", rows)
+    code, out, _ = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'new.conll'}")
+    metrics = json.loads(out)
+    assert (code, metrics["f1_seen"], metrics["n"]) == (0, 1.0, 3)
+    assert metrics["baseline_f1"] < 1
+    (home / "train.conll").rename(home / "moved.conll")
+    code, out, err = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'new.conll'}")
+    (home / "moved.conll").rename(home / "train.conll")
+    assert code == 0
+    assert "which entities are new is not known: no file matches 'train.conll'" in err
+    assert metrics.keys() - json.loads(out).keys() == {"f1_seen", "f1_unseen", "baseline_f1", "baseline_accuracy"}
+
+
 @pytest.mark.slow
 def test_resume(trained, tmp_path):
     run(*SMALL, *NEWS, f"--out={tmp_path / 'a'}", "--stop-at=17")
