@@ -367,6 +367,10 @@ def test_predict_words_without_characters(trained, tmp_path):
         ("--data=train.conll --data.field=7", "train.conll has no column '7'; its first line has 2 columns"),
         ("--data=pos.jsonl", "pos.jsonl, line 1 has no list in its column 'tokens' (it has words, pos)"),
         ("--task.stride=15 --data=train.conll", "--task.stride=15 must be at most 14, the room in batch.length=16"),
+        (
+            "--data=pos.jsonl --data.field=words --data.label=pos --eval.best=f1",
+            "--eval.best=f1 counts entities, and these labels mark none; say loss or accuracy",
+        ),
         ("--task.stride=0", "--task.stride=0 must be at least 1"),
         ("--tokenizer.dropout=0.1", "--tokenizer.dropout=0.1 splits whole texts, not words; leave it out"),
     ],

@@ -147,6 +147,10 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
             log.info(f"{total} are longer than a row of {run.batch.length}: they are cut into windows that overlap")
         return sentences
 
+    if run.eval.best not in ("loss", "accuracy") and not spans.marks_entities(classes):
+        raise UserError(
+            f"--eval.best={run.eval.best} counts entities, and these labels mark none; say loss or accuracy"
+        )
     valid_rows = rows(valid, "validation text")
     valid_rows.lexicon = _lexicon(train, classes) if train else _saved_lexicon(saved, reader, classes, log)
     facts = {
