@@ -16,8 +16,10 @@ from train.data.tagging import Lexicon, Pieces, Sentences, split
 from train.main import main
 from train.reporting.console import Log
 from train.reporting.entities import Entity
+from train.settings.schema import Tokenizer as Tokenization
 from train.tasks import tag
 from train.tasks.tagged import Query, tagged
+from train.text import tokenizer as tokenize
 from train.text.tokenizer import SpecialTokens
 from train.text.words import basic_words
 
@@ -109,6 +111,22 @@ def test_bytes_are_read_with_the_space_before_a_word():
     tokenizer = Tokenizer(models.BPE({"a": 0, "\u0120": 1, "\u0120a": 2}, [("\u0120", "a")]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     assert split(tokenizer, [["a", "a"]], QUIET, "text").ids[0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "word", "char"])
+def test_every_kind_of_tokenizer_keeps_words_apart(kind):
+    """Every word has a first piece of its own, whatever it is made of."""
+    texts = ["Ada Byron wrote to Charles Babbage ."] * 50 + [
+        f"the quick brown fox jumps over {n} dogs" for n in range(99)
+    ]
+    tokenizer = tokenize.train(Tokenization(kind=kind, vocab=300), texts)
+    sentences = [["Ada", "New York", "", "\x00", "fox's", "\u4e2d\u6587", "."], ["dogs"] * 4]
+    pieces = split(tokenizer, sentences, QUIET, "text")
+    for words, ids, firsts in zip(sentences, pieces.ids, pieces.firsts, strict=True):
+        assert len(firsts) == len(words)
+        assert firsts[0] == 0
+        assert (np.diff([*firsts, len(ids)]) > 0).all()
+    assert len({tuple(part) for part in np.split(pieces.ids[1], pieces.firsts[1][1:])}) == 1
 
 
 def rows_of(lengths, length, stride=None):
