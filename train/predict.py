@@ -14,7 +14,8 @@ USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
 
 Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
 training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,
-its lines are objects, with probabilities."""
+its lines are objects, with probabilities. Of --task=tag a line is an entity: type, text, first character, the one after
+its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
 
 
 @dataclasses.dataclass(frozen=True)

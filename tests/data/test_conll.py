@@ -74,6 +74,11 @@ def test_gz_and_json(tmp_path):
     )
 
 
+def test_words_of_blanks_are_words(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["", " "], "tags": ["O", "O"]}')
+    assert len(sources.read(str(tmp_path / "a.jsonl"), Data(), TAGGED, lambda: ([], []))) == 1
+
+
 def test_rows_without_tags(tmp_path):
     """For predictions: words of a CoNLL file with its lines, words or texts of JSON."""
     rows = read(tmp_path / "a.conll", CONLL + "-DOCSTART- -X- -X- O\n\nx y z O\n", WORDS)

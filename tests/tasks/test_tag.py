@@ -16,8 +16,10 @@ from train.data.tagging import Lexicon, Pieces, Sentences, split
 from train.main import main
 from train.reporting.console import Log
 from train.reporting.entities import Entity
+from train.settings.schema import Tokenizer as Tokenization
 from train.tasks import tag
 from train.tasks.tagged import Query, tagged
+from train.text import tokenizer as tokenize
 from train.text.tokenizer import SpecialTokens
 from train.text.words import basic_words
 
@@ -109,6 +111,22 @@ def test_bytes_are_read_with_the_space_before_a_word():
     tokenizer = Tokenizer(models.BPE({"a": 0, "\u0120": 1, "\u0120a": 2}, [("\u0120", "a")]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     assert split(tokenizer, [["a", "a"]], QUIET, "text").ids[0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "word", "char"])
+def test_every_kind_of_tokenizer_keeps_words_apart(kind):
+    """Every word has a first piece of its own, whatever it is made of."""
+    texts = ["Ada Byron wrote to Charles Babbage ."] * 50 + [
+        f"the quick brown fox jumps over {n} dogs" for n in range(99)
+    ]
+    tokenizer = tokenize.train(Tokenization(kind=kind, vocab=300), texts)
+    sentences = [["Ada", "New York", "", "\x00", "fox's", "\u4e2d\u6587", "."], ["dogs"] * 4]
+    pieces = split(tokenizer, sentences, QUIET, "text")
+    for words, ids, firsts in zip(sentences, pieces.ids, pieces.firsts, strict=True):
+        assert len(firsts) == len(words)
+        assert firsts[0] == 0
+        assert (np.diff([*firsts, len(ids)]) > 0).all()
+    assert len({tuple(part) for part in np.split(pieces.ids[1], pieces.firsts[1][1:])}) == 1
 
 
 def rows_of(lengths, length, stride=None):
@@ -236,6 +254,22 @@ def test_evaluate(trained):
     )
 
 
+def test_evaluate_on_other_text(trained, tmp_path, home):
+    """New names are new to the training text, which is read again, or not where it is gone."""
+    rows = [("yesterday Ada Byron went to Mars".split(), ["O", "B-PER", "I-PER", "O", "O", "B-LOC"])] * 3
+    write(tmp_path / "new.conll", rows)
+    code, out, _ = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'new.conll'}")
+    metrics = json.loads(out)
+    assert (code, metrics["f1_seen"], metrics["n"]) == (0, 1.0, 3)
+    assert metrics["baseline_f1"] < 1
+    (home / "train.conll").rename(home / "moved.conll")
+    code, out, err = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'new.conll'}")
+    (home / "moved.conll").rename(home / "train.conll")
+    assert code == 0
+    assert "which entities are new is not known: no file matches 'train.conll'" in err
+    assert metrics.keys() - json.loads(out).keys() == {"f1_seen", "f1_unseen", "baseline_f1", "baseline_accuracy"}
+
+
 @pytest.mark.slow
 def test_resume(trained, tmp_path):
     run(*SMALL, *NEWS, f"--out={tmp_path / 'a'}", "--stop-at=17")
@@ -351,6 +385,10 @@ def test_predict_words_without_characters(trained, tmp_path):
         ("--data=train.conll --data.field=7", "train.conll has no column '7'; its first line has 2 columns"),
         ("--data=pos.jsonl", "pos.jsonl, line 1 has no list in its column 'tokens' (it has words, pos)"),
         ("--task.stride=15 --data=train.conll", "--task.stride=15 must be at most 14, the room in batch.length=16"),
+        (
+            "--data=pos.jsonl --data.field=words --data.label=pos --eval.best=f1",
+            "--eval.best=f1 counts entities, and these labels mark none; say loss or accuracy",
+        ),
         ("--task.stride=0", "--task.stride=0 must be at least 1"),
         ("--tokenizer.dropout=0.1", "--tokenizer.dropout=0.1 splits whole texts, not words; leave it out"),
     ],
@@ -403,7 +441,10 @@ def test_a_model_of_transformers_predicts_as_it_is(tmp_path):
     torch.manual_seed(0)
     model = transformers.BertForTokenClassification(config).eval()
     model.save_pretrained(tmp_path / "hf")
-    tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+    saved = Tokenizer.from_str(tokenizer.to_str())
+    saved.enable_truncation(8)
+    saved.enable_padding(length=8)
+    saved.save(str(tmp_path / "hf" / "tokenizer.json"))
     rng = np.random.default_rng(0)
     rows = [["".join(rng.choice(list("abcdef"), rng.integers(1, 4))) for _ in range(count)] for count in (1, 5, 12)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"tokens": words}) + "\n" for words in rows))
@@ -420,6 +461,10 @@ def test_a_model_of_transformers_predicts_as_it_is(tmp_path):
             first, count = " ".join(words)[: entity["start"]].count(" "), entity["text"].count(" ") + 1
             mean = float(probabilities.values[first : first + count].mean())
             assert entity["probability"] == pytest.approx(mean, rel=1e-4)
+    _, out, _ = call(evaluate.main, f"--run={tmp_path / 'hf'}", f"--data={tmp_path / 'out.jsonl'}")
+    metrics = json.loads(out)
+    assert (metrics["accuracy"], metrics["n"]) == (1.0, 3)
+    assert "baseline_f1" not in metrics, "nobody knows what it was trained on"
     flags = ("--data=train.conll", f"--init={tmp_path / 'hf'}", "--batch.length=16", "--steps=1", "--eval.final=false")
     assert "what it lacks starts fresh: output" in run("--task=tag", *flags, f"--out={tmp_path / 'tuned'}")
 

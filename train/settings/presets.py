@@ -89,7 +89,7 @@ _QUICK_NEWS = {
     "tokenizer.vocab": 600,
     "batch.length": 32,
     "optim.beta2": 0.98,
-    "steps": 900,
+    "steps": 1200,
     "eval.every": 300,
     "checkpoint.every": 300,
 }

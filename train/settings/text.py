@@ -10,9 +10,9 @@ from tfm.config.choices import check_choices, check_minimum
 class Data:
     """The text.
 
-    source: training text: builtin | path or glob of .txt .jsonl .tsv .csv, optionally .gz | tfds:NAME[:SPLIT]
+    source: training text: builtin | path or glob of .txt .jsonl .tsv .csv .conll, optionally .gz | tfds:NAME[:SPLIT]
     eval: validation text; without it, a tenth of the training text is held out
-    field: the column that holds the text; for pairs two of them, joined by a comma
+    field: the column that holds the text; for pairs two of them, joined by a comma; of .conll its position, from 1
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is

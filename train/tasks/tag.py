@@ -82,7 +82,8 @@ def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key:
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     """Means over words: `accuracy` is the share of words with the right label."""
     weight = max(sums["weight"], 1)
-    return {name: sums[total] / weight for name, total in (("loss", "loss"), ("accuracy", "right"), ("padding",) * 2)}
+    names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
+    return {name: sums[total] / weight for total, name in names.items()}
 
 
 def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[Sentences], during_training: bool) -> dict[str, float]:
@@ -125,7 +126,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
     `valid_only` leaves out the training rows if --eval-data names other text for validation.
     """
     reader = conll.TaggedWords(run.data.field, run.data.label)
-    train, valid = sources.load(run.data, reader, lambda: builtin.generate(train=20_000), valid_only)
+    train, valid = sources.load(run.data, reader, _builtin, valid_only)
     classes = saved.facts.get("classes") if saved else None
     if classes is None:
         classes = classes_of(train if run.data.eval else [*train, *valid])
@@ -146,11 +147,12 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
             log.info(f"{total} are longer than a row of {run.batch.length}: they are cut into windows that overlap")
         return sentences
 
+    if run.eval.best not in ("loss", "accuracy") and not spans.marks_entities(classes):
+        raise UserError(
+            f"--eval.best={run.eval.best} counts entities, and these labels mark none; say loss or accuracy"
+        )
     valid_rows = rows(valid, "validation text")
-    training_text = train or _training_text(run, reader, saved, log)
-    if training_text:
-        labels = encode_tags(training_text, classes)
-        valid_rows.lexicon = Lexicon.of([row["tokens"] for row in training_text], labels, _entities(classes, labels))
+    valid_rows.lexicon = _lexicon(train, classes) if train else _saved_lexicon(saved, reader, classes, log)
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
         "hash": cache.digest(*(row[name] for part in (train, valid) for row in part for name in ("tokens", "tags"))),
@@ -161,16 +163,31 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
     return Corpus(run, tokenizer, [rows(train, "training text")] if train else [], valid_rows, sizes, facts)
 
 
-def _training_text(run: Run, reader: conll.TaggedWords, saved, log) -> list[files.Row]:
-    """The sentences that a saved run was trained on, to say which words are new; none where they cannot be had."""
+def _lexicon(train: Sequence[files.Row], classes: Sequence[str]) -> Lexicon:
+    """What the training sentences say of words."""
+    labels = encode_tags(train, classes)
+    return Lexicon.of([row["tokens"] for row in train], labels, _entities(classes, labels))
+
+
+def _saved_lexicon(saved, reader: conll.TaggedWords, classes: Sequence[str], log) -> Lexicon | None:
+    """The same for a saved run that is evaluated on other text; None where its training text cannot be read."""
     if not saved or "hash" not in saved.facts:
-        return []
+        return None
+    data = saved.config.data
     try:
-        source = dataclasses.replace(run.data, eval="")
-        return sources.load(source, reader, lambda: builtin.generate(train=20_000))[0]
+        if data.eval and data.source != "builtin":
+            train = sources.read(data.source, data, reader, _builtin)
+        else:
+            train = sources.load(dataclasses.replace(data, eval=""), reader, _builtin)[0]
+        return _lexicon(train, classes)
     except UserError as error:
-        log.info(f"no metrics of words that are new or not: the training text is gone ({error})")
-        return []
+        log.info(f"which entities are new is not known: {error}")
+        return None
+
+
+def _builtin() -> tuple[list[files.Row], list[files.Row]]:
+    """The built-in news."""
+    return builtin.generate(train=20_000)
 
 
 def baselines(corpus: Corpus[Sentences]) -> dict[str, float]:

@@ -63,10 +63,14 @@ def _common(options: schema.Tokenizer, specials: list[str]) -> dict[str, Any]:
 
 
 def _read_json(path: Path, lower: bool):
-    """A tokenizer.json; it says itself whether text is lower-cased."""
+    """A tokenizer.json; it says itself whether text is lower-cased. Its truncation and padding are left out: rows here
+    are of other lengths."""
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _read_wordpiece(path: Path, lower: bool):

@@ -55,8 +55,10 @@ class TaggedWords(NamedTuple):
         return {".conll": _columns, ".tsv": _columns, ".jsonl": files.json_lines}
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
-        """The words of a row in a line."""
-        return (" ".join(row["tokens"]) if "tokens" in row else row["text"],)
+        """The words of a row in a line; of words that are all blank, how Python writes them."""
+        words = row.get("tokens", [])
+        text = row["text"] if "text" in row else " ".join(words)
+        return (text if text.strip() or not words else repr(words),)
 
     def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
         """The words and tags of a row. Raises UserError where one has none of the other, or they are no lists."""
