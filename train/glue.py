@@ -104,6 +104,8 @@ def run(argv):
     folders.write_json(out / table.RESULTS, values | results)
     table.draw(results, out / "plots" / table.PICTURE)
     print(table.text(results))
+    if options.submission:
+        log.info(submission.completeness(Path(options.submission), options.suite))
     log.info(f"saved in {out}: {table.RESULTS}, plots/{table.PICTURE}, a folder for every task")
 
 
@@ -112,7 +114,7 @@ def _finish(work: runner.Runner, task: suites.Task, options: Options) -> dict[st
     result = work.run(task, options.seeds)
     best = max(result["runs"], key=lambda run: run["score"])
     if options.submission:
-        for part in task.parts:
+        for part in work.tested_parts(task):
             answers = work.answer_test(task, part, best)
             path = submission.write(Path(options.submission), options.suite, task, part, answers)
             work.log(f"{part.name}: {len(answers):,} answers in {path}")

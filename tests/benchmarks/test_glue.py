@@ -231,12 +231,21 @@ def test_checkpoints_of_the_best_run_stay(actor):
 
 
 def test_submission_of_glue(actor):
-    assert call(glue.main, *BASIC, "--submission=sub", "--rate=2e-5")[0] == 0
+    code, _, err = call(glue.main, *BASIC, "--submission=sub", "--rate=2e-5")
+    assert code == 0
+    missing = "SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, QNLI.tsv, RTE.tsv, WNLI.tsv"
+    assert f"sub lacks {missing}, which the server wants" in err
     names = ["AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
     assert sorted(path.name for path in Path("sub").iterdir()) == names
     assert Path("sub/CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n2\t1\n3\t0\n"
     lines = "0\tcontradiction\n1\tentailment\n"
     assert Path("sub/AX.tsv").read_text() == "index\tprediction\n" + lines
+
+
+def test_a_diagnostic_set_may_be_missing(actor, home):
+    (home / "data" / "diagnostic" / "diagnostic.tsv").unlink()
+    assert call(glue.main, *BASIC, "--submission=sub", "--tasks=MNLI")[0] == 0
+    assert sorted(path.name for path in Path("sub").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
 def test_values_of_a_submission(tmp_path):

@@ -69,8 +69,12 @@ class Runner:
             )
         for part in task.parts:
             _check_unique(self.source.dev(task, part), f"the validation set of {part.name}")
-            if tests:
-                _check_unique(self.source.test(task, part), f"the test set of {part.name}")
+        for part in self.tested_parts(task) if tests else ():
+            _check_unique(self.source.test(task, part), f"the test set of {part.name}")
+
+    def tested_parts(self, task: Task) -> list[Part]:
+        """The parts with a test set; a diagnostic set may be missing, but no other."""
+        return [part for part in task.parts if part.counts or self.source.has_test(part)]
 
     def run(self, task: Task, seeds: int) -> dict[str, Any]:
         """All runs of a task: every setting with the first seed, the best one with the others.

@@ -24,6 +24,9 @@ class Source(Protocol):
     def dev(self, task: Task, part: Part) -> list[Row]:
         """The validation set of a part; [] where a diagnostic set has no labels. Raises UserError for bad files."""
 
+    def has_test(self, part: Part) -> bool:
+        """Whether the test set of a part is there."""
+
     def test(self, task: Task, part: Part) -> list[Row]:
         """The test set of a part, without labels. Raises UserError for bad files."""
 
@@ -55,6 +58,10 @@ class GlueFolder:
         """The validation set of a part."""
         return glue_files.dev_rows(self.path, task, part, self.log)
 
+    def has_test(self, part: Part) -> bool:
+        """Whether one of the files is there."""
+        return any((self.path / name).exists() for name in part.test.split("|"))
+
     def test(self, task: Task, part: Part) -> list[Row]:
         """The test set of a part."""
         return glue_files.test_rows(self.path, task, part)
@@ -81,6 +88,10 @@ class SuperGlueFolder:
             return []
         return superglue_files.read(path, task, labelled=True)
 
+    def has_test(self, part: Part) -> bool:
+        """Whether the file is there."""
+        return (self.path / part.test).exists()
+
     def test(self, task: Task, part: Part) -> list[Row]:
         """The test set of a part."""
         return superglue_files.read(self.path / part.test, task, labelled=False)
@@ -105,6 +116,10 @@ class Tfds:
         if not part.splits[0]:
             return []
         return self._rows(task, f"tfds:{part.tfds}:{part.splits[0]}", labelled=True, may_hide=not part.counts)
+
+    def has_test(self, part: Part) -> bool:
+        """Always: what is not stored is fetched."""
+        return True
 
     def test(self, task: Task, part: Part) -> list[Row]:
         """The test set of a part."""

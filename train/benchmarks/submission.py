@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from train import UserError
-from train.benchmarks.suites import Part, Task
+from train.benchmarks.suites import SUITES, Part, Task
 from train.runs import folder as folders
+
+_ENDINGS = {"glue": "tsv", "superglue": "jsonl"}
 
 
 def check_folder(path: str):
@@ -26,13 +28,19 @@ def write(folder: Path, suite: str, task: Task, part: Part, answers: Mapping[Any
     folder.mkdir(parents=True, exist_ok=True)
     if suite == "glue":
         lines = ["index\tprediction", *(f"{key}\t{_prediction(answer)}" for key, answer in answers.items())]
-        path = folder / f"{part.name}.tsv"
     else:
         objects = _passages(answers) if task.kind == "answers" else _objects(task, part, answers)
         lines = [json.dumps(row, ensure_ascii=False) for row in objects]
-        path = folder / f"{part.name}.jsonl"
+    path = folder / f"{part.name}.{_ENDINGS[suite]}"
     folders.write(path, "\n".join(lines) + "\n")
     return path
+
+
+def completeness(folder: Path, suite: str) -> str:
+    """A line that says which files the server wants and the folder lacks."""
+    names = [f"{part.name}.{_ENDINGS[suite]}" for task in SUITES[suite] for part in task.parts]
+    missing = [name for name in names if not (folder / name).exists()]
+    return f"{folder} lacks {', '.join(missing)}, which the server wants" if missing else f"{folder} is complete"
 
 
 def _prediction(answer: Any) -> str:

@@ -72,7 +72,7 @@ def _row(task: Task, result: Mapping[str, Any]) -> tuple[str, ...]:
         f"{100 * result['majority']:.1f}",
         "; ".join(metrics),
         f"{result['train']:,}",
-        f"{sum(result['dev'].values()):,}",
+        f"{sum(result['dev'][part.name] for part in task.parts if part.counts):,}",
         f"{result['setting']}, {seeds} seed{'s' * (seeds > 1)}",
     )
 
