@@ -7,6 +7,7 @@ fact: another person did it, or it was done to another object.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 _PEOPLE = "Anna, Peter, Clara, Marco, Nina, Oscar, Ada Lind, Boris Hale, Doctor Amin, Old Mister Finch"
@@ -66,11 +67,13 @@ class _Fact(NamedTuple):
         }
         return template.format(**words)
 
+    def phrase(self, kind: str) -> str:
+        """The same with its preposition."""
+        return f"the {self.object}" if kind in ("object", "which") else getattr(self, kind)
+
     def answer(self, kind: str) -> str:
         """What answers a question of this kind: words that stand in every sentence about the fact."""
-        if kind in ("object", "which"):
-            return f"the {self.object}"
-        words = getattr(self, kind)
+        words = self.phrase(kind)
         # A place or a time may stand at the beginning of a sentence: its preposition is left out.
         return words.partition(" ")[2] if kind in ("place", "time") else words
 
@@ -92,18 +95,15 @@ def _paragraph(rng: random.Random, name: str) -> list[dict[str, Any]]:
     facts, absent = _facts(rng)
     sentences = [fact.fill(rng.choice(_FACTS)) for fact in facts]
     context = " ".join(sentences)
-    kinds = rng.sample(list(_QUESTIONS), 3)
-    asked = [(rng.choice(facts), kind) for kind in kinds]
-    rows = []
-    for fact, kind in asked:
-        answer = fact.answer(kind)
-        sentence = next(text for text in sentences if fact.object in text)
-        start = context.index(sentence) + sentence.lower().index(answer.lower())
+    rows: list[tuple[str, dict[str, list[Any]]]] = []
+    for kind in rng.sample(list(_QUESTIONS), 3):
+        index = rng.randrange(len(facts))
+        answer = facts[index].answer(kind)
+        start = context.index(sentences[index]) + sentences[index].lower().index(answer.lower())
         text = context[start : start + len(answer)]
-        rows.append((fact.fill(rng.choice(_QUESTIONS[kind])), {"text": [text], "answer_start": [start]}))
-    kind = rng.choice(list(_QUESTIONS))
-    question = absent.fill(rng.choice(_QUESTIONS[kind]))
-    rows.append((question, {"text": [], "answer_start": []}))
+        question = _question(rng, facts[index], kind, [absent, absent, rng.choice(facts)])
+        rows.append((question, {"text": [text], "answer_start": [start]}))
+    rows.append((_question(rng, absent, rng.choice(list(_QUESTIONS)), facts), {"text": [], "answer_start": []}))
     rng.shuffle(rows)
     return [
         {"id": f"{name}-{index}", "context": context, "question": question, "answers": answers}
@@ -111,14 +111,32 @@ def _paragraph(rng: random.Random, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def _question(rng: random.Random, fact: _Fact, kind: str, rivals: Sequence[_Fact]) -> str:
+    """A question about a fact; every second one offers its answer and that of a rival."""
+    question = fact.fill(rng.choice(_QUESTIONS[kind]))
+    offers = [fact.phrase(kind), rng.choice(rivals).phrase(kind)]
+    if kind == "which" or offers[0] == offers[1] or rng.random() < 0.5:
+        return question
+    rng.shuffle(offers)
+    return f"{question[:-1]}, {offers[0]} or {offers[1]}?"
+
+
 def _facts(rng: random.Random) -> tuple[list[_Fact], _Fact]:
-    """Three facts, of two verbs, and one that is not among them, though its verb is."""
+    """Two or three facts, of two verbs, and one that is not among them, though its verb is."""
     people, nouns, adjectives, places, times, verbs = (
         rng.sample(" ".join(table.split()).split(", "), count)
-        for table, count in ((_PEOPLE, 5), (_NOUNS, 5), (_ADJECTIVES, 5), (_PLACES, 5), (_TIMES, 5), (_VERBS, 3))
+        for table, count in (
+            (_PEOPLE, 4),
+            (_NOUNS, 4),
+            (_ADJECTIVES, 4),
+            (_PLACES, 4),
+            (_TIMES, 4),
+            (_VERBS, 3),
+        )
     )
     objects = [" ".join(pair) for pair in zip(adjectives, nouns, strict=True)]
-    facts = [_Fact(people[n], verbs[n % 2], objects[n], places[n], times[n]) for n in range(3)]
-    absent = _Fact(people[4], verbs[0], objects[4], places[4], times[4]) if rng.random() < 0.5 else None
+    facts = [_Fact(people[n], verbs[n % 2], objects[n], places[n], times[n]) for n in range(rng.choice((2, 3)))]
     # Half of the questions without an answer ask about people and objects of the paragraph, with a verb of others.
-    return facts, absent or facts[0]._replace(verb=verbs[2])
+    if rng.random() < 0.5:
+        return facts, facts[0]._replace(verb=verbs[2])
+    return facts, _Fact(people[3], verbs[0], objects[3], places[3], times[3])
