@@ -16,17 +16,14 @@ READER = {
         rf"{X} is the town of birth of {N}",
     ],
     rf"Where does {N} live|In which town is the home of {N}": [rf"{N} lives in {X} today", rf"Today .* {N} is in {X}"],
-    rf"Where did {N} learn .*|In which town was the school of {N}": [
-        rf"{N} went to school in {X}",
-        rf"{X} is where .*",
-    ],
     rf"Who is a friend of {N}|Whom does {N} trust most": [rf"{X} is the best friend of {N}", rf"The best .* is {X}"],
-    rf"Who was the teacher of {N}|From whom .*": [rf"{X} taught {N} to swim", rf"{N} learned to swim from {X}"],
     rf"When did {N} marry|In which year was the wedding .*": [rf"{N} married in {X}", rf"The wedding .* in {X}"],
-    rf"When did {N} stop working|In which year did {N} ret.*": [rf"{N} retired in {X}", rf"Since {X} {N} has not .*"],
     rf"What was the job of {N}|How did {N} earn money": [rf"{N} worked as a {X}", rf"The work .* of a {X}"],
     rf"Which animal does {N} have|What pet .*": [rf"{N} keeps a {X}", rf"At home {N} has a {X}"],
     r"Which instrument .*|On what does .*": [rf"{N} plays the {X}", rf"In the evening {N} practises the {X}"],
+    rf"What does {N} like to eat|Which dish .*": [rf"{N} likes to eat {X}", rf"The favourite food of {N} is {X}"],
+    rf"In which month .*|What month .* {N}": [rf"The birthday of {N} is in {X}", rf"Every {X} {N} turns .*"],
+    rf"Which language .*|What is the language of {N}": [rf"{N} speaks {X}", rf"At table {X} is the language of {N}"],
 }
 
 

@@ -68,11 +68,11 @@ _QUICK_QUESTIONS = {
     "model.dropout": 0.0,
     "model.scan": False,
     "batch.size": 32,
-    "batch.length": 56,
-    "task.stride": 20,
-    "steps": 1500,
-    "eval.every": 500,
-    "checkpoint.every": 500,
+    "batch.length": 48,
+    "task.stride": 16,
+    "steps": 1200,
+    "eval.every": 300,
+    "checkpoint.every": 300,
 }
 
 _GPT = {

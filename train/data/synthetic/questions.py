@@ -1,8 +1,8 @@
 """Short paragraphs about people, and questions about them, written by a grammar.
 
 The data are synthetic: the tables below are all of them. A paragraph says some things of a person, and a question asks
-for one of them in other words. Places, people and years answer several kinds of questions, so that only the sentence
-around them tells which. A question that asks for what the paragraph leaves out has no answer.
+for one of them in other words. A town answers two kinds of questions, so that only the sentence around it tells which.
+A question that asks for what the paragraph leaves out has no answer.
 """
 
 import random
@@ -33,28 +33,13 @@ _RELATIONS = (
         _TOWNS,
     ),
     _Relation(
-        "{name} went to school in {x}.|{x} is where {name} went to school.",
-        "Where did {name} learn to read?|In which town was the school of {name}?",
-        _TOWNS,
-    ),
-    _Relation(
         "{x} is the best friend of {name}.|The best friend of {name} is {x}.",
         "Who is a friend of {name}?|Whom does {name} trust most?",
         _PEOPLE,
     ),
     _Relation(
-        "{x} taught {name} to swim.|{name} learned to swim from {x}.",
-        "Who was the teacher of {name}?|From whom did {name} learn to swim?",
-        _PEOPLE,
-    ),
-    _Relation(
         "{name} married in {x}.|The wedding of {name} was in {x}.",
         "When did {name} marry?|In which year was the wedding of {name}?",
-        _YEARS,
-    ),
-    _Relation(
-        "{name} retired in {x}.|Since {x} {name} has not worked.",
-        "When did {name} stop working?|In which year did {name} retire?",
         _YEARS,
     ),
     _Relation(
@@ -71,6 +56,21 @@ _RELATIONS = (
         "{name} plays the {x}.|In the evening {name} practises the {x}.",
         "Which instrument does {name} play?|On what does {name} make music?",
         "violin, flute, harp, trumpet, grand piano, church organ, electric guitar",
+    ),
+    _Relation(
+        "{name} likes to eat {x}.|The favourite food of {name} is {x}.",
+        "What does {name} like to eat?|Which dish pleases {name}?",
+        "soup, bread, rice, apple cake, fried fish, cold potatoes, peas with ham",
+    ),
+    _Relation(
+        "The birthday of {name} is in {x}.|Every {x} {name} turns a year older.",
+        "In which month is the birthday of {name}?|What month brings presents for {name}?",
+        "January, February, April, June, July, August, October, December",
+    ),
+    _Relation(
+        "{name} speaks {x}.|At table {x} is the language of {name}.",
+        "Which language does {name} speak?|What is the language of {name}?",
+        "Dutch, Greek, Polish, Welsh, Swiss German, Old Norse",
     ),
 )
 _NAMES = "Anna, Felix, Greta, Irene, Jonas, Klara, Leon, Maria, Paul, Simon, Victor, Wanda"
@@ -100,13 +100,15 @@ def _paragraph(rng: random.Random) -> tuple[str, list[tuple[str, dict[str, list[
     """A paragraph of four sentences, three questions about them and one without an answer, in any order."""
     name = rng.choice(_NAMES.split(", "))
     *stated, absent = rng.sample(_RELATIONS, 5)
-    sentences, starts, values = [], [], []
+    sentences: list[str] = []
+    starts: list[int] = []
+    values: list[str] = []
     for relation in stated:
         value, sentence = rng.choice(relation.values.split(", ")), rng.choice(relation.sentences.split("|"))
         starts.append(sum(len(text) + 1 for text in sentences) + sentence.format(name=name, x="\0").index("\0"))
         sentences.append(sentence.format(name=name, x=value))
         values.append(value)
-    questions = [
+    questions: list[tuple[str, dict[str, list[Any]]]] = [
         (_question(rng, stated[n], name), {"text": [values[n]], "answer_start": [starts[n]]})
         for n in rng.sample(range(len(stated)), 3)
     ]
