@@ -165,7 +165,7 @@ def test_short_rows_have_room_for_both(kind):
     """A long question is cut to less than half a row; the passage is read in small windows."""
     rows = passages([Question("a", "b " * 30, "a b c d " * 4, ())], tokenizer_of(kind), length=8, max_question=64)
     fields = rows.batch(np.arange(len(rows)))
-    assert (fields["valid"].sum(1) == 8).all()
+    assert (fields["valid"].sum(1)[:-1] == 8).all()
     assert (fields["candidates"].sum(1) > 2).all()
 
 

@@ -19,6 +19,7 @@ from train.settings import resolve
         ("--task=classify --data=rows.tsv", "label"),
         ("--task=classify --data=rows.tsv --task.kind=regression", "label"),
         ("--task=classify --data=rows.tsv --task.kind=multi", "label"),
+        ("--task=span --data=builtin", "label"),
         ("--task=translate --data=rows.tsv --data.field=text,label --batch.tokens=256", "pairs"),
     ],
 )

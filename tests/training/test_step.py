@@ -16,8 +16,8 @@ from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.settings import presets
 from train.settings.schema import Optim, Run
-from train.settings.tasks import Lm, Translate
-from train.tasks import lm, mlm, translate
+from train.settings.tasks import Lm, Span, Translate
+from train.tasks import lm, mlm, span, translate
 from train.training import optimizer as optim
 from train.training import step
 
@@ -138,7 +138,20 @@ def pair_batch(n):
     return {"tokens": batch["tokens"][:, :11], "valid": valid, "smoothing": np.full(8, 0.1, np.float32)} | targets
 
 
+def span_batch(n):
+    """Questions of 3 places and windows of 8, an answer of two tokens in every second row."""
+    batch = pair_batch(n)
+    places = np.arange(11)
+    starts = np.where(np.arange(8) % 2, 5, 0)
+    fields = {"types": places >= 5, "candidates": (places == 0) | (places >= 4)}
+    fields = {name: np.tile(values, (8, 1)) for name, values in fields.items()}
+    fields |= {"valid": np.ones((8, 11)), "starts": starts, "ends": np.where(starts, 6, 0), "rows": np.arange(8)}
+    fields = {name: np.int32(values) for name, values in fields.items()}
+    return fields | {"tokens": batch["tokens"], "weights": np.ones(8, np.float32)}
+
+
 TASKS = {
+    "span": (span, Span(), tfm.tagger_specs, span_batch, {"classes": 2}),
     "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
     "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
 }

@@ -80,7 +80,9 @@ class Passages:
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.span`."""
         shape = (len(rows), self.length)
-        fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid", "candidates")}
+        fields: dict[str, np.ndarray] = {
+            name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid", "candidates")
+        }
         fields |= {name: np.zeros(len(rows), np.int32) for name in ("starts", "ends")}
         fields["tokens"][:] = self.specials.pad
         fields["candidates"][:, 0] = 1

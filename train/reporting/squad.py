@@ -113,7 +113,7 @@ def best_threshold(
     Questions are answered one after the other, the surest first. Among equal values of `no_answer`, a threshold may
     fall between questions, as it does in the official evaluator.
     """
-    score = best = sum(not texts for texts in golds.values())
+    score = best = float(sum(not texts for texts in golds.values()))
     threshold = 0.0
     for name in sorted(no_answer, key=no_answer.__getitem__):
         if name not in scores:

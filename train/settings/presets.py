@@ -107,11 +107,11 @@ _QUICK_QUESTIONS = {
     "model.dropout": 0.0,
     "model.scan": False,
     "batch.size": 32,
-    "batch.length": 80,
-    "task.stride": 24,
-    "steps": 1500,
-    "eval.every": 500,
-    "checkpoint.every": 500,
+    "batch.length": 48,
+    "task.stride": 16,
+    "steps": 1200,
+    "eval.every": 300,
+    "checkpoint.every": 300,
 }
 
 _GPT = {
@@ -266,7 +266,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "bert-large": _tag(24, 1024, 16, rate=3e-5),
     },
     "span": {
-        "bert-tiny": _span(2, 128, 2, rate=2e-3) | _QUICK_QUESTIONS,
+        "bert-tiny": _span(2, 128, 2, rate=1e-3) | _QUICK_QUESTIONS,
         "bert-mini": _span(4, 256, 4, rate=3e-4, scan=False),
         "bert-small": _span(4, 512, 8, rate=1e-4),
         "bert-base": _span(12, 768, 12, rate=3e-5),

@@ -78,7 +78,9 @@ def search(
         rows = range(first, after)
         if not all(row in starts for row in rows):
             continue
-        spans = [_spans(passages, row, np.float64(starts[row]), np.float64(ends[row]), options) for row in rows]
+        spans = [
+            _spans(passages, row, starts[row].astype(np.float64), ends[row].astype(np.float64), options) for row in rows
+        ]
         nulls = [(float(starts[row][0]), float(ends[row][0])) for row in rows]
         best = _texts(passages, question, np.concatenate(spans), options.n_best)
         if abstains:

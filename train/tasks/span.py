@@ -224,12 +224,10 @@ def report(params, run: Run, corpus: Corpus[Passages], log, outcomes: Mapping[st
         right = max(squad.exact_match(answer.text, gold) for gold in golds)
         correction = "" if right else f" (right: {_shown(golds[0])})"
         log.info(f"{question.text} {_shown(answer.text)} {answer.probability:.4f}{correction}")
-    golds = [question.golds for question in questions]
-    exact, _ = squad.raw_scores(
-        dict(enumerate(golds)), {row: answers[question.id].chosen.text for row, question in enumerate(questions)}
-    )
-    lengths = [len(texts[0].split()) if texts else 0 for texts in golds]
-    odds = [answers[question.id].no_answer for question in questions]
+    texts = {question.id: question.golds for question in questions}
+    exact, _ = squad.raw_scores(texts, {name: answers[name].chosen.text for name in texts})
+    lengths = [len(members[0].split()) if members else 0 for members in texts.values()]
+    odds = [answers[name].no_answer for name in texts]
     plots.answers(lengths, list(exact.values()), odds, run.task.null_threshold, folder)
 
 

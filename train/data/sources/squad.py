@@ -124,8 +124,8 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
     if value is None:
         raise UserError(f'{where} has no answers; write "answers": [] if the passage does not answer it')
     if isinstance(value, Mapping):
-        columns = [value.get(name) for name in ("text", "answer_start")]
-        if not all(isinstance(column, list) for column in columns) or len(columns[0]) != len(columns[1]):
+        columns = [value[name] for name in ("text", "answer_start") if isinstance(value.get(name), list)]
+        if len(columns) != 2 or len(columns[0]) != len(columns[1]):
             raise UserError(f"{where} has answers that are not as many texts as answer_starts; give both lists")
         value = [{"text": text, "answer_start": start} for text, start in zip(*columns, strict=True)]
     if not isinstance(value, list) or not all(_is_answer(answer) for answer in value):
