@@ -23,7 +23,7 @@ def mentioned(phrases, text):
 def state_of(row):
     """What the person of the continuations is, read without the grammar."""
     text = row["context"][0].lower() + row["context"][1:]
-    person = next(person for person, _ in PEOPLE if row["choices"][0].startswith(f"So {person} "))
+    person = next(person for person, _ in PEOPLE if row["choices"][0].lower().startswith(f"{person} "))
     states = mentioned(STATES, text)
     if len(states) == 1:
         return states[0]
@@ -46,8 +46,8 @@ def test_rows():
     for row in ROWS:
         assert re.fullmatch(r"[A-Z][A-Za-z ,;]+\.", row["context"]), row
         assert len({*row["choices"]}) == 4
-        assert all(re.fullmatch(r"So [a-z ]+\.", choice) for choice in row["choices"])
-    assert 0.4 < sum(len(mentioned(STATES, row["context"])) == 2 for row in ROWS) / len(ROWS) < 0.6
+        assert all(re.fullmatch(r"[A-Z][a-z ]+\.", choice) for choice in row["choices"])
+    assert 0.2 < sum(len(mentioned(STATES, row["context"])) == 2 for row in ROWS) / len(ROWS) < 0.35
 
 
 def test_the_label_is_what_helps():
@@ -85,7 +85,7 @@ def test_common_words_and_lengths_do_not_decide():
         return {need for need, _ in mentioned(phrases, text)}
 
     associated = accuracy(lambda context, choice: len(needs(context, STATES) & needs(choice, THINGS)))
-    assert 0.7 < associated < 0.8, "to know what helps against what is not enough"
+    assert 0.8 < associated < 0.9, "to know what helps against what is not enough"
 
 
 def test_seed_and_sizes(monkeypatch):

@@ -2,8 +2,8 @@
 
 The data are synthetic: the tables below are all of them. Every need has words for the person and things that help, and
 a row asks for a thing that helps. The continuations of a row say the same of the same person, but for the thing, so
-that neither common words nor lengths decide. In every second row two needs are named, of which one is denied, is over,
-or is somebody else's: what helps against that one is offered too.
+that neither common words nor lengths decide. In a quarter of the rows two needs are named, of which one is denied, is
+over, or is somebody else's: what helps against that one is offered too.
 
 Some pairs of a word and a thing never occur in the training rows: those that `is_withheld` says. Every fourth
 validation row has such a pair, and shows whether the model knows which need it reads of.
@@ -37,10 +37,10 @@ _SLOTS = {
 
 # Contexts of one need and of two. {person} is {state}, and not {wrong}.
 _ONE = (
+    "{person} was {state}.",
     "On {day} {person} was {state}.",
     "After the {trip} {person} was {state}.",
     "On {day}, after the {trip}, {person} was {state}.",
-    "{person} felt {state} on {day}, after the {trip}.",
 )
 _TWO = (
     "On {day} {person} was not {wrong} but {state}.",
@@ -50,7 +50,7 @@ _TWO = (
     "After the {trip} {person} was {state}, and {witness} was {wrong}.",
     "On {day} {witness} was {wrong}, and {person} was {state}.",
 )
-_ENDING = "So {person} {verb} {thing}."
+_ENDING = "{person} {verb} {thing}."
 
 
 class _Need(NamedTuple):
@@ -97,7 +97,7 @@ def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> di
         slots = {name: rng.choice(words.split(", ")) for name, words in _SLOTS.items()}
         slots |= {"person": person, "she": she, "witness": witness}
         slots |= {"state": needs[0].states[state], "wrong": rng.choice(needs[1].states)}
-        context = _sentence(rng.choice(rng.choice((_ONE, _TWO))), slots)
+        context = _sentence(rng.choice(_TWO if rng.random() < 0.25 else _ONE), slots)
         if context not in contexts:
             wrong = [rng.choice(need.things) for need in needs[1:]]
             rng.shuffle(wrong)
