@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 from tfm.config import inputs, residuals
-from train.data.causal import Packed, Windows
+from train.data.rows.causal import Packed, Windows
 from train.data.tokens import Tokens
 from train.tasks import lm
 

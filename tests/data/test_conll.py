@@ -6,8 +6,8 @@ import json
 import pytest
 
 from train import UserError
+from train.data.rows.tagging import classes_of, describe_tags, encode_tags
 from train.data.sources import conll, files, sources
-from train.data.tagging import classes_of, describe_tags, encode_tags
 from train.settings.schema import Data
 
 TAGGED = conll.TaggedWords("tokens", "tags")

@@ -5,7 +5,7 @@ import pytest
 from small import quick_compilation  # noqa: F401
 
 from train import UserError
-from train.data import pairs
+from train.data.rows import pairs
 from train.data.tokens import Tokens
 from train.reporting.console import Log
 from train.settings.schema import Batch, Run

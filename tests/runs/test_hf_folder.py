@@ -10,8 +10,8 @@ from small import call, quick_compilation  # noqa: F401
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from train import UserError
-from train.data import pairs
-from train.data.sources import parallel
+from train.data.rows import pairs
+from train.data.rows.translations import TranslationPairs
 from train.data.tokens import in_memory
 from train.evaluate import main as evaluate
 from train.export import main as export
@@ -69,7 +69,7 @@ def test_rows_of_pairs_are_what_transformers_makes_of_them():
     texts = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
     marked = tokenizer(BART)
     sides = [in_memory(marked, side) for side in zip(*texts, strict=True)]
-    rows = parallel.TranslationPairs(
+    rows = TranslationPairs(
         texts, sides, Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>"), 0.0, 1
     )
     batch = rows.batch(np.array([0, 1, -1]))

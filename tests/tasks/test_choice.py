@@ -15,8 +15,8 @@ from small import call, quick_compilation, read_lines  # noqa: F401
 
 import tfm
 from train import UserError, evaluate, export, predict
-from train.data.choices import Choices, ChoiceTokens, first_places
 from train.data.labels import LossFields
+from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.tokens import Tokens, in_memory
 from train.main import main

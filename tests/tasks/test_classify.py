@@ -11,7 +11,7 @@ from small import call, quick_compilation, read_lines, write_text  # noqa: F401
 
 import tfm
 from train import evaluate, predict
-from train.data.examples import Examples
+from train.data.rows.examples import Examples
 from train.data.tokens import in_memory
 from train.main import main
 from train.tasks import classify

@@ -11,7 +11,7 @@ from small import call, quick_compilation, read_lines  # noqa: F401
 
 import tfm
 from train import evaluate, predict
-from train.data.answering import Passages
+from train.data.rows.answering import Passages
 from train.data.sources.squad import Answer, Question
 from train.main import main
 from train.reporting import squad

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import tfm
 from train import evaluate, export, predict
+from train.data.rows.tagging import Lexicon, Pieces, Sentences, split
 from train.data.synthetic import entities as builtin
-from train.data.tagging import Lexicon, Pieces, Sentences, split
 from train.main import main
 from train.reporting.console import Log
 from train.reporting.entities import Entity

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from train.data.answering import Passages
+from train.data.rows.answering import Passages
 from train.settings.tasks import Span
 
 

@@ -25,10 +25,10 @@ import tfm
 from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
-from train.data.examples import Examples
 from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights
 from train.data.processors import TOKENIZER
+from train.data.rows.examples import Examples
 from train.data.sources import files, sources
 from train.data.synthetic import opinions
 from train.data.tokens import (

@@ -22,11 +22,11 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.data import packing
-from train.data.causal import Packed, Windows
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
+from train.data.rows import packing
+from train.data.rows.causal import Packed, Windows
 from train.data.sources import documents
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache

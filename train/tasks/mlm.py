@@ -10,8 +10,8 @@ A row of 8 places, of which the masker chose one:
     weights        1   0                                        0 for an unused place of `where`
     words          1   0                                        weights of alphabetic targets
 
-With `--task.nsp` a row is a pair of sentences (`train.data.pairs`) and has three more fields: types [B,T], next [B]
-(0: B follows A, 1: B is random) and pairs [B], 0 for a row that does not count.
+With `--task.nsp` a row is a pair of sentences (`train.data.rows.pairs`) and has three more fields: types [B,T], next
+[B] (0: B follows A, 1: B is random) and pairs [B], 0 for a row that does not count.
 """
 
 import itertools
@@ -27,11 +27,11 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.data import packing, pairs
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.masking import Masker
 from train.data.processors import TOKENIZER
+from train.data.rows import packing, pairs
 from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache

@@ -27,11 +27,11 @@ from jax import Array
 import tfm
 from tfm.sharding import replicate_length
 from train import UserError
-from train.data.answering import LOST, Passages
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
+from train.data.rows.answering import LOST, Passages
 from train.data.sources import files, sources
 from train.data.sources.squad import Question, Squad, questions_of
 from train.data.synthetic import questions as builtin

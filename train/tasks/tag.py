@@ -25,9 +25,9 @@ from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
+from train.data.rows.tagging import Lexicon, Sentences, classes_of, describe_tags, encode_tags, split
 from train.data.sources import conll, files, sources
 from train.data.synthetic import entities as builtin
-from train.data.tagging import Lexicon, Sentences, classes_of, describe_tags, encode_tags, split
 from train.files import cache
 from train.reporting import entities as spans
 from train.reporting import plots

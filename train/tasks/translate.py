@@ -24,8 +24,9 @@ from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
+from train.data.rows.translations import TranslationPairs
 from train.data.sources import files, parallel
-from train.data.sources.parallel import Pair, TranslationPairs
+from train.data.sources.parallel import Pair
 from train.data.synthetic import grammar
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache

@@ -12,7 +12,7 @@ import itertools
 
 import numpy as np
 
-from train.data import packing
+from train.data.rows import packing
 from train.data.tokens import Tokens, ranges
 
 

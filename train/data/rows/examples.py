@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from train.data import pairs
 from train.data.labels import LossFields
+from train.data.rows import pairs
 from train.data.tokens import Tokens
 from train.text import tokenizer as tokenize
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from train.data import pairs
+from train.data.rows import pairs
 from train.data.sources.squad import Question
 from train.data.windows import best_windows, cut
 from train.settings.tasks import Span
