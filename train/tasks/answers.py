@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from train.data.rows.answering import Passages
+from train.data.sources.squad import Question
 from train.settings.tasks import Span
+from train.tasks import Prediction
 
 
 class Answer(NamedTuple):
@@ -134,3 +136,19 @@ def _normalized(answers: Sequence[Answer]) -> list[Answer]:
     exponentials = np.exp(scores - scores.max(initial=-np.inf))
     probabilities = (exponentials / exponentials.sum()).tolist()
     return [answer._replace(probability=value) for answer, value in zip(answers, probabilities, strict=True)]
+
+
+def prediction(question: Question, answers: Answers, abstains: bool) -> Prediction:
+    """The answer as a line with tabs, and as an object."""
+    answer = answers.chosen
+    start, end = (answer.start, answer.end) if answer.text else (None, None)
+    cells = [
+        " ".join(answer.text.split()),
+        f"{answer.probability:.4f}",
+        *map(str, (start, end) if answer.text else ("", "")),
+    ]
+    row = {"id": question.id, "question": question.text, "answer": answer.text, "probability": answer.probability}
+    row |= {"start": start, "end": end}
+    if abstains:
+        row["no_answer"] = next(best.probability for best in answers.best if not best.text)
+    return Prediction("\t".join(cells), row | {"n_best": [best._asdict() for best in answers.best]})

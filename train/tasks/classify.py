@@ -31,14 +31,7 @@ from train.data.processors import TOKENIZER
 from train.data.rows.examples import Examples
 from train.data.sources import files, sources
 from train.data.synthetic import opinions
-from train.data.tokens import (
-    PLAIN,
-    Segmentation,
-    encode,
-    in_memory,
-    segmentation_hash,
-    segmentations,
-)
+from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots

@@ -39,7 +39,7 @@ from train.files import cache
 from train.reporting import plots, squad
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.answers import Answers, search
+from train.tasks.answers import Answers, prediction, search
 from train.tasks.classify import hf_template as hf_template  # the same pairs
 from train.tasks.classify import used_types
 from train.text import tokenizer as tokenize
@@ -264,28 +264,12 @@ def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batc
                 starts[row], ends[row] = row_starts, row_ends
             advance(count)
     for question, answers in search(passages, starts, ends, run.task, abstains):
-        yield _prediction(questions[question], answers, abstains)
+        yield prediction(questions[question], answers, abstains)
 
 
 @partial(jax.jit, static_argnums=1)
 def _logits(params, model: tfm.Config, batch):
     return span_logits(params, model, batch)
-
-
-def _prediction(question: Question, answers: Answers, abstains: bool) -> Prediction:
-    """The answer as a line with tabs, and as an object."""
-    answer = answers.chosen
-    start, end = (answer.start, answer.end) if answer.text else (None, None)
-    cells = [
-        " ".join(answer.text.split()),
-        f"{answer.probability:.4f}",
-        *map(str, (start, end) if answer.text else ("", "")),
-    ]
-    row = {"id": question.id, "question": question.text, "answer": answer.text, "probability": answer.probability}
-    row |= {"start": start, "end": end}
-    if abstains:
-        row["no_answer"] = next(best.probability for best in answers.best if not best.text)
-    return Prediction("\t".join(cells), row | {"n_best": [best._asdict() for best in answers.best]})
 
 
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
