@@ -1,11 +1,11 @@
 """Multiple choice in plain English, written by a grammar: how somebody is, and four continuations of which one fits.
 
 The data are synthetic: the tables below are all of them. Every need has words for the person and items that help, and
-a row asks for a item that helps. The continuations of a row say the same of the same person, but for the item, so
+a row asks for an item that helps. The continuations of a row say the same of the same person, but for the item, so
 that neither common words nor lengths decide. In a quarter of the rows two needs are named, of which one is denied, is
 over, or is somebody else's: what helps against that one is offered too.
 
-Some pairs of a word and a item never occur in the training rows: those that `is_withheld` says. Every fourth
+Some pairs of a word and an item never occur in the training rows: those that `is_withheld` says. Every fourth
 validation row has such a pair, and shows whether the model knows which need it reads of.
 """
 
