@@ -119,8 +119,8 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Choices]
     def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Choices:
         contexts = [row["context"] for row in examples]
         choices = [choice for row in examples for choice in row["choices"]]
-        sides = [encode(tokenizer, side, log, name, segmentation) for side in (contexts, choices)]
-        text = ChoiceTokens(*sides, first_places([row["choices"] for row in examples]))
+        context_tokens, tokens = (encode(tokenizer, side, log, name, segmentation) for side in (contexts, choices))
+        text = ChoiceTokens(context_tokens, tokens, first_places([row["choices"] for row in examples]))
         return Choices(text, np.array([row["label"] for row in examples], np.int32), count, run.batch.length, tokenizer)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
