@@ -11,7 +11,7 @@ from train.data.synthetic.continuations import NEEDS, PEOPLE
 TRAIN, VALID = continuations.generate(train=2000)
 ROWS = TRAIN + VALID
 STATES = {state: (n, place) for n, need in enumerate(NEEDS) for place, state in enumerate(need.states)}
-THINGS = {thing: (n, place) for n, need in enumerate(NEEDS) for place, thing in enumerate(need.things)}
+THINGS = {aid: (n, place) for n, need in enumerate(NEEDS) for place, aid in enumerate(need.things)}
 
 
 def mentioned(phrases, text):
@@ -60,8 +60,8 @@ def test_the_label_is_what_helps():
 
 def test_withheld_pairs_are_only_in_the_unseen_group():
     for row in ROWS:
-        (thing,) = mentioned(THINGS, row["choices"][row["label"]])
-        assert continuations.is_withheld(state_of(row)[1], thing[1]) == (row["group"] == "unseen")
+        (aid,) = mentioned(THINGS, row["choices"][row["label"]])
+        assert continuations.is_withheld(state_of(row)[1], aid[1]) == (row["group"] == "unseen")
     assert {row["group"] for row in TRAIN} == {"seen"}
 
 

@@ -1,7 +1,7 @@
 """Multiple choice in plain English, written by a grammar: how somebody is, and four continuations of which one fits.
 
 The data are synthetic: the tables below are all of them. Every need has words for the person and things that help, and
-a row asks for a thing that helps. The continuations of a row say the same of the same person, but for the thing, so
+a row asks for a aid that helps. The continuations of a row say the same of the same person, but for the aid, so
 that neither common words nor lengths decide. In a quarter of the rows two needs are named, of which one is denied, is
 over, or is somebody else's: what helps against that one is offered too.
 
@@ -50,7 +50,7 @@ _TWO = (
     "After the {trip} {person} was {state}, and {witness} was {wrong}.",
     "On {day} {witness} was {wrong}, and {person} was {state}.",
 )
-_ENDING = "{person} {verb} {thing}."
+_ENDING = "{person} {verb} {aid}."
 
 
 class _Need(NamedTuple):
@@ -64,9 +64,9 @@ NEEDS = [_Need(*(side.split(", ") for side in line.split(" | "))) for line in _N
 PEOPLE = [person.split("/") for person in _PEOPLE.replace("\n", " ").strip().split(", ")]
 
 
-def is_withheld(state: int, thing: int) -> bool:
+def is_withheld(state: int, aid: int) -> bool:
     """Whether this word and this thing of a need, by their places, stay out of the training rows."""
-    return (state + thing) % 4 == 0
+    return (state + aid) % 4 == 0
 
 
 def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[list[dict], list[dict]]:
@@ -89,8 +89,8 @@ def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[lis
 def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> dict:
     """A row whose context is not among `contexts`."""
     for _ in range(1000):
-        state, thing = rng.randrange(4), rng.randrange(4)
-        if is_withheld(state, thing) != unseen:
+        state, aid = rng.randrange(4), rng.randrange(4)
+        if is_withheld(state, aid) != unseen:
             continue
         needs = rng.sample(NEEDS, CHOICES)
         (person, she), (witness, _) = rng.sample(PEOPLE, 2)
@@ -101,8 +101,8 @@ def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> di
         if context not in contexts:
             wrong = [rng.choice(need.things) for need in needs[1:]]
             rng.shuffle(wrong)
-            things = [*wrong[:label], needs[0].things[thing], *wrong[label:]]
-            choices = [_sentence(_ENDING, slots | {"thing": name}) for name in things]
+            things = [*wrong[:label], needs[0].things[aid], *wrong[label:]]
+            choices = [_sentence(_ENDING, slots | {"aid": name}) for name in things]
             return {"context": context, "choices": choices, "label": label, "group": "unseen" if unseen else "seen"}
     raise ValueError(f"no new context after {len(contexts)}; ask for fewer")
 
