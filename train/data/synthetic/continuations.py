@@ -1,7 +1,7 @@
 """Multiple choice in plain English, written by a grammar: how somebody is, and four continuations of which one fits.
 
 The data are synthetic: the tables below are all of them. Every need has words for the person and things that help, and
-a row asks for a aid that helps. The continuations of a row say the same of the same person, but for the aid, so
+a row asks for a thing that helps. The continuations of a row say the same of the same person, but for the thing, so
 that neither common words nor lengths decide. In a quarter of the rows two needs are named, of which one is denied, is
 over, or is somebody else's: what helps against that one is offered too.
 
