@@ -11,7 +11,7 @@ from train.data.synthetic.continuations import NEEDS, PEOPLE
 TRAIN, VALID = continuations.generate(train=2000)
 ROWS = TRAIN + VALID
 STATES = {state: (n, place) for n, need in enumerate(NEEDS) for place, state in enumerate(need.states)}
-THINGS = {item: (n, place) for n, need in enumerate(NEEDS) for place, item in enumerate(need.items)}
+THINGS = {aid: (n, place) for n, need in enumerate(NEEDS) for place, aid in enumerate(need.things)}
 
 
 def mentioned(phrases, text):
@@ -33,7 +33,7 @@ def state_of(row):
 
 
 def test_tables():
-    assert all(len(need.states) == len(need.items) == 4 for need in NEEDS)
+    assert all(len(need.states) == len(need.things) == 4 for need in NEEDS)
     assert len(STATES) == len(THINGS) == 4 * len(NEEDS), "no word is of two needs"
 
 
@@ -60,8 +60,8 @@ def test_the_label_is_what_helps():
 
 def test_withheld_pairs_are_only_in_the_unseen_group():
     for row in ROWS:
-        (item,) = mentioned(THINGS, row["choices"][row["label"]])
-        assert continuations.is_withheld(state_of(row)[1], item[1]) == (row["group"] == "unseen")
+        (aid,) = mentioned(THINGS, row["choices"][row["label"]])
+        assert continuations.is_withheld(state_of(row)[1], aid[1]) == (row["group"] == "unseen")
     assert {row["group"] for row in TRAIN} == {"seen"}
 
 

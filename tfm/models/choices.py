@@ -27,7 +27,7 @@ def score_choices(
     """
     if config.classes != 1:
         raise ValueError(f"classes={config.classes} must be 1: the score of a continuation")
-    valid_rows, types_rows = (None if field is None else fold_rows(field) for field in (valid, types))
-    scores = classify(model, config, fold_rows(tokens), valid_rows, types_rows, key)[:, 0]
-    logits = unfold_rows(scores, tokens)
+    valid_rows, type_rows = (None if field is None else fold_rows(field) for field in (valid, types))
+    scores = classify(model, config, fold_rows(tokens), valid_rows, type_rows, key)
+    logits = unfold_rows(scores[:, 0], tokens)
     return logits if valid is None else jnp.where(valid.any(-1), logits, ABSENT)

@@ -68,9 +68,9 @@ _QUICK_CONTINUATIONS = {
     "model.scan": False,
     "batch.length": 36,
     "optim.beta2": 0.98,
-    "steps": 2400,
-    "eval.every": 600,
-    "checkpoint.every": 600,
+    "steps": 3600,
+    "eval.every": 900,
+    "checkpoint.every": 900,
 }
 
 

@@ -25,11 +25,11 @@ from jax import Array
 import tfm
 from train import UserError
 from train.data.batching import row_batches
+from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import LossFields
 from train.data.processors import TOKENIZER
-from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.sources import files, sources
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.synthetic import continuations
@@ -119,8 +119,8 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Choices]
     def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Choices:
         contexts = [row["context"] for row in examples]
         choices = [choice for row in examples for choice in row["choices"]]
-        text_tokens, choice_tokens = (encode(tokenizer, side, log, name, segmentation) for side in (contexts, choices))
-        text = ChoiceTokens(text_tokens, choice_tokens, first_places([row["choices"] for row in examples]))
+        context_tokens, tokens = (encode(tokenizer, side, log, name, segmentation) for side in (contexts, choices))
+        text = ChoiceTokens(context_tokens, tokens, first_places([row["choices"] for row in examples]))
         return Choices(text, np.array([row["label"] for row in examples], np.int32), count, run.batch.length, tokenizer)
 
     train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
@@ -236,7 +236,6 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("choices", "field")
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("choice",)
 HF_TOKENS: Mapping[str, str] = {}
 

@@ -1,11 +1,11 @@
 """Multiple choice in plain English, written by a grammar: how somebody is, and four continuations of which one fits.
 
-The data are synthetic: the tables below are all of them. Every need has words for the person and items that help, and
-a row asks for an item that helps. The continuations of a row say the same of the same person, but for the item, so
+The data are synthetic: the tables below are all of them. Every need has words for the person and things that help, and
+a row asks for a thing that helps. The continuations of a row say the same of the same person, but for the thing, so
 that neither common words nor lengths decide. In a quarter of the rows two needs are named, of which one is denied, is
 over, or is somebody else's: what helps against that one is offered too.
 
-Some pairs of a word and an item never occur in the training rows: those that `is_withheld` says. Every fourth
+Some pairs of a word and a thing never occur in the training rows: those that `is_withheld` says. Every fourth
 validation row has such a pair, and shows whether the model knows which need it reads of.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 CHOICES = 4
 
-# Words for a person | items that help.
+# Words for a person | things that help.
 _NEEDS = """
 hungry, starving, famished, ravenous | a sandwich, a pizza, a bowl of soup, a pancake
 thirsty, parched, dehydrated, dry in the mouth | a glass of water, a lemonade, a bottle of juice, an iced tea
@@ -50,23 +50,23 @@ _TWO = (
     "After the {trip} {person} was {state}, and {witness} was {wrong}.",
     "On {day} {witness} was {wrong}, and {person} was {state}.",
 )
-_ENDING = "{person} {verb} {item}."
+_ENDING = "{person} {verb} {aid}."
 
 
 class _Need(NamedTuple):
-    """Words for a person who has it, and items that help."""
+    """Words for a person who has it, and things that help."""
 
     states: list[str]
-    items: list[str]
+    things: list[str]
 
 
 NEEDS = [_Need(*(side.split(", ") for side in line.split(" | "))) for line in _NEEDS.strip().split("\n")]
 PEOPLE = [person.split("/") for person in _PEOPLE.replace("\n", " ").strip().split(", ")]
 
 
-def is_withheld(state: int, item: int) -> bool:
-    """Whether this word and this item of a need, by their places, stay out of the training rows."""
-    return (state + item) % 4 == 0
+def is_withheld(state: int, aid: int) -> bool:
+    """Whether this word and this thing of a need, by their places, stay out of the training rows."""
+    return (state + aid) % 4 == 0
 
 
 def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[list[dict], list[dict]]:
@@ -89,8 +89,8 @@ def generate(seed: int = 0, train: int = 20_000, valid: int = 1000) -> tuple[lis
 def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> dict:
     """A row whose context is not among `contexts`."""
     for _ in range(1000):
-        state, item = rng.randrange(4), rng.randrange(4)
-        if is_withheld(state, item) != unseen:
+        state, aid = rng.randrange(4), rng.randrange(4)
+        if is_withheld(state, aid) != unseen:
             continue
         needs = rng.sample(NEEDS, CHOICES)
         (person, she), (witness, _) = rng.sample(PEOPLE, 2)
@@ -99,10 +99,10 @@ def _row(rng: random.Random, label: int, unseen: bool, contexts: set[str]) -> di
         slots |= {"state": needs[0].states[state], "wrong": rng.choice(needs[1].states)}
         context = _sentence(rng.choice(_TWO if rng.random() < 0.25 else _ONE), slots)
         if context not in contexts:
-            wrong = [rng.choice(need.items) for need in needs[1:]]
+            wrong = [rng.choice(need.things) for need in needs[1:]]
             rng.shuffle(wrong)
-            items = [*wrong[:label], needs[0].items[item], *wrong[label:]]
-            choices = [_sentence(_ENDING, slots | {"item": name}) for name in items]
+            things = [*wrong[:label], needs[0].things[aid], *wrong[label:]]
+            choices = [_sentence(_ENDING, slots | {"aid": name}) for name in things]
             return {"context": context, "choices": choices, "label": label, "group": "unseen" if unseen else "seen"}
     raise ValueError(f"no new context after {len(contexts)}; ask for fewer")
 
