@@ -73,6 +73,7 @@ def images(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_on_images(images, tmp_path):
     code, _, err = call(main.main, *GREY, "--out=grey")
     assert (code, "vocabulary" in err) == (0, True), err

@@ -344,6 +344,7 @@ def test_ambiguous_labels_may_be_numbers():
 # Whole runs
 
 
+@pytest.mark.slow
 def test_whole_run(trained, home):
     err, result = trained
     assert "read as lists (360 rows)" in err
@@ -355,6 +356,7 @@ def test_whole_run(trained, home):
     assert (config["task"]["choices"], config["model"]["classes"]) == (3, 1)
 
 
+@pytest.mark.slow
 def test_evaluate(trained, home):
     code, out, _ = call(evaluate.main, "--run=whole")
     assert code == 0
@@ -372,6 +374,7 @@ def test_evaluate(trained, home):
     assert right / 60 == pytest.approx(trained[1]["eval_accuracy"])
 
 
+@pytest.mark.slow
 def test_predict_a_text(trained, tmp_path):
     code, out, _ = call(
         predict.main,
@@ -442,6 +445,7 @@ def test_bad_input(home, flags, sentence):
         ("--text=a --pair=b", "--pair is no flag of --task=choice"),
     ],
 )
+@pytest.mark.slow
 def test_bad_predictions(trained, flags, sentence):
     code, out, err = call(predict.main, "--run=whole", *flags.split())
     assert (code, out) == (2, "")

@@ -518,7 +518,7 @@ def test_smoothing_and_focal_loss_train(kind, tmp_path):
         ("--task.kind=multi --task.class-weights=balanced", "class_weights=balanced are of kind=single"),
         ("--task.kind=regression --task.focal=2", "focal=2.0 is for classes, not for kind=regression; leave it out"),
         ("--task.smoothing=-0.1", "smoothing=-0.1 must be at least 0 and less than 1; 0.1 is usual"),
-        ("--data.folds=1", "folds=1 must be at least 2; 0 means no cross-validation"),
+        ("--data.folds=1", "folds=1 must be at least 2, or none"),
         ("--data.folds=400", "--data.folds=400 needs as many different rows"),
         ("--data.folds=4 --eval-data=dev.tsv", "--data.folds=4 holds out rows of --data, and --eval-data=dev.tsv"),
     ],

@@ -302,6 +302,7 @@ def test_a_question_is_answered_when_all_of_its_rows_are_there():
 # Runs
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_says_what_it_answers(trained, home):
     err, result = trained
     assert result["eval_exact_match"] > 0.8, "a word tells what is asked for"
@@ -335,6 +336,7 @@ def test_built_in_questions(tmp_path):
     assert json.loads((tmp_path / "a" / "run.json").read_text())["data"]["unanswerable"]
 
 
+@pytest.mark.slow
 def test_evaluate_writes_the_official_files(trained, home, tmp_path):
     """The metrics are those of the run, and those of the written answers."""
     files = (f"--to={tmp_path / 'answers.json'}", f"--nbest={tmp_path / 'nbest.json'}")
@@ -358,6 +360,7 @@ def test_evaluate_writes_the_official_files(trained, home, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"answers.json", "nbest.json"}
 
 
+@pytest.mark.slow
 def test_threshold_of_evaluation(trained):
     """With a threshold below all scores there is never an answer, above all of them always one."""
     metrics = [
@@ -379,6 +382,7 @@ def ask(*flags):
     return out.split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_predict_a_question(trained):
     context = "it was there that we saw the big dog and so much bread by day"
     (line,) = ask(f"--text={context}", "--question=Which animal?")
@@ -391,6 +395,7 @@ def test_predict_a_question(trained):
     assert 0.3 < float(probability) <= 1
 
 
+@pytest.mark.slow
 def test_predict_a_file(trained, home, tmp_path):
     """The answers are those of the evaluation, from either format, in any size of batch."""
     call(evaluate.main, "--run=whole", "--data=dev.json", f"--to={tmp_path / 'answers.json'}")
@@ -562,6 +567,7 @@ def test_bad_input(home, flags, sentence):
         (evaluate, "--max-answer=0", "--task.max_answer=0 must be at least 1"),
     ],
 )
+@pytest.mark.slow
 def test_bad_questions(trained, home, command, flags, sentence):
     (home / "empty.jsonl").write_text("\n")
     code, out, err = call(command.main, "--run=whole", *flags.split())

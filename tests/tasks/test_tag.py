@@ -232,6 +232,7 @@ def test_builtin_news():
 # Whole runs
 
 
+@pytest.mark.slow
 def test_training(trained):
     err, result = trained
     assert "tags: IOB2, entities of 2 types: LOC, PER" in err
@@ -246,6 +247,7 @@ def test_training(trained):
     assert "f1_PER" not in lines[-1]
 
 
+@pytest.mark.slow
 def test_evaluate(trained):
     code, out, _ = call(evaluate.main, "--run=whole")
     assert code == 0
@@ -254,6 +256,7 @@ def test_evaluate(trained):
     )
 
 
+@pytest.mark.slow
 def test_evaluate_on_other_text(trained, tmp_path, home):
     """New names are new to the training text, which is read again, or not where it is gone."""
     rows = [("yesterday Ada Byron went to Mars".split(), ["O", "B-PER", "I-PER", "O", "O", "B-LOC"])] * 3
@@ -328,6 +331,7 @@ def test_entities_have_places_and_probabilities():
     assert block == "-DOCSTART- x O\n\nIn x O\nNew x B-LOC\nYork x I-LOC\n! x O\n"
 
 
+@pytest.mark.slow
 def test_predict_a_text(trained):
     code, out, _ = call(predict.main, "--run=whole", "--text=yesterday Grace Hopper went to Rome")
     lines = [line.split("\t") for line in out.splitlines()]
@@ -338,6 +342,7 @@ def test_predict_a_text(trained):
     assert all(0.5 < float(line[4]) <= 1 for line in lines)
 
 
+@pytest.mark.slow
 def test_predict_files(trained, tmp_path):
     """A CoNLL file comes back with a column more; other files give the same entities, a blank line after each text."""
     code, out, _ = call(predict.main, "--run=whole", "--file=dev.conll", f"--to={tmp_path / 'out.conll'}")
@@ -363,6 +368,7 @@ def test_predict_files(trained, tmp_path):
     assert out.split("\n\n")[0].count("\n") == len(texts[0]["entities"]) - 1
 
 
+@pytest.mark.slow
 def test_predict_words_without_characters(trained, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"tokens": ["\\u0000", ""]}\n{"tokens": []}\n{"text": ""}\n')
     code, _, err = call(
@@ -414,6 +420,7 @@ def test_bad_input(home, flags, sentence):
         ("--file=nowhere.conll", "nowhere.conll does not exist; give the path of a file"),
     ],
 )
+@pytest.mark.slow
 def test_bad_predictions(trained, flags, sentence):
     code, out, err = call(predict.main, "--run=whole", *flags.split())
     assert (code, out) == (2, "")

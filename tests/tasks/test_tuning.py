@@ -39,7 +39,7 @@ def test_what_is_trained():
     lora = trained_names(specs(tune="lora"))
     kernels = {f"encoder.layers.period.0.mixer.{name}.kernel" for name in ("query", "value")}
     assert lora == head | {f"{kernel}.{part}" for kernel in kernels for part in ("down", "up")}
-    top = trained_names(specs(**{"tune.layers": 2}))
+    top = trained_names(specs(**{"tune.top": 2}))
     assert top == {name for name in everything if ".embed." not in name}
 
 

@@ -43,6 +43,7 @@ def test_from_the_command_to_the_loss(tmp_path, monkeypatch):
         assert len(stack) - 1 <= MAX_HOPS, " -> ".join(stack)
 
 
+@pytest.mark.slow
 def test_from_the_loop_to_the_loss_of_accumulated_parts(tmp_path, monkeypatch):
     stacks = stacks_of_the_loss(tmp_path, monkeypatch, "--batch.size=16", "--batch.accumulate=2")
     stacks = [stack for stack in stacks if "train_step" in stack]

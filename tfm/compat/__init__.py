@@ -67,7 +67,7 @@ def _family_classes(family: str) -> dict[str, type]:
     """The classes of a family by the suffix of their architecture."""
     classes: dict[str, type] = {}
     for architecture, head in FAMILIES[family].heads.items():
-        if architecture in WITHOUT_FLAX:
+        if architecture in WITHOUT_FLAX or head.kind == "choice":
             continue
         base: Any = BASES.get(head.kind, Encoder)
         doc = base.__doc__ or ""

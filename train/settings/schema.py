@@ -213,7 +213,7 @@ class Run:
     preset: the model's shape and what goes with it
     tune: what of the model is trained
     init: a run folder whose weights and tokenizer to start from
-    adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init
+    adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init; none: without
     out: the run folder to make; by default the next free runs/TASK-PRESET-N
     steps: optimizer steps
     stop_at: save and end after this step, as an interruption would; none: after the last
@@ -225,7 +225,7 @@ class Run:
     preset: str = ""
     tune: Tune = All()
     init: str = ""
-    adapter: str = ""
+    adapter: str | None = None
     out: str = ""
     steps: int = 1000
     stop_at: int | None = None

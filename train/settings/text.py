@@ -17,8 +17,8 @@ class Data:
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is
     pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
-    folds: parts of the rows for cross-validation, each with its share of every label; 0: none
-    fold: which of them, from 0, is held out for validation
+    folds: parts of the rows for cross-validation, each with its share of every label; none: one split
+    fold: which of them, from 0, is held out for validation; none: the first
     """
 
     source: str = "builtin"
@@ -28,15 +28,14 @@ class Data:
     header: bool = True
     split: Literal["file", "line", "blank-line"] = "file"
     pack: bool | None = None
-    folds: int = 0
-    fold: int = 0
+    folds: int | None = None
+    fold: int | None = None
 
     def __post_init__(self):
         check_choices(self)
-        if self.folds < 0 or self.folds == 1:
-            raise ValueError(f"folds={self.folds} must be at least 2; 0 means no cross-validation")
-        if not 0 <= self.fold < max(self.folds, 1):
-            raise ValueError(f"fold={self.fold} must be one of the folds, 0 to {max(self.folds, 1) - 1}")
+        check_minimum(self, folds=2, fold=0)
+        if self.fold is not None and self.fold >= (self.folds or 0):
+            raise ValueError(f"fold={self.fold} must be less than data.folds={self.folds}, which it counts from 0")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,24 +22,24 @@ class TuneOptions(Options):
 class All(TuneOptions):
     """Every parameter, or those of the top layers.
 
-    layers: the top layers that train, embeddings and the other layers stay as they are; none: everything trains
+    top: layers that train, counted from the head; embeddings and lower layers stay as they are; none: everything trains
     """
 
     name: Literal["all"] = tag("all")
-    layers: int | None = None
+    top: int | None = None
 
     def __post_init__(self):
-        check_minimum(self, layers=1)
+        check_minimum(self, top=1)
 
     @property
     def top_layers(self) -> int | None:
         """How many layers train, counted from the head; None for all."""
-        return self.layers
+        return self.top
 
     @property
     def trains(self) -> tuple[str, ...]:  # type: ignore[override]
         """What trains beside heads."""
-        return ("layers",) if self.layers else ("embeddings", "layers")
+        return ("layers",) if self.top else ("embeddings", "layers")
 
 
 @dataclass(frozen=True)

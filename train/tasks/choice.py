@@ -25,11 +25,11 @@ from jax import Array
 import tfm
 from train import UserError
 from train.data.batching import row_batches
-from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import LossFields
 from train.data.processors import TOKENIZER
+from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.sources import files, sources
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.synthetic import continuations

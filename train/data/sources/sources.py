@@ -32,7 +32,7 @@ def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False
         )
     if data.folds:
         rows = builtin()[0] if data.source == "builtin" else read(data.source, data, columns, builtin)
-        return fold_split(rows, columns, data.folds, data.fold)
+        return fold_split(rows, columns, data.folds, data.fold or 0)
     if data.source == "builtin":
         train, valid = builtin()
         return train, read(data.eval, data, columns, builtin) if data.eval else valid
