@@ -263,9 +263,9 @@ def test_folds_of_a_source(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"folds": 1}, "folds=1 must be at least 2; 0 means no cross-validation"),
-        ({"folds": 3, "fold": 3}, "fold=3 must be one of the folds, 0 to 2"),
-        ({"fold": 1}, "fold=1 must be one of the folds, 0 to 0"),
+        ({"folds": 1}, "folds=1 must be at least 2, or none"),
+        ({"folds": 3, "fold": 3}, "fold=3 must be less than data.folds=3, which it counts from 0"),
+        ({"fold": 1}, "fold=1 must be less than data.folds=none"),
     ],
 )
 def test_bad_folds(options, sentence):

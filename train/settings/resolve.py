@@ -52,10 +52,11 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
         layers = _resumed_layers(texts, read_resumed(_read(texts, "out", "")))
     else:
         folder = _read(texts, "init", "")
-        adapter = _read(texts, "adapter", "")
+        adapter = flags.read("adapter", texts["adapter"], str | None) if "adapter" in texts else None
         if adapter and not folder:
             raise UserError(f"--adapter={adapter} updates a model that is there; name it with --init=FOLDER")
-        layers = _fresh_layers(texts, read_folder(folder, adapter) if folder else {})
+        source = read_folder(folder, adapter or "") if folder else {}
+        layers = _fresh_layers(texts, source if adapter else _without_tune(source))
     return _build(layers), set().union(*layers)
 
 
@@ -107,10 +108,14 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if source and trained:
         raise UserError(f"--init={texts['init'].text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
-    if "adapter" in texts:
-        of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
+    of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
     return [{"task": task}, *layers, texts, {"preset": preset}]
+
+
+def _without_tune(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run without what of its model was trained, which is another run's own choice."""
+    return {name: value for name, value in values.items() if name.partition(".")[0] != "tune"}
 
 
 def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:

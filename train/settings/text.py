@@ -35,7 +35,9 @@ class Data:
         check_choices(self)
         check_minimum(self, folds=2, fold=0)
         if self.fold is not None and self.fold >= (self.folds or 0):
-            raise ValueError(f"fold={self.fold} must be less than data.folds={self.folds}, which it counts from 0")
+            raise ValueError(
+                f"fold={self.fold} must be less than data.folds={self.folds or 'none'}, which it counts from 0"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
