@@ -1,5 +1,6 @@
 """Presets: sets of flags under a name, by task. The first preset of a task is its default."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tfm.config.choices import suggest
@@ -212,6 +213,17 @@ _QUICK_PAIRS = {
     "task.bleu": 50,
 }
 
+
+def _fine_tuned(recipe: Callable[..., dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The larger BERTs by a recipe for fine-tuning, with rates that suit weights that are there already."""
+    return {
+        "bert-mini": recipe(4, 256, 4, rate=3e-4, scan=False),
+        "bert-small": recipe(4, 512, 8, rate=1e-4),
+        "bert-base": recipe(12, 768, 12, rate=3e-5),
+        "bert-large": recipe(24, 1024, 16, rate=2e-5),
+    }
+
+
 # Shapes: Devlin et al. 2018 (base, large) and Turc et al. 2019 (tiny, mini, small); Radford et al. 2019, table 2, and
 # Brown et al. 2020, table 2.1; Touvron et al. 2023 (Llama 2), table 1; gpt-char and gpt-char-gpu are those of nanoGPT.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -247,32 +259,20 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "classify": {
         "bert-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS,
-        "bert-mini": _classify(4, 256, 4, rate=3e-4, scan=False),
-        "bert-small": _classify(4, 512, 8, rate=1e-4),
-        "bert-base": _classify(12, 768, 12, rate=3e-5),
-        "bert-large": _classify(24, 1024, 16, rate=2e-5),
+        **_fine_tuned(_classify),
     },
     "choice": {
         "bert-micro": _choice(1, 64, 2, rate=5e-3) | _QUICK_CONTINUATIONS,
         "bert-tiny": _choice(2, 128, 2, rate=1e-3),
-        "bert-mini": _choice(4, 256, 4, rate=3e-4, scan=False),
-        "bert-small": _choice(4, 512, 8, rate=1e-4),
-        "bert-base": _choice(12, 768, 12, rate=3e-5),
-        "bert-large": _choice(24, 1024, 16, rate=2e-5),
+        **_fine_tuned(_choice),
     },
     "tag": {
         "bert-tiny": _tag(2, 128, 2, rate=2e-3) | _QUICK_NEWS,
-        "bert-mini": _tag(4, 256, 4, rate=3e-4, scan=False),
-        "bert-small": _tag(4, 512, 8, rate=1e-4),
-        "bert-base": _tag(12, 768, 12, rate=5e-5),
-        "bert-large": _tag(24, 1024, 16, rate=3e-5),
+        **_fine_tuned(_tag),
     },
     "span": {
         "bert-tiny": _span(2, 128, 2, rate=1e-3) | _QUICK_QUESTIONS,
-        "bert-mini": _span(4, 256, 4, rate=3e-4, scan=False),
-        "bert-small": _span(4, 512, 8, rate=1e-4),
-        "bert-base": _span(12, 768, 12, rate=3e-5),
-        "bert-large": _span(24, 1024, 16, rate=3e-5),
+        **_fine_tuned(_span),
     },
 }
 
