@@ -214,7 +214,7 @@ def test_runs_of_other_tasks_and_no_runs_are_refused():
     assert (code, out, err) == (
         2,
         "",
-        "error: --stride belongs to --task=lm or tag, and --run=mlm was trained for mlm\n",
+        "error: --stride belongs to --task=lm or tag or span, and --run=mlm was trained for mlm\n",
     )
     code, _, err = call(main, "--task=mlm", "--init=bpe", "--data=text.txt")
     assert (code, err.splitlines()[-1]) == (2, "error: --init=bpe holds no encoder; start from a run of another task")

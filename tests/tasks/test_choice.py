@@ -27,7 +27,7 @@ from train.text import tokenizer as tokenize
 
 SMALL = (
     "--task=choice --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
-    "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=80 --optim.rate=5e-3 --model.dropout=0 "
+    "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=200 --optim.rate=5e-3 --model.dropout=0 "
     "--model.init-std=0.1 --log.every=40 --eval.every=40 --checkpoint.every=40"
 ).split()
 MODEL = tfm.Config(layers=1, heads=2, width=16, vocab=50, length=16, pad_vocab_to=8, classes=1, dropout=0.0)
@@ -401,7 +401,14 @@ def test_a_hugging_face_folder_there_and_back(trained, tmp_path):
     assert (fields["model_type"], fields["architectures"]) == ("bert", ["BertForMultipleChoice"])
     lines = [call(predict.main, f"--run={tmp_path / name}", "--file=dev.jsonl")[1] for name in ("a", "hf")]
     assert lines[0] == lines[1]
-    err = run(*SMALL[8:], f"--init={tmp_path / 'hf'}", "--data=train.jsonl", "--steps=1", f"--out={tmp_path / 'b'}")
+    err = run(
+        "--task=choice",
+        *SMALL[8:],
+        f"--init={tmp_path / 'hf'}",
+        "--data=train.jsonl",
+        "--steps=1",
+        f"--out={tmp_path / 'b'}",
+    )
     assert "starts fresh" not in err
 
 

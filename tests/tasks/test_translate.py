@@ -377,7 +377,11 @@ def test_what_evaluate_and_generate_refuse(tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("eins\n")
     for command, flags, sentence in (
-        (evaluate.main, "--stride=4", "--stride belongs to --task=lm or tag, and --run=run was trained for translate"),
+        (
+            evaluate.main,
+            "--stride=4",
+            "--stride belongs to --task=lm or tag or span, and --run=run was trained for translate",
+        ),
         (
             evaluate.main,
             f"--against={tmp_path}/few.txt",

@@ -236,6 +236,7 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
 # What train.generate, train.predict and Hugging Face folders ask of this task.
 GENERATES = ""
 PREDICT_FLAGS = ("choices", "field")
+EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("choice",)
 HF_TOKENS: Mapping[str, str] = {}
 
@@ -246,11 +247,8 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
 
 
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task: the architectures that may hold the model, of all families."""
-    from tfm.hf import FAMILIES
-
-    heads = [(name, head) for family in FAMILIES.values() for name, head in family.heads.items()]
-    return {"architectures": [name for name, head in heads if head.kind in HF_HEADS]}
+    """Fields of config.json that depend on the task."""
+    return {}
 
 
 def hf_template(run: Run) -> tuple[str, ...]:
