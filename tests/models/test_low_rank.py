@@ -13,6 +13,8 @@ from train.settings.schema import Optim
 from train.training import optimizer as optim
 from train.training import step
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 CONFIG = tfm.Config(layers=3, heads=4, kv_heads=2, width=16, ffn=24, vocab=56, length=12, pad_vocab_to=8, dropout=0.0)
 SPECS = low_rank_specs(tfm.masked_lm_specs(CONFIG), ["query", "value", "output", "down"], 2, 1.5)
 MESHES = {"fsdp and tensor": (2, 2, 2), "tensor and context": (1, 1, 4, 2)}
@@ -57,7 +59,7 @@ def test_merged_model_computes_the_same(scan):
 
 
 def test_fresh_updates_change_nothing():
-    params = tfm.init(SPECS, jax.random.key(0))
+    params = jax.jit(lambda key: tfm.init(SPECS, key))(jax.random.key(0))
     kernel = params.encoder.layers.period[0].mixer.query.kernel
     assert kernel.down.shape == (3, 16, 2)
     assert kernel.up.shape == (3, 2, 2, 2, 4)
