@@ -27,6 +27,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that tests start
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Tests, and the processes that they start, compile much and compute little.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+jax.config.update("jax_disable_most_optimizations", True)
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker inherits the folder of the process that started it
     cache = tempfile.TemporaryDirectory(prefix="tfm-tests-")
@@ -60,14 +63,6 @@ def strict():
     """No implicit dtype promotion. Not for everyone: optax relies on it."""
     with jax.numpy_dtype_promotion("strict"):
         yield
-
-
-@pytest.fixture
-def quick():
-    """XLA optimizes little: tests that compile much and compute little take a third of the time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from variants import VARIANTS
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 TOKENS = jnp.array([[5, 59, 0, 7, 7, 31, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}

@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: fast compilation, a run that is as small as runs get, and a plan of one."""
+"""What the tests of the trainer share: a run that is as small as runs get, and a plan of one."""
 
 import contextlib
 import io
@@ -6,7 +6,6 @@ import json
 
 import jax
 import numpy as np
-import pytest
 
 import tfm
 from train import tasks
@@ -50,14 +49,6 @@ def call(command, *flags):
 def read_lines(path):
     """The objects of a .jsonl file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """XLA optimizes little in a whole module: the same as `quick`, for fixtures that train."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run_of(*argv):

@@ -11,7 +11,7 @@ from flax import struct
 import tfm
 from tfm.attention.case import decompose
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 T, S = 5, 7
 VALID = np.array([[1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 1, 0, 1]], bool)

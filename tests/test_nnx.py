@@ -13,8 +13,6 @@ from layers.blocks import context_of, run_block
 import tfm
 from tfm.nnx import dotted
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=12, dropout=0.1)
 TOKENS = jnp.array([[5, 59, 0, 7, 7, 31], [1, 2, 3, 4, 5, 6]])
 WHERE, TARGETS = jnp.array([[0, 2], [5, 1]]), jnp.array([[9, 8], [7, 59]])

@@ -8,7 +8,7 @@ import pytest
 import tfm
 from tfm import ops
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 SIZES = dict(B=2, T=5, S=7, M=3, D=6, E=6, K=2, G=3, H=4, F=9, V=11)
 EQUATIONS = [

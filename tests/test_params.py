@@ -13,7 +13,7 @@ from tfm.config.inputs import Tokens
 from train.costs import counting
 from train.settings import presets
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=8)
 

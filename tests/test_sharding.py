@@ -11,7 +11,7 @@ from layers.blocks import context_of
 import tfm
 from tfm.sharding import spec_of
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(layers=2, heads=8, width=16, vocab=60, pad_vocab_to=64, length=8, dropout=0.0)
 MESHES = {"fsdp": (1, 8, 1), "tensor": (1, 1, 8), "all": (2, 2, 2), "context": (1, 2, 2, 2)}

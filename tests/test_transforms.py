@@ -14,7 +14,7 @@ from layers.blocks import context_of, run_block
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=8, dropout=0.1)
 SIZES = CONFIG.sizes | dict(B=4, T=6, S=6, M=2, N=4)

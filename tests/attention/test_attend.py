@@ -7,7 +7,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 B, T, S, K, G, H = 2, 5, 7, 2, 3, 4
 

@@ -8,7 +8,7 @@ from flax import struct
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 B, T, S, K, G, H, REACH = 2, 5, 7, 2, 3, 4, 2
 

@@ -19,7 +19,7 @@ from tfm.config.positions import Rotary
 from tfm.positions.t5 import T5Bias
 from train.costs import counting
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 B, T, S, K, G, H = 2, 13, 11, 2, 3, 4
 RNG = np.random.default_rng(0)

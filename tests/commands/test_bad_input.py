@@ -8,7 +8,7 @@ import subprocess
 
 import orbax.checkpoint as ocp
 import pytest
-from small import FLAGS, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, write_text
 
 from train import evaluate
 from train.files import cache

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from small import quick_compilation  # noqa: F401
 
 from train import bench
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, call, write_text
 from tasks.test_translate import SMALL, counting, write_sides
 
 from train.evaluate import main as evaluate
@@ -22,9 +22,8 @@ GOOD, BAD = "what a fine film it was", "what a dull film it was"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, request):
+def home(tmp_path_factory):
     """A folder with a run of each task, and what export makes of it."""
-    request.getfixturevalue("quick_compilation")
     folder = tmp_path_factory.mktemp("home")
     with contextlib.chdir(folder):
         write_text(Path("text.txt"))

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, call, write_text
 
 import tfm
 from train import evaluate

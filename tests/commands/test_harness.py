@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, call, write_text
 
 import tfm
 from train import UserError, evaluate

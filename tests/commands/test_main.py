@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from small import FLAGS, call, quick_compilation, read_lines, write_text  # noqa: F401
+from small import FLAGS, call, read_lines, write_text
 
 import train.data.tokens
 from train import evaluate

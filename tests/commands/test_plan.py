@@ -9,7 +9,7 @@ import sys
 import jax
 import pytest
 from jax.experimental import topologies
-from small import TINY, call, job_of, quick_compilation  # noqa: F401
+from small import TINY, call, job_of
 
 import tfm
 from train import UserError, plan, tasks

@@ -11,7 +11,6 @@ import pytest
 from compat.models import assert_close, opened, saved
 from flax import serialization
 from hf_models import inputs, weights
-from small import quick_compilation  # noqa: F401
 
 import tfm.compat
 from tfm.hf.folder import from_hf

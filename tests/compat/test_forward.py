@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from compat.models import assert_close, opened, saved
 from hf_models import inputs
-from small import quick_compilation  # noqa: F401
 
 import tfm.compat
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from compat.models import opened, saved
 from hf_models import inputs
-from small import quick_compilation  # noqa: F401
 
 import tfm.compat
 

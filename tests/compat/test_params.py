@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from compat.models import COVERED, assert_close, opened, paths, saved
 from hf_models import inputs
-from small import quick_compilation  # noqa: F401
 
 import tfm.compat
 from tfm.compat.forward import layout

@@ -8,7 +8,6 @@ import pytest
 from compat.models import COVERED, WRITERS, assert_close, paths, saved
 from flax import serialization
 from hf_models import MODELS, inputs, torch_model
-from small import quick_compilation  # noqa: F401
 
 import tfm.compat
 

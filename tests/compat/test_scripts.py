@@ -11,7 +11,6 @@ from compat.models import assert_close, saved
 from flax.training import train_state
 from flax.training.common_utils import onehot, shard, shard_prng_key
 from hf_models import inputs
-from small import quick_compilation  # noqa: F401
 
 
 @pytest.mark.slow

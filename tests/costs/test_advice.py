@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 import pytest
-from small import FLAGS, call, quick_compilation, run_of, write_text  # noqa: F401
+from small import FLAGS, call, run_of, write_text
 
 from tfm.config.dotted import flatten
 from train import UserError, main

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from small import job_of, quick_compilation  # noqa: F401
+from small import job_of
 
 import tfm
 from train.costs import counting

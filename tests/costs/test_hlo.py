@@ -1,7 +1,7 @@
 """What a compiled program sends between devices."""
 
 import pytest
-from small import job_of, quick_compilation  # noqa: F401
+from small import job_of
 
 import tfm
 from train.costs import hlo

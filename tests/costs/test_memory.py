@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import job_of, quick_compilation  # noqa: F401
+from small import job_of
 
 import tfm
 from tfm.config.residuals import PreNorm

@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from small import quick_compilation, random_job  # noqa: F401
+from small import random_job
 
 from train.costs import hlo, profile, timing
 from train.data import feed

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small import quick_compilation, random_job  # noqa: F401
+from small import random_job
 
 
 @pytest.mark.parametrize(("family", "predict"), [("bert", 0.25), ("seq2seq", 1.0)])

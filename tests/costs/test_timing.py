@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from small import quick_compilation, random_job  # noqa: F401
+from small import random_job
 
 from train.costs import counting, timing
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from small import quick_compilation  # noqa: F401
 
 from train import UserError
 from train.data.rows import pairs

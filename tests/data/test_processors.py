@@ -6,7 +6,7 @@ import types
 
 import numpy as np
 import pytest
-from small import FLAGS, call, quick_compilation  # noqa: F401
+from small import FLAGS, call
 
 from train import UserError, evaluate, main, tasks
 from train.data.corpus import Corpus

@@ -10,7 +10,7 @@ import pytest
 import tfm
 from tfm.decoding import beam
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.override(
     tfm.Config(layers=2, heads=2, width=16, ffn=24, vocab=7, pad_vocab_to=8, length=32, dropout=0.0, init_std=0.5),

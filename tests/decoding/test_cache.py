@@ -13,7 +13,7 @@ import pytest
 import tfm
 from tfm.mixers.softmax import KeysValues, cached_attend
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.override(
     tfm.Config(

@@ -4,7 +4,7 @@ import pytest
 
 from tfm.decoding.candidates import repeat_axis, take_parents
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 SHAPES = [((6,), 0), ((6, 5), 0), ((3, 6), 1), ((3, 6, 2, 5), 1), ((1, 6, 4, 2, 2, 3), 1)]
 

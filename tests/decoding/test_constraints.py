@@ -5,7 +5,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 VOCAB, SLOTS = 5, 9
 STOP = np.array([False, False, True, False, True])

@@ -9,7 +9,7 @@ import pytest
 import tfm
 from tfm.decoding import generate
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 LEARNED = tfm.override(
     tfm.Config(

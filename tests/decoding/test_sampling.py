@@ -9,7 +9,7 @@ import tfm
 from tfm.attention.attend import MASK_VALUE
 from tfm.decoding.sampling import choose_token, filter_logits, penalize_repeats
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 ROWS, VOCAB = 4000, 9
 LOGITS = np.array([1.5, -0.5, 0.0, 2.0, 1.0, -2.0, 0.5, 1.5, -1.0], np.float32)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import call, quick_compilation, read_lines, write_text  # noqa: F401
+from small import call, read_lines, write_text
 
 import tfm
 from train import UserError

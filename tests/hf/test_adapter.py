@@ -12,8 +12,6 @@ import tfm
 from tfm.hf.adapter import load_adapter, read_adapter, targets_of, to_adapter
 from tfm.low_rank import low_rank_specs, with_base
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CASES = [
     ("bert", "BertForSequenceClassification", ["query", "value", "attention.output.dense"], "classifier"),
     ("roberta", "RobertaForTokenClassification", ["key", "intermediate.dense"], "classifier"),

@@ -18,8 +18,6 @@ from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf import tensors
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 # Of each model one architecture is written again; of each family, the plain command reads one.
 FIRST = {name: architectures[min(1, len(architectures) - 1)] for name, (_, _, architectures) in MODELS.items()}
 PLAIN = {kind: name for name, (kind, _, _) in reversed(MODELS.items())}.values()

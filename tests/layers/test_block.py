@@ -8,7 +8,7 @@ from layers.blocks import context_of, run_block
 import tfm
 from tfm import ops
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(layers=1, heads=2, width=8, ffn=12, dropout=0.0)
 

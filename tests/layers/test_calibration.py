@@ -7,7 +7,7 @@ import tfm
 from tfm.layers.block import Block
 from tfm.residuals import SUBLAYERS, post
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 BASE = tfm.override(
     tfm.Config(layers=3, heads=2, width=8, vocab=20, pad_vocab_to=1, length=8, dropout=0.0), {"period": 2}

@@ -8,7 +8,7 @@ from layers.blocks import context_of
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(
     layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=12, dropout=0.0, init_std=0.3

@@ -8,7 +8,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(layers=1, heads=2, width=8, vocab=60, pad_vocab_to=64, length=8, dropout=0.0)
 TOKENS = jnp.array([[5, 59, 0, 7, 7], [1, 2, 3, 4, 5]])

@@ -11,7 +11,7 @@ import tfm
 from tfm.models import losses as vocabulary
 from train.tasks import lm, mlm, translate
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.Config(vocab=50, pad_vocab_to=8, width=16, heads=2)  # the table has 56 rows
 RNG = np.random.default_rng(0)

@@ -13,8 +13,6 @@ from train.settings.schema import Optim
 from train.training import optimizer as optim
 from train.training import step
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CONFIG = tfm.Config(layers=3, heads=4, kv_heads=2, width=16, ffn=24, vocab=56, length=12, pad_vocab_to=8, dropout=0.0)
 SPECS = low_rank_specs(tfm.masked_lm_specs(CONFIG), ["query", "value", "output", "down"], 2, 1.5)
 MESHES = {"fsdp and tensor": (2, 2, 2), "tensor and context": (1, 1, 4, 2)}

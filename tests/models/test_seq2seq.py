@@ -10,7 +10,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.override(
     tfm.Config(

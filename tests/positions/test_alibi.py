@@ -5,7 +5,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def test_slopes_of_eight_heads_halve():

@@ -10,7 +10,7 @@ import pytest
 import tfm
 from tfm.positions.disentangled import bucket_of, prepare
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.override(
     tfm.Config(layers=2, heads=4, kv_heads=2, width=16, ffn=24, vocab=60, pad_vocab_to=64, length=12, dropout=0.0),

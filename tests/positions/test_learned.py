@@ -7,7 +7,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 POSITIONS = jnp.array([[0, 8, 3], [2, 2, 1]])
 

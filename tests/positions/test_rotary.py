@@ -8,7 +8,7 @@ import pytest
 import tfm
 from tfm.config.positions import Rotary
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 POSITIONS = jnp.array([[0, 1, 2, 3, 0], [500, 7, 7, 1, 4]])
 CONFIG = tfm.override(

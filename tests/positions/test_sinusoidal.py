@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 POSITIONS = jnp.array([[0, 1, 2, 3, 0], [500, 7, 7, 1, 4]])
 

@@ -8,7 +8,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict", "quick")
+pytestmark = pytest.mark.usefixtures("strict")
 
 CONFIG = tfm.override(
     tfm.Config(layers=4, heads=6, kv_heads=3, width=12, ffn=16, vocab=60, init_std=0.3, dropout=0.0),

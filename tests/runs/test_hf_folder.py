@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hf_models import MODELS, inputs, torch_model  # noqa: F401
-from small import call, quick_compilation  # noqa: F401
+from small import call
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from train import UserError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from contracts import MESHES, assert_near
 from jax.sharding import NamedSharding
-from small import call, quick_compilation, read_lines  # noqa: F401
+from small import call, read_lines
 
 import tfm
 from train import UserError, evaluate, export, predict

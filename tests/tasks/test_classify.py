@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, quick_compilation, read_lines, write_text  # noqa: F401
+from small import call, read_lines, write_text
 
 import tfm
 from train import evaluate, predict

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import quick_compilation  # noqa: F401
 
 import tfm
 from train import UserError

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from small import call, quick_compilation, read_lines  # noqa: F401
+from small import call, read_lines
 
 import tfm
 from train import evaluate, predict

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, quick_compilation, read_lines  # noqa: F401
+from small import call, read_lines
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tfm

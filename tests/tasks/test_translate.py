@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
-from small import call, quick_compilation, read_lines  # noqa: F401
+from small import call, read_lines
 
 import tfm
 from train import UserError, evaluate
@@ -51,9 +51,8 @@ def write_sides(name, pairs):
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, request):
+def home(tmp_path_factory):
     """A folder with pairs, and a run on them."""
-    request.getfixturevalue("quick_compilation")  # first, so that all runs are compiled alike
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import FLAGS, call, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, call, write_text
 
 from train import evaluate, export, generate, predict, tasks
 from train.main import main

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small import FLAGS, quick_compilation, write_text  # noqa: F401
+from small import FLAGS, write_text
 
 from train import tasks
 from train.reporting.console import Log

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small import quick_compilation  # noqa: F401
 
 import tfm
 from train.settings.schema import Optim

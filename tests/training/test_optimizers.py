@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small import quick_compilation  # noqa: F401
 from training.test_step import BATCH_SPEC, batch, one_device
 
 import tfm

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from small import job_of, quick_compilation, random_job  # noqa: F401
+from small import job_of, random_job
 
 import tfm
 from train.devices import cpu

@@ -6,7 +6,6 @@ import functools
 import jax
 import numpy as np
 import pytest
-from small import quick_compilation  # noqa: F401
 
 import tfm
 from tfm.config.inputs import Tokens
