@@ -74,3 +74,9 @@ def fill():
         return jax.tree.map(lambda spec: jnp.asarray(rng.normal(0.5, 0.5, spec.shape), jnp.float32), specs)
 
     return fill
+
+
+@pytest.fixture
+def in_home(home, monkeypatch):
+    """A test of a module starts in the module's `home`."""
+    monkeypatch.chdir(home)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import tfm
-from train import tasks
+from train import main, tasks
 from train.costs import random_task
 from train.devices import mesh
 from train.settings import resolve, schema
@@ -44,6 +44,13 @@ def call(command, *flags):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = command(flags)
     return code, out.getvalue(), err.getvalue()
+
+
+def run(*flags):
+    """Stderr of a training run that ends well."""
+    code, out, err = call(main.main, *flags)
+    assert (code, out) == (0, ""), err
+    return err
 
 
 def read_lines(path):

@@ -118,11 +118,9 @@ def _is_low_rank(node: Any) -> bool:
     return isinstance(node, LowRank)
 
 
-def _map(function: Callable[[LowRank], Any], params: Any, *rest: Any) -> Any:
+def _map(function: Callable[[LowRank], Any], params: Any) -> Any:
     """The tree with what the function makes of every low-rank kernel."""
-    return jax.tree.map(
-        lambda node, *nodes: function(node, *nodes) if _is_low_rank(node) else node, params, *rest, is_leaf=_is_low_rank
-    )
+    return jax.tree.map(lambda node: function(node) if _is_low_rank(node) else node, params, is_leaf=_is_low_rank)
 
 
 def has_low_rank(params: Any) -> bool:
@@ -155,7 +153,7 @@ def with_dropout_keys(params: Any, key: Array | None) -> Any:
     nodes = [node for node in jax.tree.leaves(params, is_leaf=_is_low_rank) if _is_low_rank(node) and node.dropout]
     if key is None or not nodes:
         return params
-    keys = iter(jax.random.split(key, len(nodes)))
+    keys = iter(jax.random.split(jax.random.fold_in(key, 1), len(nodes)))  # the layers split the key itself
 
     def with_key(node: LowRank) -> LowRank:
         if not node.dropout:

@@ -152,6 +152,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     from train.costs import timing
     from train.devices.mesh import use_cores
     from train.reporting.console import Log
+    from train.training.job import tokens_per_step
 
     argv = resolve.infer_task([*argv, f"--preset={options.preset}"], folders.run_values)
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
@@ -172,11 +173,12 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
         data_seconds = timing.time_data(job, corpus.batch, options.steps)
         flops = timing.mean_flops(job, batches, options.steps)
     result = {"preset": options.preset, "task": run.task.name, **_facts(job), **timing.summary(timed)}
+    tokens = tokens_per_step(job, corpus)
     result |= {
         "ms_unwaited": round(1e3 * step_seconds, 3),
-        "tokens_per_s": round(corpus.tokens_per_step / step_seconds),
+        "tokens_per_s": round(tokens / step_seconds),
         **timing.shares(timed),
-        "data_tokens_per_s": round(corpus.tokens_per_step / data_seconds),
+        "data_tokens_per_s": round(tokens / data_seconds),
         "data_over_step": round(step_seconds / data_seconds, 2),
         **timing.utilization(job, flops, step_seconds),
     }

@@ -16,7 +16,7 @@ from train.generate import main as generate
 from train.main import main
 from train.predict import main as predict
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 MLM = ["--task=mlm", *FLAGS, "--batch.length=16"]
 GOOD, BAD = "what a fine film it was", "what a dull film it was"
 
@@ -46,11 +46,6 @@ def home(tmp_path_factory):
 def trained(folder, *flags):
     code, _, err = call(main, *flags, "--eval.final=false", f"--out={folder}")
     assert code == 0, err
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    monkeypatch.chdir(home)
 
 
 def test_the_folder_has_a_certificate_and_all_that_transformers_wants():

@@ -13,7 +13,7 @@ from train.generate import main as generate
 from train.main import main
 from train.runs.folder import open_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 SHORT = ("--max-new-tokens=12",)
 
 
@@ -34,11 +34,6 @@ def home(tmp_path_factory):
         trained("mlm", "--task=mlm", "--steps=2")
         Path("said.txt").write_text(said)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    monkeypatch.chdir(home)
 
 
 def written(*flags, run="bpe"):

@@ -80,11 +80,6 @@ def home(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def in_home(home, monkeypatch):
-    monkeypatch.chdir(home)
-
-
 def write_task(data, docs, tasks):
     """Tasks as lm-evaluation-harness reads them, on rows of a .jsonl."""
     path = Path(f"{data}.jsonl").absolute()

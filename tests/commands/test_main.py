@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from small import FLAGS, call, read_lines, write_text
+from small import FLAGS, call, read_lines, run, write_text
 
 import train.data.tokens
 from train import evaluate
@@ -27,14 +27,9 @@ from train.tasks import mlm
 from train.text import tokenizer
 from train.training import step
 
+pytestmark = pytest.mark.usefixtures("in_home")
+
 CLOCK = ("tokens_per_s", "ms_per_step")
-
-
-def run(*flags):
-    """Stderr of a training run that ends well."""
-    code, out, err = call(main, *flags)
-    assert (code, out) == (0, ""), err
-    return err
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +38,6 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     write_text(folder / "text.txt")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
-    monkeypatch.chdir(home)
 
 
 @pytest.fixture(scope="module")

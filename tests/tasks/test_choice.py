@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from contracts import MESHES, assert_near
 from jax.sharding import NamedSharding
-from small import call, read_lines
+from small import call, read_lines, run
 
 import tfm
 from train import UserError, evaluate, export, predict
@@ -24,6 +24,8 @@ from train.reporting.console import Log
 from train.settings.schema import Run
 from train.tasks import choice
 from train.text import tokenizer as tokenize
+
+pytestmark = pytest.mark.usefixtures("in_home")
 
 SMALL = (
     "--task=choice --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
@@ -55,19 +57,6 @@ def home(tmp_path_factory):
     write_rows(folder / "train.jsonl", stories(300, 0))
     write_rows(folder / "dev.jsonl", stories(60, 1))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
-    monkeypatch.chdir(home)
-
-
-def run(*flags):
-    """Stderr of a training run that ends well."""
-    code, out, err = call(main, *flags)
-    assert (code, out) == (0, ""), err
-    return err
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, read_lines, write_text
+from small import call, read_lines, run, write_text
 
 import tfm
 from train import evaluate, predict
@@ -16,6 +16,8 @@ from train.data.tokens import in_memory
 from train.main import main
 from train.tasks import classify
 from train.text import tokenizer as tokenize
+
+pytestmark = pytest.mark.usefixtures("in_home")
 
 SMALL = (
     "--task=classify --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
@@ -57,19 +59,6 @@ def home(tmp_path_factory):
     )
     write_text(folder / "text.txt")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
-    monkeypatch.chdir(home)
-
-
-def run(*flags):
-    """Stderr of a training run that ends well."""
-    code, out, err = call(main, *flags)
-    assert (code, out) == (0, ""), err
-    return err
 
 
 REVIEWS = ("--data=train.tsv", "--eval-data=dev.tsv", "--data.field=sentence")

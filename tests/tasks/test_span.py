@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from small import call, read_lines
+from small import call, read_lines, run
 
 import tfm
 from train import evaluate, predict
@@ -21,6 +21,8 @@ from train.settings.tasks import Span
 from train.tasks import span
 from train.tasks.answers import search
 from train.text import tokenizer as tokenize
+
+pytestmark = pytest.mark.usefixtures("in_home")
 
 SMALL = (
     "--task=span --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
@@ -66,19 +68,6 @@ def home(tmp_path_factory):
     squad_file(folder / "dev.json", 60, 1, 0.25)
     squad_file(folder / "v1.json", 100, 2)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
-    monkeypatch.chdir(home)
-
-
-def run(*flags):
-    """Stderr of a training run that ends well."""
-    code, out, err = call(main, *flags)
-    assert (code, out) == (0, ""), err
-    return err
 
 
 @pytest.fixture(scope="module")

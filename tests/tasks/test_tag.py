@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import call, read_lines
+from small import call, read_lines, run
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tfm
@@ -22,6 +22,8 @@ from train.tasks.tagged import Query, tagged
 from train.text import tokenizer as tokenize
 from train.text.tokenizer import SpecialTokens
 from train.text.words import basic_words
+
+pytestmark = pytest.mark.usefixtures("in_home")
 
 SMALL = (
     "--task=tag --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
@@ -60,19 +62,6 @@ def home(tmp_path_factory):
     nouns = [(words, ["X" if label == "O" else "NAME" for label in tags]) for words, tags in sentences(100, 2)]
     (folder / "pos.jsonl").write_text("".join(json.dumps({"words": w, "pos": t}) + "\n" for w, t in nouns))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    """Every test starts in it."""
-    monkeypatch.chdir(home)
-
-
-def run(*flags):
-    """Stderr of a training run that ends well."""
-    code, out, err = call(main, *flags)
-    assert (code, out) == (0, ""), err
-    return err
 
 
 NEWS = ("--data=train.conll", "--eval-data=dev.conll")

@@ -26,7 +26,7 @@ from train.runs.folder import open_folder
 from train.settings import resolve
 from train.tasks import translate, translation
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 SMALL = (
     "--task=translate --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 --model.scan=true "
     "--tokenizer.vocab=300 "
@@ -62,11 +62,6 @@ def home(tmp_path_factory):
         assert (code, out) == (0, ""), err
         Path("said").write_text(err)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_home(home, monkeypatch):
-    monkeypatch.chdir(home)
 
 
 def run_of(*flags):

@@ -1,12 +1,14 @@
 """A run on a mesh before it runs: the fields of its batches."""
 
+import jax
 import numpy as np
 import pytest
-from small import FLAGS, write_text
+from small import FLAGS, job_of, write_text
 
 from train import tasks
 from train.reporting.console import Log
 from train.settings import resolve
+from train.training.job import largest_batch
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,22 @@ def test_declared_fields_are_those_of_a_batch(flags, text, tmp_path, monkeypatch
         assert {name: field.shape(run.batch.size, run.batch.length) for name, field in spec.items()} == {
             name: array.shape for name, array in batch.items()
         }
+
+
+def draws(*flags):
+    """How often the step of a run without dropout of its own draws random numbers."""
+    job = job_of("--task=lm", "--model.dropout=0", *flags)
+    with jax.set_mesh(job.mesh):
+        return str(job.train_step.trace(job.state, largest_batch(job)).jaxpr).count("random_bits")
+
+
+@pytest.mark.parametrize(
+    ("flags", "extra"),
+    [
+        (["--model.dropout=0.1"], []),
+        (["--model.attn-dropout=0.1"], []),
+        (["--tune=lora"], ["--tune.dropout=0.1"]),
+    ],
+)
+def test_a_step_draws_random_numbers_for_every_rate(flags, extra):
+    assert draws(*flags, *extra) > draws(*(flags if extra else []))

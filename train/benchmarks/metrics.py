@@ -4,9 +4,6 @@ A key that is not answered counts as wrong. Averages: of the metrics of a task, 
 section 3; Wang et al. 2019, section 4).
 """
 
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +11,7 @@ import numpy as np
 
 from train.benchmarks.suites import Part, Task
 from train.reporting import metrics as scores
+from train.reporting import squad
 
 Answers = Mapping[Any, Any]
 
@@ -101,12 +99,12 @@ def exact_match(golds: Answers, answers: Answers, labels: Sequence[str] = ()) ->
 
 def f1_answer(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """The mean over queries of the best F1 of words over their right entities (ReCoRD; Zhang et al. 2018)."""
-    return _best_of_golds(golds, answers, _word_f1)
+    return _best_of_golds(golds, answers, squad.f1)
 
 
 def exact_match_answer(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """The share of queries whose answer is one of the right entities, but for case, punctuation and articles."""
-    return _best_of_golds(golds, answers, lambda answer, right: float(normalized(answer) == normalized(right)))
+    return _best_of_golds(golds, answers, squad.exact_match)
 
 
 def _best_of_golds(golds: Answers, answers: Answers, similarity: Callable[[str, str], float]) -> float:
@@ -115,17 +113,6 @@ def _best_of_golds(golds: Answers, answers: Answers, similarity: Callable[[str, 
         for key, rights in golds.items()
     ]
     return float(np.mean(best))
-
-
-def _word_f1(answer: str, right: str) -> float:
-    words, right_words = normalized(answer).split(), normalized(right).split()
-    return _f1((Counter(words) & Counter(right_words)).total(), len(words), len(right_words))
-
-
-def normalized(text: str) -> str:
-    """Lower case without ASCII punctuation, articles and superfluous spaces, in this order (Rajpurkar et al. 2016)."""
-    plain = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 METRICS: Mapping[str, Callable[[Answers, Answers, Sequence[str]], float]] = {

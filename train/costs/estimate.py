@@ -37,7 +37,7 @@ def estimate(job: Job, batch) -> Estimate:
     Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
     part = jax.tree.map(lambda field: field[0], batch)
-    key = jax.random.key(0) if job.run.model.dropout else None
+    key = jax.random.key(0) if job.run.has_dropout else None
     with jax.set_mesh(job.mesh):
         try:
             kernels = counting.kernels(job.loss, job.state.params, part, key)

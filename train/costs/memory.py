@@ -41,7 +41,7 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
 
 def job_loss_memory(job: Job, state, part) -> dict[str, float]:
     """`loss_memory` of the job's loss, without "all"."""
-    key = jax.random.key(0) if job.run.model.dropout > 0 else None
+    key = jax.random.key(0) if job.run.has_dropout else None
 
     def loss(params, batch):
         return job.loss(with_dropout_keys(params, key), batch, key)["loss"]

@@ -82,13 +82,6 @@ class Corpus(Generic[AnyRows]):
             return feed.shuffled_batches(buckets, self.run.seed)
         return feed.shuffled_rows([len(rows) for rows in self.train], self.run.seed, self.run.batch.size)
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Places of a batch; of batches of several shapes, their tokens on average."""
-        batch, buckets = self.run.batch, self.train[0].buckets
-        texts = self.sizes.get("task.choices", 1)
-        return buckets.tokens / buckets.batches if buckets else texts * batch.size * batch.length
-
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
         segmentations, rows = self.rows(n)

@@ -263,6 +263,11 @@ class Run:
             )
 
     @property
+    def has_dropout(self) -> bool:
+        """Whether training draws random numbers for dropout."""
+        return max(self.model.dropout, self.model.attn_rate, self.tune.dropout) > 0
+
+    @property
     def packs_rows(self) -> bool:
         """Whether several documents share a row."""
         return self.model.reads_packed if self.data.pack is None else self.data.pack

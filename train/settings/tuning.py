@@ -11,6 +11,7 @@ class TuneOptions(Options):
 
     # What trains beside heads: "embeddings", "layers", "biases"; low-rank updates where there are any.
     trains: ClassVar[tuple[str, ...]] = ()
+    dropout: float = 0.0
 
     @property
     def top_layers(self) -> int | None:

@@ -40,6 +40,7 @@ from train.reporting.calibration import calibration_metrics, reliability, scaled
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, softmax, used_types
+from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -249,8 +250,3 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task."""
     return {}
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """How the exported tokenizer marks a text and a pair of texts."""
-    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

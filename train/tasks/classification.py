@@ -1,4 +1,4 @@
-"""What classifiers share: losses of classes, and what the outputs for a text say."""
+"""What classifiers share: losses of classes, what the outputs for a text say, and how their tokenizer marks texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from train.settings.schema import Run
 
 
 def class_losses(logits: Array, batch: Mapping[str, Array], present: Array | None = None) -> Array:
@@ -92,3 +93,8 @@ def truth(names: Sequence[str], label: Any) -> str:
     if not names:
         return f"{label:.4f}"
     return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text and a pair of texts."""
+    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

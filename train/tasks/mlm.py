@@ -36,6 +36,7 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
+from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -275,8 +276,3 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
 def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     return {}
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """How the exported tokenizer marks a text and a pair of texts."""
-    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

@@ -40,7 +40,7 @@ from train.reporting import plots, squad
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.answers import Answers, prediction, search
-from train.tasks.classify import hf_template as hf_template  # the same pairs
+from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.tasks.classify import used_types
 from train.text import tokenizer as tokenize
 

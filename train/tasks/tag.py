@@ -34,6 +34,7 @@ from train.reporting import plots
 from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
+from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.tasks.tagged import Query, marked, tagged
 from train.text import tokenizer as tokenize
 
@@ -290,8 +291,3 @@ def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(index): label for index, label in enumerate(names)},
         "label2id": {label: index for index, label in enumerate(names)},
     }
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """How the exported tokenizer marks a text and a pair of texts."""
-    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

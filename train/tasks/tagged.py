@@ -9,6 +9,7 @@ from train.data.sources.files import Row
 from train.reporting import entities as spans
 from train.reporting.entities import Entity
 from train.tasks import Prediction
+from train.tasks.classification import softmax
 from train.text.words import Word, basic_words, joined_words
 
 
@@ -42,10 +43,8 @@ def tagged(query: Query, names: Sequence[str], logits: np.ndarray) -> Prediction
     The probability of an entity is the mean of those of its words' labels; float64. Where labels mark no entities,
     every word stands for itself.
     """
-    wide = logits.astype(np.float64)
-    exponentials = np.exp(wide - wide.max(-1, keepdims=True))
-    probabilities = (exponentials / exponentials.sum(-1, keepdims=True)).max(-1)
-    tags = [names[label] for label in wide.argmax(-1)]
+    probabilities = softmax(logits).max(-1)
+    tags = [names[label] for label in logits.argmax(-1)]
     text = query.source.get("text") or " ".join(query.source.get("tokens", ()))
     members = []
     for entity in _members(tags, names):

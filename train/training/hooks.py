@@ -15,6 +15,7 @@ from train.settings.schema import Run
 from train.training import optimizer
 from train.training.evaluation import Evaluator
 from train.training.interruption import catch_signals
+from train.training.job import tokens_per_step
 from train.training.metric_buffer import NotFiniteError
 from train.training.progress import Progress
 from train.training.recompilation import Guard
@@ -117,7 +118,7 @@ class Hooks:
         schedule = optimizer.schedule(self.run.optim, self.run.steps)
         metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:
-            tokens = self.evaluator.corpus.tokens_per_step
+            tokens = tokens_per_step(self.evaluator.job, self.evaluator.corpus)
             metrics |= {"tokens_per_s": tokens / seconds, "ms_per_step": 1000 * seconds}
         if seconds and self.peak_seconds:
             metrics["mfu"] = self.peak_seconds / seconds

@@ -66,9 +66,8 @@ class Job:
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
         run = self.run
         options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
-        dropout = run.model.dropout > 0
         return step.make_train_step(
-            self.task.loss, self.model, self.optimizer, run.seed, dropout, run.optim.ema, options
+            self.task.loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
@@ -111,6 +110,12 @@ def batch_tokens(job: Job) -> int:
     """Positions of that batch, of sources and of targets."""
     batch = largest_batch(job)
     return sum(math.prod(batch[name].shape) for name in _token_fields(job))
+
+
+def tokens_per_step(job: Job, corpus) -> float:
+    """Positions of a training batch; of batches of several shapes, their tokens on average."""
+    buckets = corpus.train[0].buckets
+    return buckets.tokens / buckets.batches if buckets else batch_tokens(job)
 
 
 def _token_fields(job: Job) -> list[str]:

@@ -57,9 +57,8 @@ class Optimizer(NamedTuple):
 
     def split(self, params: Any) -> tuple[Any, Any]:
         """The trained and the frozen parameters: two trees with None in place of the others."""
-        trained = jax.tree.map(lambda is_trained, leaf: leaf if is_trained else None, self.is_trained, params)
         frozen = jax.tree.map(lambda is_trained, leaf: None if is_trained else leaf, self.is_trained, params)
-        return trained, frozen
+        return _trained(self.is_trained, params), frozen
 
     def join(self, trained: Any, frozen: Any) -> Any:
         """The inverse of `split`."""
@@ -78,19 +77,23 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     as by layer. The state starts in `options.moment_dtype`; the training step keeps it so.
     """
     is_trained = tfm.trained_mask(specs)
-    specs_to_train = jax.tree.map(lambda spec: spec if spec.trained else None, specs)
-    chain = [_clip(options.clip)] if options.clip else []
-    chain.append(OPTIMIZERS[options.name](options, schedule(options, steps), specs_to_train))
-    inner = optax.chain(*chain, *([] if scale is None else [scale])) if scale or len(chain) > 1 else chain[0]
+    inner = OPTIMIZERS[options.name](options, schedule(options, steps), _trained(is_trained, specs))
+    transforms = [_clip(options.clip) if options.clip else None, inner, scale]
+    transforms = [transform for transform in transforms if transform is not None]
+    inner = optax.chain(*transforms) if len(transforms) > 1 else inner
 
     def init(params):
-        trained = jax.tree.map(lambda is_trained, leaf: leaf if is_trained else None, is_trained, params)
-        return jax.tree.map(to_moment_dtype, inner.init(widen(trained)))
+        return jax.tree.map(to_moment_dtype, inner.init(widen(_trained(is_trained, params))))
 
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
     return Optimizer(init, inner.update, is_trained)
+
+
+def _trained(is_trained: Any, tree: Any) -> Any:
+    """The tree with None in place of what is not trained."""
+    return jax.tree.map(lambda trained, leaf: leaf if trained else None, is_trained, tree)
 
 
 def global_norm(tree) -> Array:

@@ -77,8 +77,8 @@ def make_train_step(
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
-    parameters that the optimizer trains. Leaves of the
-    state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
+    parameters that the optimizer trains. Leaves of the state in bfloat16 are updated in float32 and rounded at random.
+    `compiler_options` is what that function returns.
     """
 
     def summed_loss(trained, frozen, part, key):

@@ -52,10 +52,7 @@ class Choices:
                 continue
             for place, choice in enumerate(range(self.text.firsts[row], self.text.firsts[row + 1])):
                 texts = [self.text.contexts[row], self.text.choices[choice]]
-                ids, second = pairs.join(texts, self.length, self.specials, self.separators)
-                fields["tokens"][b, place, : len(ids)] = ids
-                fields["valid"][b, place, : len(ids)] = 1
-                fields["types"][b, place, second : len(ids)] = 1
+                pairs.fill(fields, (b, place), *pairs.join(texts, self.length, self.specials, self.separators))
         return fields | {"labels": self.labels[rows]} | self.loss.fields(self.labels[rows], rows >= 0)
 
 

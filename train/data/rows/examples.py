@@ -38,9 +38,6 @@ class Examples:
             if row < 0:
                 continue
             texts = [text[row] for text in self.texts]
-            ids, second = pairs.join(texts, self.length, self.specials, self.separators)
-            fields["tokens"][b, : len(ids)] = ids
-            fields["valid"][b, : len(ids)] = 1
-            fields["types"][b, second : len(ids)] = 1
+            pairs.fill(fields, (b,), *pairs.join(texts, self.length, self.specials, self.separators))
         labels = self.labels[rows]
         return fields | {"labels": labels} | self.loss.fields(labels, rows >= 0)

@@ -6,7 +6,7 @@ A, else sentences of another document. Types are 0 for A and 1 for B.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -116,6 +116,13 @@ class SentencePairs:
             return 0
         place = rng.integers(candidates)
         return place if place < start else place + (end - start)
+
+
+def fill(fields: Mapping[str, np.ndarray], place: tuple[int, ...], ids: np.ndarray, second: int):
+    """Writes a row of tokens into the fields tokens, types and valid [...,T]; its second text starts at `second`."""
+    fields["tokens"][place][: len(ids)] = ids
+    fields["valid"][place][: len(ids)] = 1
+    fields["types"][place][second : len(ids)] = 1
 
 
 def join(
