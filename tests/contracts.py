@@ -224,7 +224,7 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
     assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
 @pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
 def test_eight_devices_are_one(name, mesh_name):
     """With padding; an encoder where a row can be either."""
@@ -232,7 +232,7 @@ def test_eight_devices_are_one(name, mesh_name):
     assert_same_on_mesh(name, model_of(name)[1], mesh_name, tfm.padding, valid)
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
 @pytest.mark.parametrize("name", slow_unless(PLAIN[1:2], rows(decoder=True, packs=True)))
 def test_decoders_of_packed_rows_on_eight_devices_are_one(name, mesh_name):
     """As language models are trained: causal, and several documents in a row."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts import MESHES, assert_near
+from contracts import MESHES, assert_near, slow_unless
 from jax.sharding import NamedSharding
 from small import call, read_lines, run
 
@@ -96,7 +96,7 @@ def test_scores_are_those_of_every_continuation_alone(fill, strict, pool):
         tfm.score_choices(params, dataclasses.replace(model, classes=2), tokens)
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
 def test_eight_devices_are_one(fill, mesh_name):
     """The loss and its gradient, with dropout and an absent continuation."""
     model = dataclasses.replace(MODEL, dropout=0.1)
