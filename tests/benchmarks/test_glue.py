@@ -369,7 +369,7 @@ def test_help(capsys):
 
 
 @pytest.mark.slow
-def test_two_tasks_from_a_pre_trained_model(home, quick):
+def test_two_tasks_from_a_pre_trained_model(home):
     """The official metric of an accuracy task is what train.main says of it; a second call repeats nothing."""
     from train.main import main
 
