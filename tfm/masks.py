@@ -42,10 +42,18 @@ class Mask:
         return np.ones((-(-queries // block_q), -(-keys // block_k)), bool)
 
     def dense(self, queries: int, keys: int | None = None) -> Array:
-        """The mask of all positions, bool [B or 1, T, S]; by default there are as many keys as queries."""
-        i, j = jnp.arange(queries)[None], jnp.arange(keys or queries)[None]
+        """The mask of all positions, bool [B or 1, T, S]; by default there are as many keys as queries.
+
+        Raises ValueError if an array of the mask has another length.
+        """
+        keys = queries if keys is None else keys
+        self.check(None, queries, keys)
+        i, j = jnp.arange(queries)[None], jnp.arange(keys)[None]
         allowed = self(i, j)
         return jnp.broadcast_to(allowed, (allowed.shape[0], i.size, j.size))
+
+    def check(self, batch: int | None, queries: int, keys: int) -> None:
+        """Raises ValueError if an array of the mask has another size than what it masks; None: of any batch. Static."""
 
     @property
     def is_static(self) -> bool:
@@ -89,6 +97,10 @@ class Pair(Mask):
 
     first: Mask
     second: Mask
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        self.first.check(batch, queries, keys)
+        self.second.check(batch, queries, keys)
 
     @property
     def key_only(self):  # noqa: D102
@@ -182,6 +194,9 @@ class Padding(Mask):
     key_only = True
     shardable = True
 
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("padding: valid", self.valid, batch, keys, "keys")
+
     def __call__(self, i, j):  # noqa: D102
         return take_positions(self.valid, j)[:, None, :]
 
@@ -194,6 +209,10 @@ class Segments(Mask):
     keys: Array
 
     shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("segments: ids of queries", self.queries, batch, queries, "queries")
+        _check_shape("segments: ids of keys", self.keys, batch, keys, "keys")
 
     def __call__(self, i, j):  # noqa: D102
         return take_positions(self.queries, i)[:, :, None] == take_positions(self.keys, j)[:, None, :]
@@ -212,6 +231,9 @@ class Prefix(Mask):
     key_only = True
     shardable = True
 
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("prefix: lengths", self.lengths, batch)
+
     def __call__(self, i, j):  # noqa: D102
         return (j < self.lengths[:, None])[:, None, :]
 
@@ -228,6 +250,9 @@ class LeftPadding(Mask):
 
     key_only = True
     shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("left_padding: starts", self.starts, batch)
 
     def __call__(self, i, j):  # noqa: D102
         return (j >= self.starts[:, None])[:, None, :]
@@ -261,7 +286,7 @@ def padding(valid: Array) -> Mask:
 
 def segments(queries: Array, keys: Array | None = None) -> Mask:
     """Positions see those of their own segment: ids [B,T], and [B,S] where the keys are another sequence."""
-    return Segments(queries, queries if keys is None else keys)
+    return Segments(jnp.asarray(queries), jnp.asarray(queries if keys is None else keys))
 
 
 def prefix(lengths: Array) -> Mask:
@@ -269,12 +294,21 @@ def prefix(lengths: Array) -> Mask:
 
     Prefix language model (Raffel et al. 2020, section 3.2.1): `causal() | prefix(n)`.
     """
-    return Prefix(lengths)
+    return Prefix(jnp.asarray(lengths))
 
 
 def left_padding(starts: Array) -> Mask:
     """Every position sees the keys from `starts` [B] on; the keys before them are padding."""
-    return LeftPadding(starts)
+    return LeftPadding(jnp.asarray(starts))
+
+
+def _check_shape(what: str, array: Array, batch: int | None, length: int | None = None, of: str = "") -> None:
+    """Raises ValueError unless an array is [B] or, with a length, [B,length]; B may be 1, or any without a batch."""
+    shape = ("B" if batch is None else batch, *(() if length is None else (length,)))
+    fits = array.ndim == len(shape) and array.shape[1:] == shape[1:] and (batch is None or len(array) in (1, batch))
+    if not fits:
+        meaning = "" if length is None else f", for {length} {of}"
+        raise ValueError(f"{what} must be [{','.join(map(str, shape))}]{meaning}, not {list(array.shape)}")
 
 
 def _smaller(a: int | None, b: int | None) -> int | None:

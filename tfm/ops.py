@@ -178,8 +178,11 @@ def activation(config: Config) -> Callable[[Array], Array]:
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
     """x with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate); x itself without a key.
 
-    The elements that are dropped depend on the key and the shape alone, not on how x is sharded.
+    The elements that are dropped depend on the key and the shape alone, not on how x is sharded. Raises ValueError for
+    a rate outside [0, 1).
     """
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate={rate} must be at least 0 and less than 1")
     if key is None or rate == 0:
         return x
     spec = spec_of(x)

@@ -253,7 +253,11 @@ def test_eight_devices_as_one(name, rows):
             {"strategy": tfm.Greedy(constraints=tfm.Constraints(forced_eos=2))},
             "forced_eos=2 needs max_length; set it to the number of new tokens",
         ),
-        ({"stop": range(9)}, "stop has 9 tokens; at most 8 are supported, leave some out"),
+        ({"prompts": [[1.5]]}, r"prompts have tokens \[1.5\], which must be integers"),
+        ({"prompts": [[True]]}, r"prompts have tokens \[True\], which must be integers"),
+        ({"stop": [-1]}, "stop has token -1, which is not in the vocabulary"),
+        ({"strategy": tfm.Sample(seed=2**40)}, "seed=1099511627776 must be an integer from -2147483648 to 2147483647"),
+        ({"stop": [1] * 9}, "stop has 9 tokens; at most 8 are supported, leave some out"),
     ],
 )
 def test_what_cannot_be_generated(changes, message):

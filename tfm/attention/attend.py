@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
+from tfm.attention.check import check_attention, check_dropout
 from tfm.masks import MASK_VALUE, Mask
 from tfm.ops import dropout
 from tfm.sharding import positions_like, replicate_length
@@ -25,15 +26,13 @@ def attend(
     """q [B,T,K,G,H] or [B,T,N,H], k and v [B,S,K,H] -> the shape of q; softmax in float32.
 
     Scaled dot-product attention (Vaswani et al. 2017, eq. 1). N = K * G query heads share K key/value heads (Ainslie et
-    al. 2023). `rate` and `key` drop attention weights. A query that may see no key gets the mean of all values.
+    al. 2023). `rate` and `key` drop attention weights. A query that may see no key gets the mean of all values. Raises
+    ValueError for shapes that do not fit, a rate outside [0, 1), and a rate without a key.
     """
+    check_attention(q, k, v, mask)
+    check_dropout(rate, key)
     if q.ndim == k.ndim:
-        batch, length, heads, size = q.shape
-        if heads % k.shape[2]:
-            raise ValueError(
-                f"q has {heads} heads, which k's {k.shape[2]} must divide; shapes are q {q.shape} and k {k.shape}"
-            )
-        grouped = q.reshape(batch, length, k.shape[2], -1, size)
+        grouped = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[-1])
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
     return apply_weights(dropout(attention_weights(q, k, mask, bias), rate, key), v, bias, positions_like(q))
 

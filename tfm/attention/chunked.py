@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, why_not_blocks
 from tfm.attention.shards import on_shards
@@ -56,7 +57,7 @@ def chunked(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreB
     Equal to `tfm.attend`, except for a query that may see nothing: it gets the mean of the values in the blocks that
     were visited. It has a gradient, but no forward mode and no second derivative; `tfm.attend` has.
     """
-    return flash(q, k, v, mask, bias)
+    return flash(q, k, v, mask, bias) if q.size and k.size else attend(q, k, v, mask, bias)
 
 
 def why_not_chunked(case: Case) -> str:

@@ -56,8 +56,8 @@ def cross_attention(
         weights = attention_weights(q, memory.keys, memory.mask)
         heads = weighted_sum(dropout(weights, config.attn_rate, key), memory.values)
         return merge_heads(layer, heads), weights
-    if context.keep:  # few queries at a time need no kernel
-        heads = attend(q, memory.keys, memory.values, memory.mask, None, config.attn_rate, key)
+    if context.keep:  # few queries at a time need no kernel, and there is no dropout
+        heads = attend(q, memory.keys, memory.values, memory.mask)
     else:
         heads = attend_with(config, q, memory.keys, memory.values, memory.mask, None, key)
     return merge_heads(layer, heads), None

@@ -8,17 +8,20 @@ from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
 from tfm.attention.bias import ScoreBias
+from tfm.attention.check import check_attention
 from tfm.masks import Mask
 from tfm.sharding import spec_of
 
 
 def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
-    """A kernel that runs under `shard_map` where q is sharded along its batch or its heads."""
+    """A kernel that runs under `shard_map` where q is sharded along its batch or its heads. It raises ValueError for
+    shapes that do not fit."""
 
     @wraps(kernel)
     def sharded(
         q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None, **options
     ) -> Array:
+        check_attention(q, k, v, mask)
         spec = spec_of(q)
         if not any(spec):
             return kernel(q, k, v, mask, bias, **options)

@@ -96,8 +96,8 @@ def beam_search(
     if a text can exceed the learned positions. Programs are compiled as in `generate`, and per width.
     """
     strategy = strategy or Beam()
+    check_prompts(config, prompts, max_new_tokens, stop)
     prompts = [[int(token) for token in prompt] for prompt in prompts]
-    check_prompts(config, prompts, max_new_tokens)
     check_strategy(strategy, (Beam,))
     check_fits(config, prompts, max_new_tokens, "or shorten the prompt")
     if not 1 <= num_return_sequences <= strategy.width:

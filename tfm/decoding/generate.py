@@ -69,10 +69,10 @@ class Generation:
     ):
         self.model = model
         self.config = config
+        check_prompts(config, prompts, max_new_tokens, stop)
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
         self.max_new_tokens = max_new_tokens
         self.strategy = strategy or Greedy()
-        check_prompts(config, self.prompts, max_new_tokens)
         check_strategy(self.strategy, (Greedy, Sample))
         if sliding_context and self.strategy.constraints is not None:
             raise ValueError("constraints need the whole text, and sliding_context cuts it; leave out one of them")
@@ -243,15 +243,25 @@ def _append_token(
     )
 
 
-def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int):
-    """Raises ValueError for empty prompts, unknown tokens, and a count below 1."""
-    if not prompts or not all(len(prompt) for prompt in prompts):
+def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, stop: Sequence[int] = ()):
+    """Raises ValueError for empty prompts, unknown tokens, in `stop` too, and a count that is no integer from 1 on."""
+    if not len(prompts) or not all(map(np.ndim, prompts)) or not all(map(len, prompts)):
         raise ValueError("prompts must hold at least one prompt, and every prompt at least one token")
-    unknown = [token for prompt in prompts for token in prompt if not 0 <= token < config.vocab]
-    if unknown:
-        raise ValueError(f"prompts have token {unknown[0]}, which is not in the vocabulary of {config.vocab} tokens")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1")
+    for prompt in prompts:
+        _check_vocabulary("prompts have", prompt, config)
+    _check_vocabulary("stop has", stop, config)
+    if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1, and an integer")
+
+
+def _check_vocabulary(what: str, tokens: Sequence[Any], config: Config):
+    """Raises ValueError for a token that is no integer, or not in the vocabulary."""
+    ids = np.asarray(tokens)
+    if len(ids) and ids.dtype.kind not in "iu":
+        raise ValueError(f"{what} tokens {ids.tolist()}, which must be integers")
+    unknown = ids[(ids < 0) | (ids >= config.vocab)]
+    if len(unknown):
+        raise ValueError(f"{what} token {unknown[0]}, which is not in the vocabulary of {config.vocab} tokens")
 
 
 def check_strategy(strategy: Any, classes: tuple[type, ...]):

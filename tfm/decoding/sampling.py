@@ -38,7 +38,7 @@ class Sample:
     top_k: only the k most probable tokens
     top_p: only the smallest set of most probable tokens with this total probability (Holtzman et al. 2020, section 3.1)
     min_p: only tokens with at least this fraction of the highest probability (Nguyen et al. 2024, section 3)
-    seed: integer; a row's draws depend on its seed and its own text alone
+    seed: int32; a row's draws depend on its seed and its own text alone
     constraints: applied before the draw
 
     They apply in this order, each to the result of the previous one.
@@ -57,6 +57,9 @@ class Sample:
         check_min("repetition_penalty", self.repetition_penalty, 1)
         if self.temperature is not None and not np.all(np.asarray(self.temperature) > 0):
             raise ValueError(f"temperature={self.temperature} must be above 0; use Greedy for the most probable token")
+        seeds = np.asarray(self.seed)
+        if seeds.dtype.kind not in "iu" or not np.all((seeds >= -(2**31)) & (seeds < 2**31)):
+            raise ValueError(f"seed={self.seed} must be an integer from {-(2**31)} to {2**31 - 1}")
         check_min("top_k", self.top_k, 1)
         _check_probability("top_p", self.top_p)
         _check_probability("min_p", self.min_p)

@@ -50,9 +50,11 @@ def embed(
 ) -> Array:
     """tokens, positions and types int32 [B,T] -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
-    positions default to 0..T-1 and types to 0. Raises ValueError for more tokens than `config.max_length` where
-    positions are not given.
+    positions default to 0..T-1 and types to 0. Raises ValueError for other shapes or dtypes, and for more tokens than
+    `config.max_length` where positions are not given.
     """
+    for name, ids in {"tokens": tokens, "positions": positions, "types": types}.items():
+        _check_ids(name, ids, tokens)
     if positions is None:
         limit = config.max_length
         if limit is not None and tokens.shape[1] > limit:
@@ -72,6 +74,19 @@ def embed(
         x = norm(config, tables.norm, x)
     x = dropout(x, config.dropout, key).astype(config.dtype)
     return _project(tables, config, x) if options.projection == "last" else x
+
+
+def _check_ids(name: str, ids: Any, tokens: Array) -> None:
+    """Raises ValueError unless ids are absent or an integer array [B,T], with the shape of the tokens."""
+    if ids is None:
+        return
+    shape, dtype = getattr(ids, "shape", None), getattr(ids, "dtype", None)
+    if shape is None or dtype is None:
+        raise ValueError(f"{name} must be an array [B,T], not a {type(ids).__name__}; wrap it in jnp.array")
+    if len(shape) != 2 or not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers [B,T], not {dtype} {list(shape)}")
+    if name != "tokens" and shape != tokens.shape and 1 not in shape[:1]:
+        raise ValueError(f"{name} must have the shape {list(tokens.shape)} of the tokens, not {list(shape)}")
 
 
 def default_positions(tokens: Array) -> Array:

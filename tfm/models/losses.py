@@ -25,12 +25,14 @@ def unembed(config: Config, table: Array, x: Array) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Array, smoothing: Array | float = 0.0, vocab: int | None = None) -> Array:
-    """logits [...,V] and targets [...] -> float32 [...]: -log softmax(logits)[target], in nats. Targets are in the
-    vocabulary.
+    """logits [...,V] and targets [...] -> float32 [...]: -log softmax(logits)[target], in nats; NaN for a target that
+    is no token. Raises ValueError for targets of another shape.
 
     The share `smoothing`, a number or [...], of the probability is the same for the first `vocab` tokens (Szegedy et
     al. 2016, section 7).
     """
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"logits must be [...,V] and targets [...]; shapes are {logits.shape} and {targets.shape}")
     logits = logits.astype(jnp.float32)
     if spec_of(logits)[-1] is None:
         chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -42,7 +44,7 @@ def cross_entropy(logits: Array, targets: Array, smoothing: Array | float = 0.0,
         chosen = (1 - smoothing) * chosen + smoothing * logits.mean(
             -1, where=jnp.expand_dims(is_token, range(targets.ndim))
         )
-    return jax.nn.logsumexp(logits, axis=-1) - chosen
+    return jnp.where((targets >= 0) & (targets < logits.shape[-1]), jax.nn.logsumexp(logits, axis=-1) - chosen, jnp.nan)
 
 
 def vocabulary_loss(

@@ -30,8 +30,14 @@ class AlibiBias(ScoreBias):
 
 
 def alibi(heads: int, kv_heads: int | None = None) -> ScoreBias:
-    """Scores fall linearly with the distance on both sides, in head n at the slope 2^(-8 n / heads)."""
-    return AlibiBias(kv_heads or heads, heads // (kv_heads or heads))
+    """Scores fall linearly with the distance on both sides, in head n at the slope 2^(-8 n / heads).
+
+    `kv_heads` are those of k, by default as many. Raises ValueError if they do not divide the heads.
+    """
+    kv_heads = heads if kv_heads is None else kv_heads
+    if kv_heads < 1 or heads < 1 or heads % kv_heads:
+        raise ValueError(f"heads={heads} must be at least 1, and kv_heads={kv_heads} must divide it")
+    return AlibiBias(kv_heads, heads // kv_heads)
 
 
 def prepare(params: Any, options: Alibi, config: Config, context: AttentionContext) -> ScoreBias:
