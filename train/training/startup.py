@@ -99,8 +99,8 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
     if not tfm.needs_calibration(job.model):
         return state
     batch = job.device_batch(corpus, 0)
-    tokens = [batch[name][0] for name, field in job.batch_spec.items() if field.counts_tokens]
-    tokens = [rows if rows.ndim == 2 else rows[:, 0] for rows in tokens]  # of several texts a row, the first
+    fields = [batch[name][0] for name, field in job.batch_spec.items() if field.counts_tokens]
+    tokens = [field.reshape(-1, field.shape[-1]) for field in fields]  # a row may have several texts
     run = jax.jit(tfm.calibrate, static_argnums=1, out_shardings=tfm.shardings(job.specs, job.mesh))
     with jax.set_mesh(job.mesh):
         params = run(state.params, job.model, *tokens)
