@@ -1,6 +1,7 @@
 """The commands. Everything with side effects lives here: files, clocks, printing, devices."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -10,10 +11,11 @@ class UserError(Exception):
 
 
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
-    """Runs a command: 0, 2 with one sentence on stderr for bad input, 130 after Ctrl-C. Any other exception is our own
-    bug and passes."""
+    """Runs a command: 0, 2 with one sentence on stderr for bad input and for errors of the operating system, 130 after
+    Ctrl-C. Any other exception is our own bug and passes."""
     try:
         command(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -21,9 +23,33 @@ def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | No
         print("interrupted", file=sys.stderr)
         return 130
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        print(f"error: the disk is full{where}; free some space and run the command again", file=sys.stderr)
+        if error.errno is None:
+            raise  # a library's, or our own: it comes from no call of the system
+        _abandon_stdout()
+        print(f"error: {_os_error_sentence(error)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _os_error_sentence(error: OSError) -> str:
+    """What the operating system refused, for which file, and what to do."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full{name and f' ({name})'}; free some space and run the command again"
+    remedies = {
+        errno.EACCES: "change its permissions, or choose another place",
+        errno.EPERM: "change its permissions, or choose another place",
+        errno.EROFS: "choose a place that can be written",
+        errno.ENAMETOOLONG: "choose a shorter name",
+        errno.EPIPE: "let the program that reads the output read it to its end",
+    }
+    remedy = remedies.get(error.errno or 0, "check the path and the disk")
+    return f"{name or 'a file'} cannot be read or written: {error.strerror}; {remedy}"
+
+
+def _abandon_stdout():
+    """Sends what stdout still holds nowhere, if nobody takes it: Python would fail again at its exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

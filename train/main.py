@@ -23,38 +23,43 @@ def train(argv):
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
 
-    # ---------------------------------------------------------------- data
+    # ---------------------------------------------------------------- run folder: claimed before anything slow
     from train.costs.estimate import estimate, explain_oom
+    from train.devices import mesh as devices
+    from train.runs.claim import claimed_folder
     from train.training import evaluation, startup
     from train.training.hooks import open_hooks
 
-    run, corpus, folder, log = startup.load_data(run, explicit, distributed.initialize(run.distributed))
+    devices.use_cores(run, distributed.initialize(run.distributed))
+    with claimed_folder(run) as folder:
+        # ------------------------------------------------------------ data
+        run, corpus, log = startup.load_data(run, explicit, folder)
 
-    # ---------------------------------------------------------------- mesh and state
-    job = startup.job_on_mesh(run, log)
-    with explain_oom(job):
-        state, step, progress = startup.first_state(job, corpus, folder, log)
-    costs = estimate(job, job.device_batch(corpus, 0))
-    train_step = startup.guarded_step(job, corpus)
-    evaluator = evaluation.Evaluator(job, corpus, log)
+        # ------------------------------------------------------------ mesh and state
+        job = startup.job_on_mesh(run, log)
+        with explain_oom(job):
+            state, step, progress = startup.first_state(job, corpus, folder, log)
+        costs = estimate(job, job.device_batch(corpus, 0))
+        train_step = startup.guarded_step(job, corpus)
+        evaluator = evaluation.Evaluator(job, corpus, log)
 
-    # ---------------------------------------------------------------- run folder: from here on, files are left behind
-    folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
-    startup.announce(job, corpus, step, costs.table(), log)
+        # ------------------------------------------------------------ from here on, files are left behind
+        folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
+        startup.announce(job, corpus, step, costs.table(), log)
 
-    # ---------------------------------------------------------------- loop
-    with explain_oom(job), open_hooks(evaluator, train_step, progress, step, folder, costs.peak_seconds) as hooks:
-        while step < run.steps and not hooks.should_stop(step):
-            state, sums = train_step(state, job.device_batch(corpus, step))
-            step += 1
-            hooks.after_step(step, state, sums)
-        hooks.save_last(step, state)
+        # ------------------------------------------------------------ loop
+        with explain_oom(job), open_hooks(evaluator, train_step, progress, step, folder, costs.peak_seconds) as hooks:
+            while step < run.steps and not hooks.should_stop(step):
+                state, sums = train_step(state, job.device_batch(corpus, step))
+                step += 1
+                hooks.after_step(step, state, sums)
+            hooks.save_last(step, state)
 
-    # ---------------------------------------------------------------- end
-    finished = step == run.steps or progress.stopping.should_stop
-    if finished:
-        log.table("result", evaluator.finish(step, state, folder, time.perf_counter() - began))
-    log.info(_next_commands(job, step, folder, finished))
+        # ------------------------------------------------------------ end
+        finished = step == run.steps or progress.stopping.should_stop
+        if finished:
+            log.table("result", evaluator.finish(step, state, folder, time.perf_counter() - began))
+        log.info(_next_commands(job, step, folder, finished))
 
 
 def _next_commands(job, step: int, folder, finished: bool) -> str:
@@ -62,7 +67,7 @@ def _next_commands(job, step: int, folder, finished: bool) -> str:
     resume = f"python -m train.main --resume --out={folder}"
     if not finished:
         return f"stopped at step {step}, saved in {folder}; go on with\n  {resume}"
-    names = ", ".join(sorted(path.name for path in folder.iterdir()))
+    names = ", ".join(sorted(path.name for path in folder.glob("[!.]*")))
     commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.NEXT_COMMANDS]
     commands.append(f"{resume} --steps={2 * job.run.steps}")
     return "\n  ".join([f"saved in {folder}: {names}; next:", *commands])

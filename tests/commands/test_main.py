@@ -19,10 +19,11 @@ import pytest
 from small import FLAGS, call, read_lines, run, write_text
 
 import train.data.tokens
-from train import evaluate
+from train import UserError, evaluate
 from train.devices import specs
 from train.main import main
 from train.runs import checkpoint
+from train.runs.saved import SavedCheckpoints
 from train.tasks import mlm
 from train.text import tokenizer
 from train.training import step
@@ -349,7 +350,7 @@ def test_damages(store, damage):
     folder, like = store
     spoil(folder / "2", damage)
     lines = []
-    state, note, at = checkpoint.Checkpoints(folder).restore(like, lines.append)
+    state, note, at = SavedCheckpoints(folder).restore(like, lines.append)
     assert at == state.step == 1
     assert note == {"window": {"loss": 0.5}, "best": {}}
     assert (state.params["w"] == 1).all()
@@ -361,8 +362,8 @@ def test_no_whole_checkpoint_at_all(store):
     folder, like = store
     for name in "12":
         spoil(folder / name, "emptied")
-    with pytest.raises(checkpoint.UserError, match="holds no whole checkpoint; start a new run"):
-        checkpoint.Checkpoints(folder).restore(like, lambda text: None)
+    with pytest.raises(UserError, match="holds no whole checkpoint; start a new run"):
+        SavedCheckpoints(folder).restore(like, lambda text: None)
 
 
 @pytest.mark.slow

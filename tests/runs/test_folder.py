@@ -131,7 +131,7 @@ def damage(path, name, text):
         ("run.json", '{"config": {"task": {"name": "mlm"}}}', "values", "was written by an earlier version, which"),
         (
             "run.json",
-            '{"format": 2, "config": {"model": {"order": "pre"}}}',
+            '{"format": 3, "config": {"model": {"order": "pre"}}}',
             "values",
             "run.json has a configuration that cannot be used: model.order is unknown",
         ),

@@ -21,8 +21,8 @@ from train.generate import main as generate
 from train.main import main
 from train.reporting import metrics
 from train.reporting.console import Log
-from train.runs.checkpoint import Checkpoints
 from train.runs.folder import open_folder
+from train.runs.saved import SavedCheckpoints
 from train.settings import resolve
 from train.tasks import translate, translation
 
@@ -250,7 +250,7 @@ def test_the_mean_of_checkpoints():
     like = open_folder("run").load()
     averaged = open_folder("run").load(average=2)
     steps = sorted(int(path.name) for path in Path("run/checkpoints").iterdir() if path.name.isdigit())[-2:]
-    store = Checkpoints(Path("run/checkpoints"), read_only=True)
+    store = SavedCheckpoints(Path("run/checkpoints"))
     last_two = [store._params(step, like) for step in steps]
     jax.tree.map(
         lambda a, b, c: np.testing.assert_allclose(a, (np.asarray(b) + np.asarray(c)) / 2, rtol=1e-6),

@@ -12,7 +12,7 @@ from training.test_step import BATCH_SPEC, batch, one_device
 import tfm
 from train.data import feed
 from train.devices.mesh import bytes_per_device
-from train.runs import checkpoint
+from train.runs import checkpoint, saved
 from train.settings.schema import Optim
 from train.tasks import mlm
 from train.training import optimizer as optim
@@ -279,8 +279,8 @@ def test_it_learns_the_same_on_eight_devices_and_after_an_interruption(name, tmp
     np.testing.assert_allclose(losses, single.losses(6), atol=1e-5, rtol=0)
     assert losses[-1] < losses[0] - 0.3
     fresh = step.new_state(SPECS, optim.optimizer(options(name, clip=1.0), 10, SPECS), 1, sharded.mesh)
-    sharded.state, _, _ = store.restore(fresh, print)
     store.close()
+    sharded.state, _, _ = saved.SavedCheckpoints(tmp_path).restore(fresh, print)
     assert sharded.losses(3) == losses[3:]
     assert sharded.step._cache_size() == 1
 

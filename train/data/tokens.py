@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from train import UserError
 from train.files import cache
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
@@ -71,20 +72,21 @@ def encode(
     drawn = [str(segmentation.dropout), str(segmentation.index)] if segmentation.dropout else []
     separated = [] if separator is None else [f"mark {separator}"]
     key = cache.digest([tokenize.fingerprint(tokenizer), *drawn, *separated], texts)
-    ids_path = cache.cache_dir() / "tokens" / f"{key}.ids"
-    starts_path = ids_path.with_suffix(".starts")
+    path = cache.cache_dir() / "tokens" / key
     dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
-    if not starts_path.exists():
+    content = cache.read(path)
+    if content is None:
         separators = np.array([] if separator is None else [separator], dtype)
         with (
             tokenize.bpe_dropout(tokenizer, segmentation.dropout),
             log.progress(f"tokenizing {name}", sum(map(len, texts))) as advance,
         ):
-            starts = _write(tokenizer, texts, advance, ids_path, separators)
-        cache.atomic_write(starts_path, starts.tobytes())
-    starts = np.frombuffer(starts_path.read_bytes(), np.int64)
-    ids = np.memmap(ids_path, dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
-    return Tokens(ids, starts)
+            _write(tokenizer, texts, advance, path, separators)
+        content = cache.read(path)
+    if content is None:
+        raise UserError(f"{path} is damaged as soon as it is written; check the disk, or choose another TFM_CACHE")
+    ids_end = len(content) - 8 * (len(texts) + 1)
+    return Tokens(np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64))
 
 
 def segmentations(run: Run) -> list[Segmentation]:
@@ -107,25 +109,25 @@ def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
     return Tokens(np.concatenate(ids), np.cumsum([0, *map(len, ids)]))
 
 
-def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray) -> np.ndarray:
-    """Writes the ids of all texts to `path`, completely or not at all; returns where each text starts.
+def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray):
+    """Writes the ids of all texts to `path`, and then where each text starts, int64: completely or not at all.
 
     `separators` are written before each text and after the last: one id or none.
     """
     starts, total = [0], len(separators)
-    with cache.atomic_open(path) as file:
-        file.write(separators.tobytes())
+    with cache.writer(path) as append:
+        append(separators.tobytes())
         for batch in _batches(texts):
             encodings = tokenizer.encode_batch([piece for piece, _ in batch], add_special_tokens=False)
             for (_, is_last), encoding in zip(batch, encodings, strict=True):
-                file.write(np.asarray(encoding.ids, separators.dtype).tobytes())
+                append(np.asarray(encoding.ids, separators.dtype).tobytes())
                 total += len(encoding.ids)
                 if is_last:
                     starts.append(total)
-                    file.write(separators.tobytes())
+                    append(separators.tobytes())
                     total += len(separators)
             advance(sum(len(piece) for piece, _ in batch))
-    return np.array(starts, np.int64)
+        append(np.array(starts, np.int64).tobytes())
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:

@@ -165,11 +165,12 @@ def _all_gather(numbers: list[int]) -> Any:
     """N numbers of this process -> those of every process, int32 [processes, N]."""
     import jax
     import numpy as np
-    from jax.experimental import multihost_utils
 
     local = np.array(numbers, np.int32)
     if jax.process_count() == 1:
         return local[None]
+    from jax.experimental import multihost_utils
+
     return np.asarray(multihost_utils.process_allgather(local))
 
 

@@ -1,12 +1,18 @@
-"""The cache: results that are expensive to make and depend on content alone, under a hash of that content."""
+"""The cache: results that are expensive to make and depend on content alone, under a hash of that content.
+
+Every entry ends with its checksum. An entry that is damaged is as good as absent.
+"""
 
 import contextlib
 import hashlib
+import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+
+_CRC = 4  # bytes of a CRC-32
 
 
 def cache_dir() -> Path:
@@ -25,21 +31,46 @@ def digest(*groups: Iterable[str]) -> str:
     return state.hexdigest()[:16]
 
 
-def atomic_write(path: Path, data: bytes):
-    """Writes a whole file or none."""
-    with atomic_open(path) as file:
-        file.write(data)
+def read(path: Path) -> memoryview | None:
+    """The content of an entry, mapped into memory; None if there is none, or a damaged one."""
+    try:
+        with path.open("rb") as file:
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (FileNotFoundError, ValueError):  # absent or empty
+        return None
+    content, crc = mapped[:-_CRC], mapped[-_CRC:]
+    return content if zlib.crc32(content).to_bytes(_CRC, "little") == crc else None
+
+
+def write(path: Path, data: bytes):
+    """Makes an entry, whole or not at all."""
+    with writer(path) as append:
+        append(data)
 
 
 @contextlib.contextmanager
-def atomic_open(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete, even if two processes write it at once."""
+def writer(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """A function that appends to an entry, which takes its name, and its checksum, when it is complete.
+
+    Of two processes that make it at once, the first one's stays: the second may have drawn other random numbers.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent)
+    crc = 0
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
-        os.replace(part, path)
+
+            def append(data: bytes):
+                nonlocal crc
+                crc = zlib.crc32(data, crc)
+                file.write(data)
+
+            yield append
+            file.write(crc.to_bytes(_CRC, "little"))
+        if read(path) is None:
+            os.replace(part, path)
+        else:
+            os.unlink(part)
     except BaseException:
         os.unlink(part)
         raise

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 
 from tfm.config.dotted import flatten, flatten_saved, override
 from train import UserError, tasks
+from train.files import checksum
 from train.runs import adapters
 from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags
@@ -19,7 +20,7 @@ from train.settings.schema import Run
 
 ROOT = Path("runs")
 CONFIG = "run.json"
-FORMAT = 2  # of run.json
+FORMAT = 3  # of run.json
 RESULT = "result.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
@@ -42,9 +43,11 @@ class RunFolder:
         if self._sections.get("format") != FORMAT:
             raise UserError(f"{self.path} was written by an earlier version, which alone can read it; train it again")
         try:
-            return flatten(override(Run(), saved)) | {"out": str(self.path)}
+            values = flatten(override(Run(), saved))
         except ValueError as error:
             raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
+        self._check_unchanged()
+        return values | {"out": str(self.path)}
 
     @cached_property
     def config(self) -> Run:
@@ -71,6 +74,9 @@ class RunFolder:
         path = self.path / kind.file
         if not path.exists():
             raise UserError(f"{self.path} is not a run folder: it has no {kind.file}")
+        files = self._section("files")
+        if not isinstance(files, dict) or files.get(kind.file) != checksum.of_bytes(path.read_bytes()):
+            raise UserError(f"{path} is damaged, or of another run; restore it or start a new run")
         try:
             return kind.read(path)
         except ValueError as error:
@@ -79,6 +85,7 @@ class RunFolder:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """The section of run.json about the data."""
+        self._check_unchanged()
         return self._section("data")
 
     @property
@@ -117,12 +124,13 @@ class RunFolder:
         import jax
 
         import tfm
-        from train.runs import checkpoint
+        from train.runs import saved
         from train.tasks.tuning import specs_of
 
         mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
         like = tfm.abstract(specs_of(self.task, self.config), mesh)
-        return checkpoint.load_params(self.path, like, log, best=self.config.eval.patience is not None, average=average)
+        verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
+        return saved.load_params(self.path, like, log, verify, best, average)
 
     def check_data(self, facts: Mapping[str, Any]):
         """Raises UserError if the data are no longer those that the run began with."""
@@ -136,6 +144,17 @@ class RunFolder:
                 f"the cache has lost what --tokenizer.dropout drew for {self.path}; "
                 "restore the cache, or start a new run"
             )
+
+    def _check_unchanged(self):
+        """Raises UserError if a section of run.json is not as the run wrote it. Without checksums, it is as it is."""
+        checksums = self._sections.get("checksums")
+        if checksums is None or checksums == (actual := _checksums(self._sections)):
+            return
+        names = [name for name in actual if not isinstance(checksums, dict) or checksums.get(name) != actual[name]]
+        raise UserError(
+            f"{self.path / CONFIG} is not as the run wrote it: {names[0] if names else 'checksums'} was changed or "
+            'damaged; undo that, or remove "checksums" from the file to go on with it as it is'
+        )
 
     def _section(self, name: str) -> dict[str, Any]:
         """A section of run.json."""
@@ -197,31 +216,14 @@ def read_saved(path: str | Path, facts: bool = True) -> Saved:
     return Saved(folder.processor, folder.facts if facts else {})
 
 
-def choose_folder(run: Run) -> Path:
-    """The folder that `--out` names, or the next free runs/TASK-PRESET-N. Raises UserError if it holds another run."""
-    if run.out:
-        folder = Path(run.out)
-        if not run.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(
-                f"--out={folder} already holds something; choose another folder, or add --resume to continue its run"
-            )
-        return folder
-    index = 1
-    while (folder := ROOT / f"{run.task.name}-{run.preset}-{index}").exists():
-        index += 1
-    return folder
-
-
 def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
-    """Makes the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (NotADirectoryError, PermissionError) as error:
-        raise UserError(f"--out={path} cannot be made: {error.strerror}; choose another folder") from error
+    """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
+    path.mkdir(parents=True, exist_ok=True)
+    kind = tasks.find(run.task.name).PROCESSOR
     if not run.resume:
-        kind = tasks.find(run.task.name).PROCESSOR
         write(path / kind.file, kind.to_text(processor))
-    write_json(path / CONFIG, describe(run, facts))
+    files = {kind.file: checksum.of_bytes((path / kind.file).read_bytes())}
+    write_json(path / CONFIG, describe(run, {**facts, "files": files}))
 
 
 def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,13 +232,23 @@ def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-    return {
+    sections = {
         "format": FORMAT,
         "config": dataclasses.asdict(run),
         "command": " ".join(sys.argv),
         "versions": versions,
         **facts,
     }
+    return sections | {"checksums": _checksums(sections)}
+
+
+def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
+    """The checksums of the sections of run.json, and of the parts of its configuration, as they come out of JSON."""
+    parts = {name: value for name, value in sections.items() if name not in ("config", "checksums")}
+    config = sections.get("config")
+    parts |= {f"config.{name}": value for name, value in config.items()} if isinstance(config, dict) else {}
+    texts = {name: json.dumps(value, sort_keys=True) for name, value in parts.items()}
+    return {name: checksum.of_bytes(text.encode()) for name, text in texts.items()}
 
 
 def write_json(path: Path, value: Mapping[str, Any]):

@@ -162,13 +162,16 @@ class Checkpoint:
 
     every: steps between checkpoints
     keep: latest checkpoints that stay, beside the best one
+    verify: all | sample | none: what is compared with its checksum when a checkpoint of the run is read
     """
 
     every: int = 200
     keep: int = 2
+    verify: Literal["all", "sample", "none"] = "all"
 
     def __post_init__(self):
         check_minimum(self, every=1, keep=1)
+        check_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)

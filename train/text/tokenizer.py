@@ -64,10 +64,12 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
         return _with_roles(read(Path(options.path), options.lower), options.path)
     key = cache.digest([options.kind, str(options.vocab), str(options.lower)], texts)
     path = cache.cache_dir() / "tokenizers" / f"{key}.json"
-    if not path.exists():
+    content = cache.read(path)
+    if content is None:
         with log.waiting(_training_message(options, texts)):
-            cache.atomic_write(path, train(options, texts).to_str().encode())
-    return Tokenizer.from_file(str(path))
+            content = memoryview(train(options, texts).to_str().encode())
+        cache.write(path, content)
+    return Tokenizer.from_buffer(bytes(content))
 
 
 def train(options: schema.Tokenizer, texts: Iterable[str]):

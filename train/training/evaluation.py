@@ -16,8 +16,8 @@ from train import tasks
 from train.data import feed
 from train.devices import distributed
 from train.reporting.console import Log
-from train.runs import checkpoint
 from train.runs import folder as folders
+from train.runs import saved
 from train.training import step
 from train.training.job import Job
 
@@ -44,7 +44,8 @@ class Evaluator:
         if job.run.eval.final:
             params = state.eval_params
             if job.run.eval.patience:
-                params = checkpoint.load_params(folder, params, self.log.info, best=True)
+                verify = job.run.checkpoint.verify
+                params = saved.load_params(folder, params, self.log.info, verify, best=True)
             metrics = self._final_metrics(params, distributed.output_dir(folder))
         facts = {
             "task": job.run.task.name,

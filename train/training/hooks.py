@@ -40,7 +40,7 @@ def open_hooks(
     job, log = evaluator.job, evaluator.log
     goal = progress.stopping.goal
     store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
-    recorder = Recorder(log, distributed.output_dir(folder), start, job.run.steps)
+    recorder = Recorder(log, distributed.output_dir(folder), start, job.run.steps, progress.written)
     with (
         checkpoint.disk_errors(store.folder),
         contextlib.closing(store),

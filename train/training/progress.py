@@ -4,22 +4,25 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from train.runs.metrics_lines import Written
 from train.training.early_stopping import EarlyStopping
 from train.training.metric_buffer import MetricBuffer
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The sums since the last log line, and the best evaluation so far."""
+    """The sums since the last log line, the best evaluation so far, and what was written to metrics.jsonl."""
 
     buffer: MetricBuffer
     stopping: EarlyStopping
+    written: Written = dataclasses.field(default_factory=Written)
 
     def note(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"window": self.buffer.sums, "best": self.stopping.state}
+        return {"window": self.buffer.sums, "best": self.stopping.state, "written": dataclasses.asdict(self.written)}
 
     def restore(self, note: Mapping[str, Any]):
         """Goes on from the note of a checkpoint."""
         self.buffer.sums = dict(note["window"])
         self.stopping.state = note["best"]
+        self.written.size, self.written.crc = note["written"]["size"], note["written"]["crc"]

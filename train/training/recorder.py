@@ -1,17 +1,17 @@
 """What a run records: lines on stderr, metrics.jsonl, TensorBoard events, a progress bar, and the plots at the end."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
 from train.reporting import plots
 from train.reporting.console import Log
+from train.reporting.events import Events
 from train.runs.folder import METRICS
+from train.runs.metrics_lines import MetricsFile, Written, read_lines
 
 # Metrics that a line on stderr leaves to metrics.jsonl, and those that fit on a bar of 80 columns.
 _NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step")
@@ -22,18 +22,17 @@ _FORMATS = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%", "mfu": ".1%
 
 
 class Recorder:
-    """Writes the metrics of one run. Drops lines of metrics.jsonl after step `start`: the run writes them again."""
+    """Writes the metrics of one run. Drops lines of metrics.jsonl after step `start`: the run writes them again.
 
-    def __init__(self, log: Log, folder: Path, start: int, stop: int):
-        from tensorboardX import SummaryWriter
+    `written` says what was written before, and then with every line.
+    """
 
+    def __init__(self, log: Log, folder: Path, start: int, stop: int, written: Written):
         self.log, self.folder, self.stop = log, folder, stop
         self.clock = Clock()
-        path = folder / METRICS
-        kept = [line for line in read_lines(path) if line["step"] <= start]
-        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self._file = path.open("a", buffering=1)
-        self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self._files = ExitStack()  # all are closed, even if the first cannot write what it holds
+        self._metrics = self._files.enter_context(MetricsFile(folder / METRICS, start, written, log.info))
+        self._events = self._files.enter_context(Events(folder / "tensorboard", start + 1))
         columns = (
             TextColumn("{task.completed}/{task.total}"),
             BarColumn(bar_width=12),
@@ -53,9 +52,9 @@ class Recorder:
 
     def write(self, split: str, step: int, metrics: Mapping[str, float]):
         """One line of metrics, everywhere."""
-        self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
+        self._metrics.write({"step": step, "split": split, **metrics})
         for name, value in metrics.items():
-            self._events.add_scalar(f"{split}/{name}", value, step)
+            self._events.add(f"{split}/{name}", value, step)
         on_bar = split == "train" and self.log.console.is_terminal
         names = [name for name in metrics if (name in _ON_BAR if on_bar else name not in _NOT_SHOWN)]
         shown = [f"{name} {metrics[name]:{_FORMATS.get(name, '.4f')}}" for name in names]
@@ -69,8 +68,7 @@ class Recorder:
     def close(self):
         """Ends the bar and the files, and draws the plots."""
         self._bar.stop()
-        self._file.close()
-        self._events.close()
+        self._files.close()
         plots.curves(list(read_lines(self.folder / METRICS)), self.folder)
 
 
@@ -116,12 +114,3 @@ class Clock:
             return "?"
         seconds = round((time.perf_counter() - self._began) / self._steps * steps)
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl; it ends at a line that was cut short."""
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return

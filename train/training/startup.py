@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from train import UserError, tasks
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.reporting.console import Log
-from train.runs import adapters, checkpoint, pretrained
+from train.runs import adapters, pretrained, saved
 from train.runs import folder as folders
 from train.settings import resolve
 from train.settings.schema import Run
@@ -25,17 +27,18 @@ from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 from train.training.recompilation import Guard
 
+# Orbax compresses: the least share of its bytes that a checkpoint of random weights takes. Moments at 0 take none.
+_LEAST_OF_CHECKPOINT = 0.25
 
-def load_data(run: Run, explicit: set[str], processes: int) -> tuple[Run, Any, Path, Log]:
-    """The run with what data and devices decide, its corpus, its folder and its log; sets the number of CPU devices.
 
-    Raises UserError if the text has changed since the run began, or differs between processes.
+def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log]:
+    """The run with what data and devices decide, its corpus and its log.
+
+    Raises UserError if the text has changed since the run in `folder` began, or differs between processes.
     """
-    devices.use_cores(run, processes)
-    folder = Path(distributed.broadcast_from_main(lambda: str(folders.choose_folder(run))))
     log = Log(quiet=not distributed.is_main())
     corpus = _load_corpus(run, folder, log)
-    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, folder, log
+    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, log
 
 
 def _load_corpus(run: Run, folder: Path, log: Log):
@@ -61,6 +64,7 @@ def job_on_mesh(run: Run, log: Log) -> Job:
 def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
+    distributed.broadcast_from_main(lambda: _check_space(job, folder))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
     state = step.new_state(job.specs, job.optimizer, run.seed, job.mesh, run.optim.ema)
     if run.resume:
@@ -72,6 +76,18 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
     return _calibrated(job, state, corpus), 0, progress
 
 
+def _check_space(job: Job, folder: Path) -> str:
+    """Raises UserError if a checkpoint would fill the disk, even if it is compressed; returns nothing to say."""
+    free = shutil.disk_usage(folder).free
+    size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(job.state))
+    if free < _LEAST_OF_CHECKPOINT * size:
+        raise UserError(
+            f"the disk is full: {folder} has {free / 1e6:,.1f} MB left, and a checkpoint takes about "
+            f"{size / 1e6:,.1f} MB; free some space, or choose another --out"
+        )
+    return ""
+
+
 def guarded_step(job: Job, corpus: Any) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
     return Guard(job.train_step, planned_shapes(job, corpus))
@@ -81,16 +97,16 @@ def _resumed(
     job: Job, state: step.State, progress: Progress, folder: Path, log: Log
 ) -> tuple[step.State, int, Progress]:
     """The newest checkpoint of a run folder; the fresh state if there is none."""
-    keep = job.run.checkpoint.keep
-    store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, keep, goal=progress.stopping.goal)
-    done = 0
-    if store.latest is None:
+    checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
+    if not checkpoints.steps:
         log.info(f"{folder} holds no checkpoint yet; starting at step 0")
-    else:
-        state, note, done = store.restore(state, log.info)
-        progress.restore(note)
-        log.info(f"going on from step {done} of {folder}")
-    store.close()
+        return state, 0, progress
+    state, note, done = checkpoints.restore(state, log.info)
+    for flag, last in (("steps", job.run.steps), ("stop-at", job.run.stop_at)):
+        if last is not None and last < done:
+            raise UserError(f"--{flag}={last} lies before step {done}, which {folder} has done; ask for more")
+    progress.restore(note)
+    log.info(f"going on from step {done} of {folder}")
     return state, done, progress
 
 

@@ -23,9 +23,11 @@ def documents() -> list[str]:
     version of Python, hence the hash in run.json.
     """
     path = cache.cache_dir() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
-    if not path.exists():
-        cache.atomic_write(path, json.dumps(_extract()).encode())
-    return json.loads(path.read_text())
+    content = cache.read(path)
+    if content is None:
+        content = memoryview(json.dumps(_extract()).encode())
+        cache.write(path, content)
+    return json.loads(bytes(content))
 
 
 def _extract() -> list[str]:

@@ -1,0 +1,42 @@
+"""TensorBoard events: numbers by step, written by the thread that has them, so that its errors are raised there."""
+
+import socket
+import time
+from pathlib import Path
+
+_FLUSH = 30  # seconds
+
+
+class Events:
+    """A new file of events in a folder; TensorBoard then forgets what older files say of `first_step` and after."""
+
+    def __init__(self, folder: Path, first_step: int):
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = RecordWriter(str(folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"))
+        self._flushed = 0.0
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        start = SessionLog(status=SessionLog.START)
+        self._write(Event(wall_time=time.time(), step=first_step, session_log=start))
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def add(self, name: str, value: float, step: int):
+        """A number of a step."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+        self._write(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def _write(self, event):
+        self._file.write(event.SerializeToString())
+        if time.time() - self._flushed > _FLUSH:
+            self._file.flush()
+            self._flushed = time.time()
