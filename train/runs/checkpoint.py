@@ -46,6 +46,7 @@ class Checkpoints:
         silence_orbax()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep), best]),
+            best_fn=best.get_metric_fn,  # else Orbax keeps no metrics, and forgets which is the best when a run resumes
             cleanup_tmp_directories=True,
             async_options=ocp.options.AsyncOptions(post_finalization_callback=self._write_manifest),
         )
