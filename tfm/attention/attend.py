@@ -9,7 +9,7 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.check import check_attention, check_dropout
-from tfm.masks import MASK_VALUE, Mask
+from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.ops import dropout
 from tfm.sharding import positions_like, replicate_length
 

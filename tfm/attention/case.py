@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from tfm.attention.bias import ScoreBias
-from tfm.masks import Mask, Window
+from tfm.masks.distance import Window
+from tfm.masks.mask import Mask
 from tfm.sharding import mesh_axes, spec_of
 
 

@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 
 
 def check_attention(q: Array, k: Array, v: Array, mask: Mask | None) -> None:

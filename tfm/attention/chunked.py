@@ -21,7 +21,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, why_not_blocks
 from tfm.attention.shards import on_shards
 from tfm.axes import platform
-from tfm.masks import MASK_VALUE, Mask
+from tfm.masks.mask import MASK_VALUE, Mask
 
 # Scores of a block of queries and a block of keys. On a CPU they should stay in its cache (M7: 0.1 of the time).
 SCORES = {"cpu": 1 << 18}

@@ -7,7 +7,7 @@ from jax import Array
 
 from tfm.config.choices import Options
 from tfm.config.model import Config
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 
 
 @struct.dataclass

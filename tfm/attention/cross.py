@@ -10,7 +10,8 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, merge_heads, queries
 from tfm.config.model import Config
-from tfm.masks import Mask, padding
+from tfm.masks.by_example import padding
+from tfm.masks.mask import Mask
 from tfm.ops import dropout
 
 

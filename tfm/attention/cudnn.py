@@ -6,7 +6,8 @@ from jax import Array
 
 from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
 from tfm.attention.shards import on_shards
-from tfm.masks import Mask, Window
+from tfm.masks.distance import Window
+from tfm.masks.mask import Mask
 
 
 @on_shards

@@ -10,7 +10,7 @@ from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels import choose_kernel, chunked, cudnn, splash
 from tfm.config.model import Config
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 
 # What `choose_kernel` chooses from.
 KERNELS: dict[str, Callable[..., Array]] = {"einsum": attend, "chunked": chunked, "cudnn": cudnn, "splash": splash}

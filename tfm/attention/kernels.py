@@ -17,7 +17,7 @@ from tfm.attention.splash import splash, why_not_splash
 from tfm.axes import platform as current_platform
 from tfm.config.choices import choices_of, suggest
 from tfm.config.model import Config
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 
 __all__ = ["Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"]
 

@@ -6,7 +6,7 @@ from jax import Array
 from tfm.attention.bias import ScoreBias
 from tfm.attention.dispatch import attend_with
 from tfm.config.model import Config
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
 
 

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec, reshard
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.check import check_attention
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 from tfm.sharding import spec_of
 
 

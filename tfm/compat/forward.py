@@ -21,7 +21,7 @@ from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
 from tfm.inputs.tokens import default_positions, embed
 from tfm.layers.stack import Layers, by_layer, stack
-from tfm.masks import padding
+from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder
 from tfm.models.heads import (
     CausalLM,

@@ -23,10 +23,11 @@ from tfm.decoding.candidates import (
     take,
     take_parents,
 )
+from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.constraints import Constraints
-from tfm.decoding.generate import bucket, check_fits, check_prompts, check_strategy, left_padded, pad_stop
+from tfm.decoding.generate import bucket, left_padded, pad_stop
 from tfm.decoding.sampling import check_min
-from tfm.masks import MASK_VALUE
+from tfm.masks.mask import MASK_VALUE
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 

@@ -25,7 +25,7 @@ from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs.tokens import embed
 from tfm.layers.stack import Layers, by_layer, stack
-from tfm.masks import left_padding
+from tfm.masks.by_example import left_padding
 from tfm.mixers import mixer_of
 from tfm.models.encoder import Encoder
 from tfm.sharding import replicate_length, shard_like

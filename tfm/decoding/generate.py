@@ -13,6 +13,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill
+from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
@@ -241,44 +242,6 @@ def _append_token(
         stopped=state.stopped | (token == stop[None]).any(1),
         num_tokens=state.num_tokens + 1,
     )
-
-
-def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, stop: Sequence[int] = ()):
-    """Raises ValueError for empty prompts, unknown tokens, in `stop` too, and a count that is no integer from 1 on."""
-    if not len(prompts) or not all(map(np.ndim, prompts)) or not all(map(len, prompts)):
-        raise ValueError("prompts must hold at least one prompt, and every prompt at least one token")
-    for prompt in prompts:
-        _check_vocabulary("prompts have", prompt, config)
-    _check_vocabulary("stop has", stop, config)
-    if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1, and an integer")
-
-
-def _check_vocabulary(what: str, tokens: Sequence[Any], config: Config):
-    """Raises ValueError for a token that is no integer, or not in the vocabulary."""
-    ids = np.asarray(tokens)
-    if len(ids) and ids.dtype.kind not in "iu":
-        raise ValueError(f"{what} tokens {ids.tolist()}, which must be integers")
-    unknown = ids[(ids < 0) | (ids >= config.vocab)]
-    if len(unknown):
-        raise ValueError(f"{what} token {unknown[0]}, which is not in the vocabulary of {config.vocab} tokens")
-
-
-def check_strategy(strategy: Any, classes: tuple[type, ...]):
-    """Raises ValueError for a strategy of another class, or with an option outside its range."""
-    if type(strategy) not in classes:
-        raise ValueError(f"strategy={strategy} must be {' or '.join(cls.__name__ for cls in classes)}")
-    strategy.check()
-
-
-def check_fits(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, remedy: str):
-    """Raises ValueError where prompts and new tokens exceed the positions of the model."""
-    longest, limit = max(map(len, prompts)), config.max_length
-    if limit is not None and longest + max_new_tokens > limit:
-        raise ValueError(
-            f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the {limit} positions of the "
-            f"model; lower max_new_tokens, {remedy}"
-        )
 
 
 def pad_stop(stop: Sequence[int]) -> np.ndarray:

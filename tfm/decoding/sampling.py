@@ -7,7 +7,7 @@ from flax import struct
 from jax import Array
 
 from tfm.decoding.constraints import Constraints
-from tfm.masks import MASK_VALUE
+from tfm.masks.mask import MASK_VALUE
 
 
 @struct.dataclass

@@ -14,7 +14,8 @@ from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refu
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers import Linformer
 from tfm.config.model import Config
-from tfm.masks import Mask, Window
+from tfm.masks.distance import Window
+from tfm.masks.mask import Mask
 from tfm.mixers import Mixer
 from tfm.params import weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp

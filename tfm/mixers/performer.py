@@ -19,7 +19,7 @@ from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refu
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers import Performer
 from tfm.config.model import Config
-from tfm.masks import Window
+from tfm.masks.distance import Window
 from tfm.mixers import Mixer
 from tfm.params import fixed_spec
 from tfm.sharding import replicate_length

@@ -14,7 +14,7 @@ from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.masks import MASK_VALUE, Mask
+from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.mixers import Mixer
 from tfm.ops import dropout
 from tfm.patterns import pattern_mask

@@ -10,7 +10,7 @@ from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs.tokens import Embed, default_positions, embed, embed_specs
 from tfm.layers.stack import Layers, stack, stack_specs
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 from tfm.ops import Norm, split
 
 

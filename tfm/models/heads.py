@@ -10,7 +10,8 @@ from jax import Array
 from tfm import params
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.masks import Mask, padding
+from tfm.masks.by_example import padding
+from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
 from tfm.ops import (

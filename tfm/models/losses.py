@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec, reshard
 
 from tfm.axes import platform
 from tfm.config.model import Config
-from tfm.masks import MASK_VALUE
+from tfm.masks.mask import MASK_VALUE
 from tfm.ops import einsum
 from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 

@@ -12,7 +12,7 @@ from tfm.attention.project import keys_values
 from tfm.config.model import Config
 from tfm.inputs.tokens import default_positions, embed
 from tfm.layers.stack import by_layer, map_layers, stack
-from tfm.masks import padding
+from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import CausalLM, causal_lm, output_specs
 from tfm.ops import split

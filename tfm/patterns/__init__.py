@@ -3,7 +3,7 @@
 
 from tfm import variants
 from tfm.config.patterns import Pattern
-from tfm.masks import Mask
+from tfm.masks.mask import Mask
 
 
 def pattern_mask(options: Pattern, causal: bool) -> Mask | None:

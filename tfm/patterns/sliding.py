@@ -1,7 +1,8 @@
 """A sliding window (Beltagy et al. 2020, section 3.1)."""
 
 from tfm.config.patterns import Sliding
-from tfm.masks import Mask, window
+from tfm.masks.distance import window
+from tfm.masks.mask import Mask
 
 
 def mask(options: Sliding, is_causal: bool) -> Mask | None:

@@ -1,0 +1,113 @@
+"""Masks that differ from row to row of a batch: they hold arrays whose first axis is the batch."""
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.masks.mask import Mask
+from tfm.sharding import take_positions
+
+
+def padding(valid: Array) -> Mask:
+    """Keys that exist: valid [B,S], True for a token and False for padding."""
+    return Padding(jnp.asarray(valid, bool))
+
+
+def segments(queries: Array, keys: Array | None = None) -> Mask:
+    """Positions see those of their own segment: ids [B,T], and [B,S] where the keys are another sequence."""
+    return Segments(jnp.asarray(queries), jnp.asarray(queries if keys is None else keys))
+
+
+def prefix(lengths: Array) -> Mask:
+    """Every position sees the first `lengths` [B] keys.
+
+    Prefix language model (Raffel et al. 2020, section 3.2.1): `causal() | prefix(n)`.
+    """
+    return Prefix(jnp.asarray(lengths))
+
+
+def left_padding(starts: Array) -> Mask:
+    """Every position sees the keys from `starts` [B] on; the keys before them are padding."""
+    return LeftPadding(jnp.asarray(starts))
+
+
+@struct.dataclass
+class Padding(Mask):
+    """See `padding`."""
+
+    valid: Array
+
+    key_only = True
+    shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("padding: valid", self.valid, batch, keys, "keys")
+
+    def __call__(self, i, j):  # noqa: D102
+        return take_positions(self.valid, j)[:, None, :]
+
+
+@struct.dataclass
+class Segments(Mask):
+    """See `segments`."""
+
+    queries: Array
+    keys: Array
+
+    shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("segments: ids of queries", self.queries, batch, queries, "queries")
+        _check_shape("segments: ids of keys", self.keys, batch, keys, "keys")
+
+    def __call__(self, i, j):  # noqa: D102
+        return take_positions(self.queries, i)[:, :, None] == take_positions(self.keys, j)[:, None, :]
+
+    @property
+    def segment_ids(self):  # noqa: D102
+        return self.queries, self.keys
+
+
+@struct.dataclass
+class Prefix(Mask):
+    """See `prefix`."""
+
+    lengths: Array
+
+    key_only = True
+    shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("prefix: lengths", self.lengths, batch)
+
+    def __call__(self, i, j):  # noqa: D102
+        return (j < self.lengths[:, None])[:, None, :]
+
+    @property
+    def key_lengths(self):  # noqa: D102
+        return self.lengths
+
+
+@struct.dataclass
+class LeftPadding(Mask):
+    """See `left_padding`."""
+
+    starts: Array
+
+    key_only = True
+    shardable = True
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        _check_shape("left_padding: starts", self.starts, batch)
+
+    def __call__(self, i, j):  # noqa: D102
+        return (j >= self.starts[:, None])[:, None, :]
+
+
+def _check_shape(name: str, array: Array, batch: int | None, length: int | None = None, of: str = "") -> None:
+    """Raises ValueError unless an array is [B] or, with a length, [B,length]; B may be 1, or any without a batch."""
+    shape = ("B" if batch is None else batch, *(() if length is None else (length,)))
+    fits = array.ndim == len(shape) and array.shape[1:] == shape[1:] and (batch is None or len(array) in (1, batch))
+    if not fits:
+        meaning = "" if length is None else f", for {length} {of}"
+        raise ValueError(f"{name} must be [{','.join(map(str, shape))}]{meaning}, not {list(array.shape)}")
