@@ -42,14 +42,14 @@ def read(path: Path) -> memoryview | None:
     return content if zlib.crc32(content).to_bytes(_CRC, "little") == crc else None
 
 
-def write(path: Path, data: bytes):
+def write(path: Path, data: bytes | memoryview):
     """Makes an entry, whole or not at all."""
     with writer(path) as append:
         append(data)
 
 
 @contextlib.contextmanager
-def writer(path: Path) -> Iterator[Callable[[bytes], None]]:
+def writer(path: Path) -> Iterator[Callable[[bytes | memoryview], None]]:
     """A function that appends to an entry, which takes its name, and its checksum, when it is complete.
 
     Of two processes that make it at once, the first one's stays: the second may have drawn other random numbers.
@@ -60,7 +60,7 @@ def writer(path: Path) -> Iterator[Callable[[bytes], None]]:
     try:
         with os.fdopen(handle, "wb") as file:
 
-            def append(data: bytes):
+            def append(data: bytes | memoryview):
                 nonlocal crc
                 crc = zlib.crc32(data, crc)
                 file.write(data)
