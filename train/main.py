@@ -23,16 +23,12 @@ def train(argv):
     # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
 
-    # ---------------------------------------------------------------- run folder: claimed before anything slow
+    # ---------------------------------------------------------------- run folder, which is this run's alone, and data
     from train.costs.estimate import estimate, explain_oom
-    from train.devices import mesh as devices
-    from train.runs.claim import claimed_folder
     from train.training import evaluation, startup
     from train.training.hooks import open_hooks
 
-    devices.use_cores(run, distributed.initialize(run.distributed))
-    with claimed_folder(run) as folder:
-        # ------------------------------------------------------------ data
+    with startup.claimed_folder(run, distributed.initialize(run.distributed)) as folder:
         run, corpus, log = startup.load_data(run, explicit, folder)
 
         # ------------------------------------------------------------ mesh and state
@@ -42,8 +38,7 @@ def train(argv):
         costs = estimate(job, job.device_batch(corpus, 0))
         train_step = startup.guarded_step(job, corpus)
         evaluator = evaluation.Evaluator(job, corpus, log)
-
-        # ------------------------------------------------------------ from here on, files are left behind
+        # from here on, files are left behind
         folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
         startup.announce(job, corpus, step, costs.table(), log)
 

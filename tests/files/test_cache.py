@@ -35,13 +35,13 @@ def test_an_entry_is_what_was_put_in(folder):
 
 def test_every_damage_is_noticed(folder):
     cache.write(folder / "a", b"an entry")
-    whole = (folder / "a").read_bytes()
-    for bit in range(8 * len(whole)):
+    intact = (folder / "a").read_bytes()
+    for bit in range(8 * len(intact)):
         flip(folder / "a", bit)
         assert cache.read(folder / "a") is None, bit
-        (folder / "a").write_bytes(whole)
-    for size in range(len(whole)):
-        (folder / "a").write_bytes(whole[:size])
+        (folder / "a").write_bytes(intact)
+    for size in range(len(intact)):
+        (folder / "a").write_bytes(intact[:size])
         assert cache.read(folder / "a") is None, size
 
 
@@ -84,14 +84,14 @@ def test_damaged_entries_are_made_again_in_silence(folder, make, monkeypatch, ca
     monkeypatch.setattr(builtin, "_extract", lambda: ["a document", "another"])
     first = make()
     (path,) = (path for path in folder.rglob("*") if path.is_file())
-    whole, made = path.read_bytes(), path.stat().st_ino
+    intact, inode = path.read_bytes(), path.stat().st_ino
     make()
-    assert path.stat().st_ino == made, "read from the cache"
-    for damaged in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
+    assert path.stat().st_ino == inode, "read from the cache"
+    for damaged in (b"", intact[: len(intact) // 2], intact[:-1] + bytes([intact[-1] ^ 1])):
         path.unlink()  # arrays are mapped from it
         path.write_bytes(damaged)
         np.testing.assert_equal(tuple(make()), tuple(first))
-        assert path.read_bytes() == whole
+        assert path.read_bytes() == intact
     assert capsys.readouterr().err == ""
 
 

@@ -25,7 +25,7 @@ def state(n, width=64):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def original(tmp_path_factory):
     """Checkpoints 1 and 2 of a small state."""
     folder = tmp_path_factory.mktemp("made") / "run" / "checkpoints"
     store = Checkpoints(folder, keep=3)
@@ -36,8 +36,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path):
-    return Path(shutil.copytree(made.parent, tmp_path / "run")) / "checkpoints"
+def folder(original, tmp_path):
+    return Path(shutil.copytree(original.parent, tmp_path / "run")) / "checkpoints"
 
 
 def restored(folder, verify="all", like=None):
@@ -234,16 +234,16 @@ def test_a_checkpoint_without_room_for_its_manifest_is_none(tmp_path, monkeypatc
 def test_on_a_mesh(tmp_path):
     """Arrays that are spread over devices are compared before they are read, file by file."""
     mesh = jax.make_mesh((8,), ("data",))
-    spread = jax.NamedSharding(mesh, jax.P(None, "data"))
+    by_columns = jax.NamedSharding(mesh, jax.P(None, "data"))
     tree = jax.device_put(
-        state(1), jax.tree.map(lambda leaf: spread if leaf.ndim else jax.NamedSharding(mesh, jax.P()), state(1))
+        state(1), jax.tree.map(lambda leaf: by_columns if leaf.ndim else jax.NamedSharding(mesh, jax.P()), state(1))
     )
     store = Checkpoints(tmp_path / "run" / "checkpoints")
     store.save(1, tree, NOTE, None)
     store.close()
     checkpoints = SavedCheckpoints(tmp_path / "run" / "checkpoints")
     read, _, _ = checkpoints.restore(tree, print)
-    assert read.params["w"].sharding == spread
+    assert read.params["w"].sharding == by_columns
     np.testing.assert_array_equal(read.params["w"], tree.params["w"])
     damage(tmp_path / "run" / "checkpoints" / "1", "bit")
     with pytest.raises(UserError, match="holds no whole checkpoint"):

@@ -84,8 +84,8 @@ def _claim(folder: Path, resume: bool, release: contextlib.ExitStack) -> Path:
 def _own(folder: Path, undo: contextlib.ExitStack):
     """Makes a folder, and locks and signs the file of its owner; `undo` gets what undoes that."""
     path = folder / OWNER
-    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    for parent in reversed(made):
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    for parent in reversed(created):
         undo.callback(_remove_empty, parent)
     for _ in range(20):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
 """What precedes the training loop: the corpus, the first state, the facts for run.json and the start-up tables."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from train import UserError, tasks
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.reporting.console import Log
-from train.runs import adapters, pretrained, saved
+from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
 from train.settings import resolve
 from train.settings.schema import Run
@@ -29,6 +30,14 @@ from train.training.recompilation import Guard
 
 # Orbax compresses: the least share of its bytes that a checkpoint of random weights takes. Moments at 0 take none.
 _LEAST_OF_CHECKPOINT = 0.25
+
+
+@contextlib.contextmanager
+def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
+    """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
+    devices.use_cores(run, processes)
+    with claim.claimed_folder(run) as folder:
+        yield folder
 
 
 def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log]:
