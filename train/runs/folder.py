@@ -239,11 +239,11 @@ def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
         "versions": versions,
         **facts,
     }
-    return sections | {"checksums": _checksums(sections)}
+    return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
 
 
 def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
-    """The checksums of the sections of run.json, and of the parts of its configuration, as they come out of JSON."""
+    """The checksums of the sections of run.json, and of the parts of its configuration, as JSON is read."""
     parts = {name: value for name, value in sections.items() if name not in ("config", "checksums")}
     config = sections.get("config")
     parts |= {f"config.{name}": value for name, value in config.items()} if isinstance(config, dict) else {}
