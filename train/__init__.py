@@ -10,6 +10,16 @@ class UserError(Exception):
     """Bad usage or bad input: one plain sentence that says what is wrong, where, and what to do."""
 
 
+# Characters of an error: of a file that is no table, a line may be a name.
+_MAX_LENGTH = 2000
+
+
+def sentence(error: Exception) -> str:
+    """What an error says, in one line of bounded length."""
+    text = " ".join(str(error).splitlines())
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH // 2]} ... {text[-_MAX_LENGTH // 2 :]}"
+
+
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
     """Runs a command: 0, 2 with one sentence on stderr for bad input and for errors of the operating system, 130 after
     Ctrl-C. Any other exception is our own bug and passes."""
@@ -17,7 +27,7 @@ def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | No
         command(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {sentence(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

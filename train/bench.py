@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfm.config.choices import check_fields, check_maximum
 from tfm.config.dotted import override
 from train import UserError, exit_code
 from train.runs import folder as folders
 from train.settings import flags, resolve
+from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
 from train.settings.schema import Batch, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
@@ -87,8 +89,11 @@ class Options:
             raise ValueError(f"profile={self.profile} is for training steps; leave --generate out")
         if self.model not in ("bert", "gpt", "seq2seq"):
             raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
+        check_fields(self)
         if min(self.batch, self.length, self.steps, self.warmup) < 1:
             raise ValueError("batch, length, steps and warmup must be at least 1")
+        check_maximum(self, "no batch is as large", batch=MAX_ROWS, length=MAX_ROWS)
+        check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
@@ -149,7 +154,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     import jax
 
     from train import tasks
-    from train.costs import timing
+    from train.costs import capacity, timing
     from train.devices.mesh import use_cores
     from train.reporting.console import Log
     from train.training.job import tokens_per_step
@@ -157,6 +162,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     argv = resolve.infer_task([*argv, f"--preset={options.preset}"], folders.run_values)
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
     use_cores(run)
+    capacity.check_run(run, explicit)
     log = Log()
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)

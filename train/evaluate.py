@@ -8,11 +8,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.runs.folder import RunFolder, open_folder
 from train.runs.hf_folder import HfFolder
 from train.settings import flags, schema
+from train.settings.limits import MAX_BEAMS
 from train.settings.tasks import TASKS
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N]
@@ -51,9 +53,9 @@ class Options:
     nbest: str = ""
 
     def __post_init__(self):
-        for name in ("average", "beams"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        check_fields(self)
+        check_minimum(self, average=1, beams=1)
+        check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
 
 
 # Flags that every task reads, and those that name files to write.
@@ -94,13 +96,16 @@ def _measure(
 
     import tfm
     from train import tasks
+    from train.costs import capacity
+    from train.devices.mesh import available_devices
     from train.reporting.console import Log
     from train.training import evaluation, step
 
     log = Log()
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folder, valid_only=True)
-    devices = jax.devices()
+    devices = available_devices()
+    capacity.check_tokens(run.model, run.batch.unit * run.batch.length, flags="batch in run.json")
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
     params = folder.load(mesh, log.info, options.average)
     if not isinstance(params, type(task.specs(run))):

@@ -13,6 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from tfm.config.choices import check_fields, check_minimum
 from train import UserError, exit_code
 from train.runs.folder import open_folder
 from train.settings import flags
@@ -46,8 +47,8 @@ class Options:
             raise ValueError("run=DIR must name the folder of a run")
         if not self.to:
             raise ValueError("to=FOLDER must name the folder to write")
-        if self.average < 1:
-            raise ValueError(f"average={self.average} must be at least 1")
+        check_fields(self)
+        check_minimum(self, average=1)
         if self.adapter and self.merge:
             raise ValueError("adapter and --merge are two forms of a model; choose one")
 

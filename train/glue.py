@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfm.config.choices import check_choices, check_minimum
+from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code, predict
 from train import main as trainer
 from train.benchmarks import runner, settings, sources, submission, suites, table
 from train.runs import folder as folders
 from train.settings import flags, resolve
+from train.settings.limits import MAX_ROWS
 
 USAGE = """usage: python -m train.glue --data=FOLDER|tfds --init=FOLDER [--suite=glue|superglue] [--tasks=NAME,NAME]
                             [--grid=paper|small | --rate=X --batch=N --epochs=N] [--seeds=N] [--submission=DIR]
@@ -59,8 +60,10 @@ class Options:
     def __post_init__(self):
         if not self.data:
             raise ValueError("data=FOLDER must name the folder of the tasks, or tfds")
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, batch=1, seeds=1, steps=1, length=8)
+        check_maximum(self, "no batch is as large", batch=MAX_ROWS, length=MAX_ROWS)
+        check_maximum(self, "each is a training of its own", seeds=1000)
         for name in ("rate", "epochs"):
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -8,10 +8,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from tfm.config.choices import nearest
+from tfm.config.choices import check_fields, check_maximum, check_minimum, nearest
 from train import UserError, exit_code
 from train.runs.folder import open_folder
 from train.settings import flags
+from train.settings.limits import MAX_ROWS
 
 USAGE = """usage: python -m train.harness --run=DIR --tasks=NAME[,NAME] [--include=FOLDER] [--shots=N] [--limit=N]
 
@@ -43,9 +44,9 @@ class Options:
             raise ValueError("run=DIR must name the run folder of a language model")
         if not self.tasks.strip(", "):
             raise ValueError("tasks=NAME must name a task, such as lambada_openai")
-        for name, minimum in {"shots": -1, "limit": 0, "batch": 1}.items():
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {minimum}")
+        check_fields(self)
+        check_minimum(self, shots=-1, limit=0, batch=1)
+        check_maximum(self, "its rows must fit into memory", batch=MAX_ROWS)
         if self.include and not Path(self.include).is_dir():
             raise ValueError(f"include={self.include} is not a folder; name one that holds .yaml files")
 

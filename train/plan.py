@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfm.config.choices import check_minimum
 from train import UserError, exit_code
 from train.costs import advice
 from train.costs.advice import human_bytes
@@ -47,8 +48,7 @@ class Options:
     search: bool = True
 
     def __post_init__(self):
-        if self.tokens < 0:
-            raise ValueError(f"tokens={self.tokens} must not be negative; 0 means as many as the steps have")
+        check_minimum(self, tokens=0)
 
 
 # Settings that the search for one that fits compiles at most.

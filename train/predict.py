@@ -4,10 +4,12 @@ import dataclasses
 import json
 import sys
 
+from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.runs.folder import open_folder
 from train.settings import flags
+from train.settings.limits import MAX_ROWS
 
 USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
                                --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] | --file=IN
@@ -48,8 +50,9 @@ class Options:
             raise ValueError("run=DIR must name the run folder of a model that predicts")
         if bool(self.text) == bool(self.file):
             raise ValueError("text=TEXT or --file=IN must say what to predict for, one of the two")
-        if self.batch < 1:
-            raise ValueError(f"batch={self.batch} must be at least 1")
+        check_fields(self)
+        check_minimum(self, batch=1)
+        check_maximum(self, "its rows must fit into memory", batch=MAX_ROWS)
 
 
 # Flags that every task that predicts reads.
@@ -70,9 +73,11 @@ def predict(argv):
     _check(options, folder, set(flags.explicit_options(options, argv)))
     inputs = folder.task.inputs(options, folder)
 
+    from train.costs import capacity
     from train.reporting.console import Log
 
     log = Log()
+    capacity.check_tokens(folder.config.model, options.batch * folder.config.batch.length)
     params = folder.load(log=log.info)
     predictions = folder.task.predict(params, folder, inputs, log, options.batch)
     with line_writer(options.to) as write:

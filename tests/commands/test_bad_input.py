@@ -165,7 +165,7 @@ BAD = [
     ("--tokenizer.path=missing", "--tokenizer.path=missing does not exist"),
     ("--tokenizer.path=texts", "--tokenizer.path=texts holds none of tokenizer.json, vocab.txt, encoder.json"),
     ("--tokenizer.path=notes.md", "--tokenizer.path=notes.md is none of tokenizer.json"),
-    ("--tokenizer.path=tokenizer.json", "--tokenizer.path=tokenizer.json is not a tokenizer.json"),
+    ("--tokenizer.path=tokenizer.json", "--tokenizer.path=tokenizer.json cannot be read as a tokenizer"),
     # run folders
     ("--out=run", "--out=run already holds something; choose another folder, or add --resume"),
     ("--out=taken", "--out=taken"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train import UserError
-from train.data.labels import Labels, LossFields, class_weights
+from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.settings.tasks import Classify
 
 
@@ -61,12 +61,29 @@ def test_values():
         ("single", ["a", "b"], ["c"], r"the label 'c' never occurs in the training data \(it has a, b\)"),
         ("multi", ["a", "b"], [["a", "d"]], "the label 'd' never occurs in the training data"),
         ("multi", ["", ""], [], "no row has a label in the column 'label'"),
-        ("regression", ["1", "much"], [], "the label 'much' is not a number"),
     ],
 )
 def test_labels_that_cannot_be(kind, train, valid, sentence):
     with pytest.raises(UserError, match=sentence):
         Labels.of(kind, rows(*train), ("label",)).encode(rows(*train, *valid), ("label",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "good", "bad"),
+    [
+        ("single", "a", ["x", 0, True, 1.5, "0"], ["", "  ", "nan", "NaN", None, {"x": 1}, ["x"]]),
+        ("multi", "a", ["", "x,y", ["x", "y"], [], 3], ["nan", {"x": 1}, [["x"]], [None]]),
+        ("multi", "ab", ["0", "1", 0, 1, 1.0, True], ["7", 2, -1, "nan", "", None, [1], {"x": 1}, "yes"]),
+        ("regression", "a", ["1.5", -3, 0, 1e9], ["much", "nan", "inf", "1e300", 10**400, "", None, [1], {"x": 1}]),
+    ],
+)
+def test_values_that_are_labels(kind, columns, good, bad):
+    check = label_checker(kind, columns)
+    for label in good:
+        check(label)
+    for label in bad:
+        with pytest.raises(ValueError, match="^the label "):
+            check(label)
 
 
 def test_several_columns_are_for_several_classes():

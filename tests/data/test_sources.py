@@ -193,8 +193,9 @@ def test_without_a_header_the_first_column_is_text_and_the_last_the_label(tmp_pa
 @pytest.mark.parametrize(
     ("name", "content", "options", "sentence"),
     [
-        ("a.tsv", "good film\t1\nbad film\t0\n", {}, r"a\.tsv has no text column 'text' \(it has good film, 1\); "
-         r"name it with --data\.field=NAME; add --data\.header=false if the first line names no columns"),
+        ("a.tsv", "good film\t1\nbad film\t0\n", {}, r"a\.tsv, line 2 has no text column 'text' "
+         r"\(it has good film, 1\); name it with --data\.field=NAME; "
+         r"add --data\.header=false if the first line names no columns"),
         ("a.tsv", "text\tclass\nbad film\t0\n", {}, r"has no column 'label' \(it has text, class\); "
          r"name it with --data\.label=NAME"),
         ("a.tsv", "text\tlabel\nbad\n", {}, r"a\.tsv, line 2 has 1 columns where the first line has 2"),

@@ -48,6 +48,23 @@ def test_what_a_container_allows(own, files, expected, tmp_path):
     assert cpu.cpu_quota(tmp_path, tmp_path / "own") == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/a\n", {"a/memory.max": "max\n", "memory.max": "5000\n"}, 5000),
+        ("0::/a\n", {"a/memory.max": "4000\n", "memory.max": "5000\n"}, 4000),
+        ("9:memory:/a\n", {"memory/a/memory.limit_in_bytes": "7000\n"}, 7000),
+    ],
+)
+def test_memory_is_no_more_than_a_container_allows(own, files, expected, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert cpu.memory_bytes(tmp_path, tmp_path / "own") == expected
+    assert cpu.memory_bytes(tmp_path, tmp_path / "nowhere") == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 @pytest.mark.parametrize(("allowed", "expected"), [(math.inf, 8), (20, 8), (3, 3), (2.5, 3), (0.2, 1)])
 def test_cores_are_no_more_than_a_container_allows(allowed, expected, monkeypatch):
     monkeypatch.setattr(cpu, "cpu_quota", lambda: allowed)

@@ -230,7 +230,7 @@ def test_other_bad_folders(bert, tmp_path):
     with pytest.raises(ValueError, match="config.json is not JSON"):
         from_hf(bert)
     (bert / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match="holds no fields"):
+    with pytest.raises(ValueError, match="config.json is a list, not a JSON object"):
         from_hf(bert)
     (tmp_path / "config.json").rename(bert / "config.json")
     (bert / "model.safetensors").rename(bert / "pytorch_model.bin")

@@ -394,11 +394,11 @@ def test_guess(kind, logits, label, probability):
     [
         (
             "--data=train.tsv",
-            "train.tsv has no text column 'text' (it has sentence, label); name it with --data.field=NAME",
+            "train.tsv, line 2 has no text column 'text' (it has sentence, label); name it with --data.field=NAME",
         ),
         (
             "--data=train.tsv --data.field=sentence --data.label=class",
-            "train.tsv has no column 'class' (it has sentence, label)",
+            "train.tsv, line 2 has no column 'class' (it has sentence, label)",
         ),
         ("--data=text.txt", "text.txt has text alone, no columns; give a .tsv, .csv or .jsonl file"),
         ("--data=one.tsv --data.field=sentence", "every row is labelled 'good'; there must be two classes or more"),
@@ -449,7 +449,7 @@ def test_bad_input(trained, home, flags, sentence):
         ("--run=whole --file=nowhere.txt", "nowhere.txt does not exist; give the path of a file"),
         (
             "--run=whole --file=pairs.tsv",
-            "pairs.tsv has no text column 'sentence' (it has one, two, label); name it",
+            "pairs.tsv, line 2 has no text column 'sentence' (it has one, two, label); name it",
         ),
         ("--run=whole --text=a --pair=b", "text 1 has 2 parts; this run classifies one text, without a tab"),
         (

@@ -169,9 +169,9 @@ def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
 
 
 def test_vocab_txt_with_a_line_twice(tmp_path):
-    """Its ids would have a gap, and the last of them no row in the token table."""
+    """Its ids would have a gap."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfox\nfox\nthe\n")
-    with pytest.raises(UserError, match=r"numbers its 7 tokens up to 7; remove gaps and repeated lines"):
+    with pytest.raises(UserError, match=r"line 7 repeats 'fox' of line 6"):
         tokenize.load(Options(path=str(tmp_path)), [], quiet)
 
 
@@ -271,12 +271,15 @@ def test_alphabetic_pieces(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("tokenizer.json", "{", "is not a tokenizer.json"),
-        ("tokenizer.json", '{"model": 3}', "is not a tokenizer.json"),
+        ("tokenizer.json", "{", "cannot be read as a tokenizer: .* is not JSON"),
+        ("tokenizer.json", '{"model": 3}', "cannot be read as a tokenizer: the tokenizers library refuses it"),
         ("tokenizer.json", b"\xff\xfe", "cannot be read as a tokenizer"),
         ("encoder.json", '{"a": 0}', r"cannot be read as a tokenizer: .*vocab.bpe"),
         ("tokens.bin", "a", "is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe"),
         ("vocab.txt", b"a\n\xff", "cannot be read as a tokenizer"),
+        ("vocab.txt", "", "cannot be read as a tokenizer: line 1 is empty, where a token must stand"),
+        ("vocab.txt", "a\n[UNK]\n\nb\n", "cannot be read as a tokenizer: line 3 is empty"),
+        ("vocab.txt", "[UNK]\na\nb\na\n", "cannot be read as a tokenizer: line 4 repeats 'a' of line 2"),
         ("notes.md", "a", "is none of tokenizer.json"),
     ],
 )

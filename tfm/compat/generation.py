@@ -14,6 +14,7 @@ from jax import Array
 
 from tfm.compat.forward import Record, encode_source, source_writer, take_params
 from tfm.compat.outputs import Output
+from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.decoding.beam import Beam, search
 from tfm.decoding.constraints import Constraints
@@ -251,11 +252,7 @@ def _stop_and_pad(options: Mapping[str, Any]) -> tuple[np.ndarray, int]:
 def read_generation(folder: Path) -> dict[str, Any]:
     """The fields of generation_config.json; {} without that file."""
     path = folder / FILE
-    try:
-        fields = json.loads(path.read_text()) if path.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); download it again, or remove it") from error
-    return fields if isinstance(fields, dict) else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def write_generation(fields: Mapping[str, Any], folder: Path) -> None:

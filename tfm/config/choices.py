@@ -3,9 +3,23 @@
 import dataclasses
 import difflib
 import functools
+import math
 import types
-from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from tfm.config.json_text import check_text
 
 _cached_hints = functools.cache(get_type_hints)
 
@@ -16,7 +30,32 @@ def type_hints(cls: Any) -> dict[str, Any]:
 
 
 # What a value of a type is called in an error.
-TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+}
+
+# Whole numbers have 64 bits, and devices compute in float32: larger ones are infinite there.
+MAX_INT, MAX_FLOAT = 2**63 - 1, 3.4e38
+
+
+class Range(NamedTuple):
+    """The numbers that a field may have, as `Annotated[int, Range(1)]`: from `minimum` to `maximum`."""
+
+    minimum: float = -math.inf
+    maximum: float = math.inf
+
+    def check(self, key: str, value: Any) -> Any:
+        """The value, None too. Raises ValueError where it lies outside."""
+        if value is not None and not value >= self.minimum:
+            raise ValueError(f"{key}={value} must be at least {self.minimum}")
+        if value is not None and not value <= self.maximum:
+            raise ValueError(f"{key}={value} must be at most {self.maximum}")
+        return value
 
 
 class Options:
@@ -24,6 +63,9 @@ class Options:
 
     name: str
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
+
+    def __post_init__(self):
+        check_fields(self)
 
     def check(self, config: Any) -> None:
         """Raises ValueError where a model of this configuration cannot have these options."""
@@ -62,34 +104,96 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def check_type(key: str, value: Any, hint: Any) -> Any:
-    """A value that has the type of its field. Raises ValueError for another type."""
+    """A value that has the type of its field.
+
+    A type is int, float, bool, str, Literal, list[T], dict[str, T] or TypedDict, a union of these and None, or
+    Annotated[T, Range]. A whole number may stand for a float. Fields that a TypedDict does not name pass.
+
+    Raises ValueError for another type, a number that is not finite or too large, and text with NUL or surrogates.
+    """
     if value is None and is_optional(hint):
         return None
-    wanted = plain_type(hint)
+    kind = _kind_for(value, hint)
+    origin = get_origin(kind) or kind
+    if origin is Annotated:
+        base, limits = get_args(kind)
+        return limits.check(key, check_type(key, value, base))
+    wanted = plain_type(kind)
     if wanted is float and type(value) is int:
-        return float(value)
+        wanted = int
     if wanted in TYPE_NAMES and type(value) is not wanted:
-        raise ValueError(f"{key}={value!r} must be {type_name(hint)}")
+        raise ValueError(f"{key}={_abbreviate(value)} must be {type_name(hint)}")
+    if wanted in (int, float):
+        return _checked_number(key, value, plain_type(kind))
+    if wanted is str:
+        check_text(f"{key}={_abbreviate(value)}", value)
+        if origin is Literal and value not in get_args(kind):
+            raise ValueError(f"{key}={value} is unknown{suggest(value, get_args(kind))}")
+    if origin is list:
+        return [check_type(f"{key}[{index}]", member, *get_args(kind)) for index, member in enumerate(value)]
+    if origin is dict:
+        return {name: check_type(f"{key}.{name}", member, get_args(kind)[1]) for name, member in value.items()}
+    if is_typeddict(kind):
+        return dict(value) | check_object(key, value, get_type_hints(kind, include_extras=True))
     return value
 
 
+def check_object(key: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an object that have a type, in that type. Raises ValueError as `check_type` does."""
+    prefix = f"{key}." if key and not key.endswith(" ") else key
+    return {name: check_type(prefix + name, values[name], hint) for name, hint in hints.items() if name in values}
+
+
+def _kind_for(value: Any, hint: Any) -> Any:
+    """The type of a union that a value may have; the first one where it has none of them."""
+    kinds = [kind for kind in _members(hint) if kind is not type(None)]
+    return next((kind for kind in kinds if plain_type(kind) is type(value)), kinds[0])
+
+
+def _checked_number(key: str, value: Any, kind: type) -> Any:
+    """A number that computers can compute with."""
+    if not math.isfinite(value):
+        raise ValueError(f"{key}={value} must be a finite number")
+    if abs(value) > (MAX_INT if kind is int else MAX_FLOAT):
+        raise ValueError(f"{key}={_abbreviate(value)} is too large for a number of {64 if kind is int else 32} bits")
+    return kind(value)
+
+
+def _abbreviate(value: Any) -> str:
+    """A value as an error shows it."""
+    text = repr(value) if not isinstance(value, int) or abs(value) <= MAX_INT else f"{value:#x}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def plain_type(hint: Any) -> type:
-    """The type of the values of a field beside None: int, float, bool or str."""
-    wanted = next(kind for kind in _members(hint) if kind is not type(None))
-    return str if get_origin(wanted) is Literal or alternatives(hint) else wanted
+    """The type of the values of a field beside None: int, float, bool, str, list or dict."""
+    kind = next(kind for kind in _members(hint) if kind is not type(None))
+    if get_origin(kind) is Annotated:
+        return plain_type(get_args(kind)[0])
+    if is_typeddict(kind):
+        return dict
+    return str if get_origin(kind) is Literal or alternatives(hint) else get_origin(kind) or kind
 
 
 def type_name(hint: Any) -> str:
     """What the values of a field are called in an error."""
-    return TYPE_NAMES[plain_type(hint)] + (" or none" if is_optional(hint) else "")
+    kinds = dict.fromkeys(TYPE_NAMES[plain_type(kind)] for kind in _members(hint) if kind is not type(None))
+    return " or ".join([*kinds, *(["none"] if is_optional(hint) else [])])
 
 
-def check_choices(config: Any) -> None:
-    """Raises ValueError where a field of type Literal has another value than those of its type."""
+def check_fields(config: Any) -> None:
+    """Raises ValueError where a field of a dataclass has another type, or another value than its Literal allows."""
     for name, hint in type_hints(type(config)).items():
         value, choices = getattr(config, name), choices_of(type(config), name)
         if choices and value not in choices and not (value is None and is_optional(hint)):
             raise ValueError(f"{name}={value} is unknown{suggest(str(value), choices)}")
+        if classes := alternatives(hint):
+            if not isinstance(value, tuple(classes.values())) and not (value is None and is_optional(hint)):
+                raise ValueError(
+                    f"{name}={value!r} must be an object of {', '.join(cls.__name__ for cls in classes.values())}"
+                )
+        elif plain_type(hint) in (int, float, bool, str):
+            check_type(name, value, hint)
 
 
 def check_minimum(config: Any, **minimums: float) -> None:
@@ -99,6 +203,22 @@ def check_minimum(config: Any, **minimums: float) -> None:
         if value is not None and not value >= minimum:
             or_none = ", or none" if is_optional(type_hints(type(config))[name]) else ""
             raise ValueError(f"{name}={value} must be at least {minimum}{or_none}")
+
+
+def check_maximum(config: Any, reason: str, **maximums: float) -> None:
+    """Raises ValueError for a field that is above its maximum, with the reason for it; None passes."""
+    for name, maximum in maximums.items():
+        value = getattr(config, name)
+        if value is not None and not value <= maximum:
+            raise ValueError(f"{name}={value} must be at most {maximum}: {reason}")
+
+
+def check_rates(config: Any, *names: str, usual: str = "") -> None:
+    """Raises ValueError for a field outside [0, 1), with what is usual; None passes."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not 0 <= value < 1:
+            raise ValueError(f"{name}={value} must be at least 0 and less than 1{usual and f'; {usual}'}")
 
 
 def choices_of(cls: type, name: str) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ from tfm.config.choices import Options, alternatives, check_type, is_list, neare
 
 T = TypeVar("T")
 
+# Elements that a list of dataclasses may have.
+MAX_ELEMENTS = 4096
+
 # (dotted name, value, type of the field) -> a value of that type.
 Read = Callable[[str, Any, Any], Any]
 
@@ -48,13 +51,19 @@ def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         key = prefix + name
         if isinstance(value, Mapping):
             values |= flatten_saved(value, f"{key}.")
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, list | tuple) and all(isinstance(element, Mapping) for element in value):
             values[key] = len(value)
             for index, element in enumerate(value):
                 values |= flatten_saved(element, f"{key}.{index}.")
         else:
             values[key] = value
     return values
+
+
+def hint_of(config: Any, name: str) -> Any:
+    """The type of the field with this dotted name."""
+    first, _, rest = name.partition(".")
+    return hint_of(getattr(config, first), rest) if rest else type_hints(type(config))[first]
 
 
 class UnknownNameError(ValueError):
@@ -121,8 +130,8 @@ def _override(config: Any, walk: _Walk, prefixes: Sequence[str]) -> Any:
         elif is_list(hint):
             set_keys = walk.find(keys)
             count = walk.value(set_keys[-1], int) if set_keys else len(value)
-            if count < 0:
-                raise ValueError(f"{set_keys[-1]}={count} must be at least 0")
+            if not 0 <= count <= MAX_ELEMENTS:
+                raise ValueError(f"{set_keys[-1]}={count} must be at least 0 and at most {MAX_ELEMENTS}")
             elements = (value + (get_args(hint)[0](),) * (count - len(value)))[:count]
             changed[field.name] = tuple(
                 _override(element, walk, [*dotted, *(f"{prefix}{index}." for prefix in dotted)])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tfm.config.choices import Options, check_choices, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,9 @@ class Tokens(Options):
     scale: bool = False
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, token_types=1, width=1)
+        check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Head:
     scale_logits: bool = False
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
 
 
 Input = Tokens

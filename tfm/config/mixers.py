@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 from tfm.config.patterns import Full, Pattern
 
 
@@ -34,7 +34,9 @@ class Linformer(Options):
     share: bool = False
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, rank=1)
+        check_maximum(self, "no text is as long", rank=1 << 24)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
@@ -53,7 +55,9 @@ class Performer(Options):
     chunk: int = 64
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, features=1, chunk=1)
+        check_maximum(self, "no model is as large", features=1 << 20, chunk=1 << 24)
 
 
 Mixer = Softmax | Linformer | Performer

@@ -4,11 +4,18 @@ import functools
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tfm.config.choices import check_choices, check_minimum, nearest_divisor
+from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, nearest_divisor
 from tfm.config.inputs import Head, Input, Tokens
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
 from tfm.config.residuals import PostNorm, Residual
+
+# The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
+MAX_SIZES = {
+    **dict.fromkeys(("layers", "encoder_layers"), 4096),
+    **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), 1 << 20),
+    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), 1 << 24),
+}
 
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = ("dropout", "attn_dropout", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to", "init_std")
@@ -120,21 +127,17 @@ class Config:
     kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash"] = "auto"
 
     def __post_init__(self):
-        check_choices(self)
-        sizes = (
-            "layers encoder_layers width heads kv_heads head_size ffn vocab source_vocab length classes pad_vocab_to"
-        )
-        check_minimum(self, **dict.fromkeys(sizes.split(), 1))
+        check_fields(self)
+        check_minimum(self, **dict.fromkeys(MAX_SIZES, 1), norm_eps=0, init_std=0)
+        check_maximum(self, "no model is as large", **MAX_SIZES)
+        check_maximum(self, "weights and activations are around 1", norm_eps=1, init_std=100)
+        check_rates(self, "dropout", "attn_dropout")
         if self.head_size is None and self.width % self.heads:
             nearest = nearest_divisor(self.heads, self.width)
             raise ValueError(f"heads={self.heads} must divide width={self.width}; try heads={nearest}")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             nearest = nearest_divisor(self.kv_heads, self.heads)
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}; try kv_heads={nearest}")
-        for name in ("dropout", "attn_dropout"):
-            rate = getattr(self, name)
-            if rate is not None and not 0 <= rate < 1:
-                raise ValueError(f"{name}={rate} must be at least 0 and less than 1")
         if not self.period:
             raise ValueError("period=0 must be at least 1")
         if self.share_layers and (self.prefix or self.layers % len(self.period)):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tfm.config.choices import Options, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Sliding(Options):
     window: int = 128
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, window=1)
+        check_maximum(self, "no text is as long", window=1 << 30)
 
 
 Pattern = Full | Sliding

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfm.config.choices import Options, check_choices, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Sinusoidal(Options):
     order: Literal["interleaved", "halves"] = "interleaved"
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Rotary(Options):
     low_freq_wavelength: float | None = None
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, scaling_factor=1)
         if not self.base > 1:
             raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
@@ -87,7 +88,9 @@ class T5(Options):
     max_distance: int = 128
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, buckets=4)
+        check_maximum(self, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
         if self.max_distance <= self.buckets // 2:
             raise ValueError(f"max_distance={self.max_distance} must be more than half of buckets={self.buckets}")
 
@@ -120,7 +123,8 @@ class Disentangled(Options):
     absolute: bool = False
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
+        check_maximum(self, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
         if self.buckets % 2 or self.buckets < 4:
             raise ValueError(f"buckets={self.buckets} must be even and at least 4")
         minimum = self.buckets // 4 + 2

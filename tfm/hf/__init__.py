@@ -34,7 +34,7 @@ def family(fields: Mapping[str, Any], folder: str | Path) -> Family:
     name = fields.get("model_type")
     if name is None:
         raise ValueError(f"{folder}/config.json has no model_type; add it, one of {', '.join(FAMILIES)}")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(
             f"{folder} is of model_type {name}, which is not supported; supported are {', '.join(FAMILIES)}"
         )

@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.config.choices import Range, check_object
+from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
 from tfm.hf.config import Family
@@ -50,6 +52,16 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+# The types of the fields that are read.
+TYPES: Mapping[str, Any] = {
+    "r": Annotated[int, Range(1, 1 << 20)],
+    "lora_alpha": Annotated[float, Range(0, 1e6)],
+    "lora_dropout": Annotated[float, Range(0, 0.999)] | None,
+    "use_rslora": bool | None,
+    "task_type": str | None,
+}
+
+
 class Adapter(NamedTuple):
     """An adapter folder.
 
@@ -73,14 +85,10 @@ class Adapter(NamedTuple):
 def read_adapter(folder: str | Path) -> Adapter:
     """An adapter folder. Raises ValueError where it is damaged, or is of a kind that is not supported."""
     folder = Path(folder)
-    try:
-        fields = json.loads((folder / CONFIG).read_text())
-        if not isinstance(fields, dict) or type(fields.get("r", 8)) is not int:
-            raise ValueError("it holds no fields of an adapter")
-    except FileNotFoundError as error:
-        raise ValueError(f"{folder} has no {CONFIG}; give the folder of an adapter that PEFT saved") from error
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG} cannot be read ({error}); download it again") from error
+    if not (folder / CONFIG).is_file():
+        raise ValueError(f"{folder} has no {CONFIG}; give the folder of an adapter that PEFT saved")
+    fields = read_object(folder / CONFIG)
+    fields |= check_object(f"{folder / CONFIG}: ", fields, TYPES)
     for name, values in PLAIN.items():
         if fields.get(name, values[0]) not in values:
             raise ValueError(f"{folder / CONFIG} has {name}={fields[name]!r}; only {values[0]!r} is supported")

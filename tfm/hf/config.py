@@ -7,23 +7,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tfm.config.choices import check_object, check_type
 from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
+from tfm.hf.fields import IGNORED, TYPES, Field, class_names
 from tfm.hf.names import Names
 from tfm.models import heads, seq2seq
-
-# Fields of config.json that change nothing here: of their code, of how a model was trained, and of text generation.
-IGNORED = frozenset(
-    """_name_or_path _attn_implementation architectures attn_implementation bad_words_ids bos_token_id
-    chunk_size_feed_forward classif_dropout classifier_dropout classifier_dropout_prob decoder_start_token_id
-    directionality dtype early_stopping eos_token_id extra_pos_embeddings finetuning_task forced_bos_token_id
-    forced_eos_token_id force_bos_token_to_be_generated gradient_checkpointing id2label init_std
-    initializer_factor initializer_range is_encoder_decoder label2id length_penalty max_length min_length
-    model_type no_repeat_ngram_size num_beams num_labels output_attentions output_hidden_states output_past
-    pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-    prefix problem_type return_dict sep_token_id static_position_embeddings task_specific_params tokenizer_class
-    torch_dtype transformers_version use_cache""".split()
-)
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -40,33 +29,6 @@ GATED = {
     "gelu_new": "geglu_tanh",
     "gelu_pytorch_tanh": "geglu_tanh",
 }
-
-
-class Field(NamedTuple):
-    """A field of ours that one field of config.json holds.
-
-    name: its dotted name (`tfm.flatten`)
-    default: their value where config.json has none
-    values: our value by theirs, where they differ
-    zero_is_none: their 0 is our None
-    """
-
-    name: str
-    default: Any
-    values: Mapping[Any, Any] | None = None
-    zero_is_none: bool = False
-
-    def holds(self, value: Any) -> bool:
-        """Whether config.json can say our value."""
-        if self.values is not None:
-            return value in self.values.values()
-        return value is not None or self.zero_is_none
-
-    def write(self, value: Any) -> Any:
-        """Our value -> theirs."""
-        if self.values is not None:
-            return next(hf_value for hf_value, held in self.values.items() if held == value)
-        return 0 if value is None and self.zero_is_none else value
 
 
 class Head(NamedTuple):
@@ -138,6 +100,7 @@ class Family:
     must_equal: fields of theirs that must equal another field of theirs
     unused: a pattern of the names of tensors that are copies or constants
     ignored: fields of theirs that change nothing here
+    types: of fields of theirs that `read` reads, where they are others than in `fields.TYPES`
     read: their fields -> our fields by dotted name that depend on several of theirs, and the names of those; of no
         fields, it names every field of ours that it may set
     write: our configuration -> their fields that `read` reads
@@ -154,6 +117,7 @@ class Family:
     must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     ignored: frozenset[str] = frozenset()
+    types: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]] = read_nothing
     write: Callable[[Config], dict[str, Any]] = write_nothing
     canonicalize: Callable[[Config, Any], tuple[Config, Any]] = unchanged
@@ -168,7 +132,8 @@ class Family:
 
     def architecture(self, fields: Mapping[str, Any]) -> str:
         """The name of the head that config.json asks for. Raises ValueError for one that is not supported."""
-        name = (fields.get("architectures") or [next(iter(self.heads))])[0]
+        names = check_type("config.json: architectures", fields.get("architectures"), TYPES["architectures"])
+        name = (names or list(self.heads))[0]
         if name not in self.heads:
             raise ValueError(
                 f"config.json has architectures=[{name}]; of {self.name}, supported are {', '.join(self.heads)}"
@@ -180,18 +145,32 @@ class Family:
 
         Raises ValueError for values that are not supported; warns of fields that change nothing here.
         """
-        self._check_values(fields)
+        fields = self._checked(fields)
         computed, used = self.read(fields)
         supported = IGNORED | self.ignored | set(self.fields) | set(self.allowed) | set(self.must_equal) | used
         unknown = sorted(set(fields) - supported)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
         values = {field.name: self._value(name, field, fields) for name, field in self.fields.items()}
-        values["classes"] = len(fields.get("id2label") or range(fields.get("num_labels", 2)))
-        return override(self.base, {**values, **computed, **head.overrides})
+        classes = len(class_names(fields)) or fields.get("num_labels")
+        values["classes"] = 2 if classes is None else classes
+        try:
+            return override(self.base, {**values, **computed, **head.overrides})
+        except ValueError as error:
+            raise ValueError(f"config.json: {self._renamed(str(error))}") from error
 
-    def _check_values(self, fields: Mapping[str, Any]):
-        """Raises ValueError for values that are not supported; warns where only training differs."""
+    def _renamed(self, message: str) -> str:
+        """An error about a field of ours, with its name in config.json."""
+        name, equals, rest = message.partition("=")
+        return f"{next((hf_name for hf_name, field in self.fields.items() if field.name == name), name)}{equals}{rest}"
+
+    def _checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields with the types that they are declared with.
+
+        Raises ValueError for other types, and for values that are not supported; warns where only training differs.
+        """
+        hints = {**TYPES, **self.types} | {name: field.hint(self.base) for name, field in self.fields.items()}
+        fields = {**fields, **check_object("config.json: ", fields, hints)}
         for name, values in self.allowed.items():
             if fields.get(name, values[0]) not in values:
                 options = " or ".join(map(repr, values))
@@ -206,6 +185,7 @@ class Family:
             if "drop" not in name:
                 raise ValueError(f"{message}; of {self.name}, only equal ones are supported")
             warnings.warn(f"{message}; here both are {required}", stacklevel=6)
+        return fields
 
     def _value(self, name: str, field: Field, fields: Mapping[str, Any]) -> Any:
         """Our value of a field of theirs. Raises ValueError where there is none."""

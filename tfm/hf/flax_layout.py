@@ -9,7 +9,6 @@ differ:
 """
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.config.json_text import read_object
 from tfm.hf.names import Leaf, entries
 from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors, Weights
 
@@ -144,7 +144,7 @@ def _files(folder: Path) -> list[Path]:
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     try:
-        names = json.loads((folder / INDEX).read_text())["weight_map"].values()
+        names = read_object(folder / INDEX)["weight_map"].values()
         files = [folder / name for name in sorted(set(names)) if name == Path(name).name and name.endswith(".msgpack")]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / INDEX} has no weight_map from parameters to files; {AGAIN}") from error

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from tfm import params as specs_of
+from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
 from tfm.hf.config import Family, Head, resolved_fields
@@ -97,13 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{folder} {fault}; give the folder of a model that was saved with save_pretrained or downloaded whole"
         )
-    try:
-        fields = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); download it again") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"{path} holds no fields; download it again")
-    return fields
+    return read_object(path)
 
 
 def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
@@ -240,7 +235,7 @@ def match_family(config: Config, params: Any, like: Mapping[str, Any]) -> tuple[
         hf_config, hf_params = hf_family.canonicalize(config, params)
         shapes = jax.tree.map(jnp.shape, hf_params)
         for architecture, head in hf_family.heads.items():
-            if architecture not in like.get("architectures", [architecture]):
+            if architecture not in (like.get("architectures") or [architecture]):
                 continue
             conflicts = hf_family.conflicts(hf_config, architecture)
             if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.specs(hf_config)):

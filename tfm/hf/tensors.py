@@ -18,6 +18,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tfm.config import json_text
+
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NUMPY_TYPES = {
     "F64": "<f8",
@@ -229,8 +231,8 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
 def _object(path: Path, text: bytes) -> dict[str, Any]:
     """The JSON object that a file holds or begins with."""
     try:
-        return {**json.loads(text.decode())}
-    except (ValueError, TypeError, RecursionError):
+        return json_text.parse_object(json_text.decode_text(text, str(path)), str(path))
+    except ValueError:
         raise ValueError(
             f"the JSON of {path} cannot be read as an object; {PULL if text.startswith(POINTER) else AGAIN}"
         ) from None

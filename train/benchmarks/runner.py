@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfm.config.json_text import parse_object, read_object, read_text
 from train import UserError
 from train.benchmarks import answers, metrics
 from train.benchmarks.settings import Setting, Settings
@@ -27,6 +28,7 @@ from train.benchmarks.sources import Row, Source
 from train.benchmarks.suites import Part, Task
 from train.files import cache
 from train.runs import folder as folders
+from train.settings.gate import user_errors
 
 SCORES = "scores.json"
 
@@ -181,7 +183,8 @@ class Runner:
         if not saved.exists():
             self.commands.predict([f"--run={folder}", f"--file={path}", f"--to={saved}"])
             forget_programs()
-        return [json.loads(line) for line in saved.read_text("utf-8").split("\n") if line]
+        with user_errors():
+            return [parse_object(line, str(saved)) for line in read_text(saved).split("\n") if line]
 
     def _constant_score(self, task: Task, data: Data) -> float:
         """The score of the most frequent class, or of the mean value."""
@@ -207,7 +210,7 @@ def _write_rows(path: Path, rows: Sequence[Row]):
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        return read_object(path)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); remove it, and it is made again") from error
 

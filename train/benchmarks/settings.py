@@ -1,12 +1,12 @@
 """What is tried for every task: learning rates, batch sizes and epochs, and what all runs of a suite share."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tfm.config.json_text import read_object
 from train import UserError
 from train.benchmarks.suites import Task
 from train.runs import folder as folders
@@ -105,7 +105,7 @@ def check_folder(out: Path, values: Mapping[str, Any]):
         folders.write_json(path, values)
         return
     try:
-        saved = json.loads(path.read_text())
+        saved = read_object(path)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); restore it, or name a new --out") from error
     for name, value in values.items():

@@ -5,14 +5,15 @@ Both become pairs: each answer is right or wrong, and so is each entity in the g
 WiC and WSC mark their words in the text, with asterisks and number signs, as T5 does (Raffel et al. 2019, section 2.4).
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfm.config import json_text
 from train import UserError
 from train.benchmarks.suites import Task
 from train.data.sources import files
+from train.settings.gate import user_errors
 
 Row = dict[str, Any]
 
@@ -30,10 +31,8 @@ def read(path: Path, task: Task, labelled: bool) -> list[Row]:
         if not line.strip():
             continue
         where = f"{path}, line {line_number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where} is not JSON: {error}") from error
+        with user_errors():
+            row = json_text.parse_object(line, where)
         rows += convert(_flat(row, task, where), task, labelled, where)
     if not rows:
         raise UserError(f"{path} holds no rows; fetch the file again")

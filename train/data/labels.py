@@ -1,7 +1,9 @@
 """Labels as arrays: the class of a text, its classes, or a value."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,9 +51,9 @@ class Labels:
     def encode(self, rows: Sequence[Row], columns: Sequence[str]) -> np.ndarray:
         """Classes int32 [N], ones and zeros float32 [N,C], or values float32 [N]. Raises UserError for other labels."""
         if self.kind == "regression":
-            return np.array([_value(row[columns[0]]) for row in rows], np.float32)
+            return np.array([float(row[columns[0]]) for row in rows], np.float32)
         if len(columns) > 1:
-            values = [[_value(row[name]) for name in columns] for row in rows]
+            values = [[float(row[name]) for name in columns] for row in rows]
             return np.array(values, np.float32).reshape(-1, len(columns))
         index = {name: i for i, name in enumerate(self.names)}
         classes = [[self._index(index, name) for name in _names(self.kind, row[columns[0]])] for row in rows]
@@ -69,6 +71,49 @@ class Labels:
                 "correct it"
             )
         return index[name]
+
+
+# Squares of larger values are not exact in float32, and their sum over a batch may be infinite.
+MAX_VALUE = 1e9
+
+
+def label_checker(kind: str, columns: Sequence[str]) -> Callable[[Any], None]:
+    """What raises ValueError for a value of a label column that is no label: of one class, of classes, or a number."""
+    if kind == "regression":
+        return _check_value
+    return _check_decision if kind == "multi" and len(columns) > 1 else partial(_check_classes, kind)
+
+
+def _check_value(label: Any) -> None:
+    """Raises ValueError for what is no finite number of a sane size."""
+    value = _number(label)
+    if value is None or not math.isfinite(value):
+        raise ValueError(f"the label {label!r} is not a number; correct it, or choose another --task.kind")
+    if abs(value) > MAX_VALUE:
+        raise ValueError(f"the label {label!r} is beyond {MAX_VALUE:,.0f}; divide all values, or correct it")
+
+
+def _check_decision(label: Any) -> None:
+    """Raises ValueError for what is neither 0 nor 1."""
+    if _number(label) not in (0, 1):
+        raise ValueError(f"the label {label!r} is neither 0 nor 1; correct it")
+
+
+def _check_classes(kind: str, label: Any) -> None:
+    """Raises ValueError for what names no class; of several classes there may be none, and a list names them."""
+    several = kind == "multi"
+    for name in label if several and isinstance(label, list) else [label]:
+        word = str(name).strip().lower() if isinstance(name, str | int | float) else "nan"
+        if word == "nan" or not (word or several):
+            raise ValueError(f"the label {name!r} names no class; correct it, or leave the row out")
+
+
+def _number(label: Any) -> float | None:
+    """The number that a label is or says; None of any other label."""
+    try:
+        return float(label) if isinstance(label, str | int | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 class LossFields(NamedTuple):
@@ -123,13 +168,6 @@ def _names(kind: str, label: Any) -> list[str]:
 
 def _name(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label).strip()
-
-
-def _value(label: Any) -> float:
-    try:
-        return float(label)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"the label {label!r} is not a number; correct it, or choose another --task.kind") from error
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from train.text.kinds import read_own
+
 
 class ProcessorKind(NamedTuple):
     """How a run folder keeps a processor.
@@ -26,15 +28,4 @@ def _tokenizer_text(tokenizer) -> str:
     return tokenizer.to_str(pretty=True)
 
 
-def _read_tokenizer(path: Path):
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the Rust library raises bare Exception for a malformed file
-        if type(error) is not Exception:
-            raise
-        raise ValueError(str(error)) from error
-
-
-TOKENIZER = ProcessorKind("tokenizer.json", _tokenizer_text, _read_tokenizer)
+TOKENIZER = ProcessorKind("tokenizer.json", _tokenizer_text, read_own)

@@ -1,11 +1,11 @@
-"""The cores of this machine: how many a process may use, the memory that it keeps, and how cores are kept awake."""
+"""This machine: how many cores and how much memory a process may use, and how cores are kept awake."""
 
 import contextlib
 import ctypes
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ KEEP = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1), "M_TOP_PAD": (-2, 6
 # Files of Linux control groups (version 1 and 2) with a quota and its period, both in microseconds of processor time.
 QUOTAS = {"cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"), "": ("cpu.max",)}
 
+# Files of the same groups with the bytes of memory that they may have.
+MEMORY = {"memory": ("memory.limit_in_bytes",), "": ("memory.max",)}
+
+# Linux control groups, and the file that says in which ones this process is.
+GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
 
 def core_count() -> int:
     """The cores that this process may use: those of its affinity mask, or fewer if a container limits its time."""
@@ -23,20 +29,31 @@ def core_count() -> int:
     return max(1, math.ceil(min(cpu_quota(), cores)))
 
 
-def cpu_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
+def cpu_quota(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> float:
     """Seconds of processor time a second that control groups allow this process; infinity without a limit."""
-    quota = math.inf
+    quotas = [(allowed, int(period)) for allowed, period in _limits(QUOTAS, root, membership)]
+    return min((int(allowed) / period for allowed, period in quotas if allowed not in ("max", "-1")), default=math.inf)
+
+
+def memory_bytes(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> float:
+    """Bytes of memory that this process may use: those of the machine, or fewer if a container limits them."""
+    names = getattr(os, "sysconf_names", {})
+    has_sizes = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+    machine = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if has_sizes else math.inf
+    limits = [float(limit) for (limit,) in _limits(MEMORY, root, membership) if limit != "max"]
+    return min([machine, *limits])
+
+
+def _limits(names: Mapping[str, Sequence[str]], root: Path, membership: Path) -> Iterator[list[str]]:
+    """The words in those files, by controller, of every control group of this process and of the groups around it."""
     for line in membership.read_text().splitlines() if membership.exists() else ():
         _, controllers, path = line.split(":", 2)
-        for controller in QUOTAS.keys() & set(controllers.split(",")):
+        for controller in names.keys() & set(controllers.split(",")):
             group = root / controller / path.lstrip("/")
             for folder in (group, *group.parents):
-                files = [folder / name for name in QUOTAS[controller]]
+                files = [folder / name for name in names[controller]]
                 if all(file.exists() for file in files):
-                    allowed, period = " ".join(file.read_text() for file in files).split()
-                    if allowed not in ("max", "-1"):
-                        quota = min(quota, int(allowed) / int(period))
-    return quota
+                    yield " ".join(file.read_text() for file in files).split()
 
 
 def keep_memory():

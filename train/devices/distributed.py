@@ -15,17 +15,18 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from tfm.config.choices import Range
 from train import UserError
+from train.settings.gate import environment_number
 from train.settings.schema import Distributed
 
-# Launchers from which JAX can find the cluster: the variable that holds their number of processes, and how to count it.
-_LAUNCHERS: dict[str, Callable[[str], int]] = {
-    "SLURM_STEP_NUM_TASKS": int,
-    "OMPI_COMM_WORLD_SIZE": int,
-    "TPU_WORKER_HOSTNAMES": lambda hosts: len(hosts.split(",")),
-}
+# Launchers from which JAX can find the cluster: variables that hold their number of processes, or the names of hosts.
+_COUNTS, _HOSTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"), "TPU_WORKER_HOSTNAMES"
+
+
+_COUNT = Annotated[int, Range(0, 1 << 20)]
 
 
 class Cluster(NamedTuple):
@@ -83,7 +84,8 @@ def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | 
 
     Raises UserError if only a part of it is set.
     """
-    launched = max((count(environ[name]) for name, count in _LAUNCHERS.items() if environ.get(name)), default=1)
+    counts = [environment_number(environ, name, _COUNT) or 1 for name in _COUNTS]
+    launched = max(*counts, len(environ.get(_HOSTS, "").split(",")))
     coordinator = options.coordinator or environ.get("JAX_COORDINATOR_ADDRESS", "")
     processes = _option_or_variable(options.processes, "JAX_NUM_PROCESSES", environ)
     process = _option_or_variable(options.process, "JAX_PROCESS_ID", environ)
@@ -106,7 +108,7 @@ def find_cluster(options: Distributed, environ: Mapping[str, str]) -> Cluster | 
 
 def _option_or_variable(option: int | None, name: str, environ: Mapping[str, str]) -> int | None:
     """A number that a flag or an environment variable sets; None if neither does."""
-    return int(environ[name]) if option is None and environ.get(name) else option
+    return environment_number(environ, name, _COUNT) if option is None else option
 
 
 def is_main() -> bool:

@@ -41,8 +41,18 @@ def use_cores(run: schema.Run, processes: int = 1):
             count = cpu_device_count(cores, rows, *dataclasses.astuple(run.mesh), processes=processes)
         with contextlib.suppress(RuntimeError):  # a notebook has started the backend before
             jax.config.update("jax_num_cpu_devices", count)
-    if jax.default_backend() == "cpu":
+    if available_devices()[0].platform == "cpu":
         cpu.keep_memory()
+
+
+def available_devices() -> list[Any]:
+    """The devices that JAX finds. Raises UserError where those that JAX_PLATFORMS asks for are not there."""
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        reason = str(error).splitlines()[0]
+        raise UserError(f"JAX_PLATFORMS={platforms} cannot be used: {reason}; unset it, or name another") from error
 
 
 def cpu_device_count(cores: int, rows: int, *sizes: int, processes: int = 1) -> int:

@@ -18,6 +18,8 @@ def line_writer(to: str, flag: str = "to") -> Iterator[Callable[[str], None]]:
         yield print
         return
     path = Path(to)
+    if not path.name:
+        raise UserError(f"--{flag}={to} names no file; choose another file")
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("w", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TextIO, final
 import numpy as np
 
 import tfm
+from train.costs import capacity
 from train.generation.options import Options
 
 # Seconds that a reader of a stream may wait for the next piece.
@@ -94,6 +95,7 @@ class Decoder:
     def _search(self, model: tfm.CausalLM, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[Completion]]:
         """The best completions that a beam finds."""
         options = self.options
+        capacity.check_decoding(self.config, len(prompts) * options.beams, _slots(prompts, max_new_tokens))
         groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, options.beam(), [self.end], options.n)
         return [
             [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
@@ -106,6 +108,7 @@ class Decoder:
         options = self.options
         seeds = rows.astype(np.int32) + options.seed
         strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
+        capacity.check_decoding(self.config, len(prompts), _slots(prompts, max_new_tokens))
         return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
 
     def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
@@ -130,6 +133,11 @@ class Decoder:
 
     def _before_stop(self, text: str) -> str:
         return text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]
+
+
+def _slots(prompts: Sequence[list[int]], max_new_tokens: int) -> int:
+    """The tokens of the longest text."""
+    return max(map(len, prompts)) + max_new_tokens
 
 
 def _write(out: TextIO, text: str):

@@ -20,6 +20,7 @@ from train import UserError
 from train.data import feed
 from train.data.batching import length_sorted_batches
 from train.data.fields import Field
+from train.devices.mesh import available_devices
 from train.generation.options import Options
 from train.generation.writer import ContinuationWriter
 from train.reporting.console import Log
@@ -68,7 +69,7 @@ class HarnessModel(TemplateLM):
         self.folder = folder
         self.batch = batch
         self.log = log or Log()
-        devices = jax.devices()
+        devices = available_devices()
         self.mesh = tfm.make_mesh(devices=devices[: math.gcd(batch, len(devices))])
         self.params = folder.load(self.mesh, self.log.info)
         self.mark = tokenizer.special_tokens(folder.processor).sep

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import suggest
+from tfm.config.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
+from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED
 
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {
@@ -85,9 +86,13 @@ class Options:
     def __post_init__(self):
         if not self.run:
             raise ValueError("run=DIR must name the run folder of a language model")
-        for name, minimum in {"max_new_tokens": 0, "n": 1, "batch": 1, "average": 1, "seed": 0}.items():
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name.replace('_', '-')}={getattr(self, name)} must be at least {minimum}")
+        with _flag_names():
+            check_fields(self)
+            check_minimum(self, max_new_tokens=0, n=1, batch=1, average=1, seed=0)
+            check_maximum(self, "ask for the rest with another --seed", n=10_000)
+            check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
+            check_maximum(self, "its texts must fit into memory", batch=MAX_ROWS, max_new_tokens=MAX_ROWS)
+            check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS, top_k=MAX_ROWS)
         with _flag_names():
             self.sample().check()
             self.beam().check()

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, final
 
 import tfm
+from tfm.config.json_text import check_text
 from train import UserError
 from train.data.batching import row_batches
 from train.generation.decoder import Completion, Decoder
 from train.generation.options import Options
 from train.runs.folder import RunFolder
 from train.runs.hf_folder import HfFolder
+from train.settings.gate import user_errors
 from train.tasks import translation
 from train.text import tokenizer as tokenize
 
@@ -191,6 +193,8 @@ def _copies(options: Options, strategy: str) -> int:
 
 def _encode(tokenizer, prompt: str) -> list[int]:
     """The tokens of a text. Raises UserError if it has characters that the tokenizer does not know."""
+    with user_errors():
+        check_text("the prompt", prompt)
     encoding = tokenizer.encode(prompt, add_special_tokens=False)
     unknown = tokenize.special_tokens(tokenizer).unk
     pairs = zip(encoding.ids, encoding.offsets, strict=True)

@@ -1,12 +1,11 @@
 """Adapter folders of PEFT that a run starts from, over the weights of --init."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tfm.config.dotted import override
 from tfm.config.model import Config
-from train import UserError
+from train.settings.gate import user_errors
 
 
 def tune_values(path: str, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -14,7 +13,7 @@ def tune_values(path: str, source: Mapping[str, Any]) -> dict[str, Any]:
     from tfm.hf.adapter import read_adapter, targets_of
 
     model = {name.removeprefix("model."): value for name, value in source.items() if name.startswith("model.")}
-    with _user_errors():
+    with user_errors("--adapter"):
         adapter = read_adapter(path)
         targets = targets_of(adapter, override(Config(), model))
     options = adapter.options
@@ -31,14 +30,5 @@ def load(path: str, model: Config, params: Any) -> Any:
     """Parameters with the updates of an adapter, and its heads."""
     from tfm.hf.adapter import load_adapter, read_adapter
 
-    with _user_errors():
+    with user_errors("--adapter"):
         return load_adapter(read_adapter(path), model, params)
-
-
-@contextlib.contextmanager
-def _user_errors() -> Iterator[None]:
-    """Turns the library's errors about a folder into UserError."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(f"--adapter: {error}") from error

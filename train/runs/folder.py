@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from tfm.config.dotted import flatten, flatten_saved, override
+from tfm.config.json_text import read_object
 from train import UserError, tasks
 from train.files import checksum
 from train.runs import adapters
@@ -121,13 +122,12 @@ class RunFolder:
 
         They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
         """
-        import jax
-
         import tfm
+        from train.devices.mesh import available_devices
         from train.runs import saved
         from train.tasks.tuning import specs_of
 
-        mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
+        mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
         like = tfm.abstract(specs_of(self.task, self.config), mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
         return saved.load_params(self.path, like, log, verify, best, average)
@@ -158,16 +158,17 @@ class RunFolder:
 
     def _section(self, name: str) -> dict[str, Any]:
         """A section of run.json."""
-        if name not in self._sections:
+        section = self._sections.get(name)
+        if not isinstance(section, dict):
             raise UserError(f"{self.path / CONFIG} is damaged ({name!r}); restore it or start a new run")
-        return self._sections[name]
+        return section
 
     @cached_property
     def _sections(self) -> dict[str, Any]:
         """The content of run.json."""
         path = self.path / CONFIG
         try:
-            return json.loads(path.read_text())
+            return read_object(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
                 f"{self.path} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)"

@@ -1,16 +1,18 @@
 """Hugging Face folders in place of run folders: what a run of this trainer would say of the model."""
 
 import contextlib
-import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+from tfm.config.choices import check_object
 from tfm.config.dotted import flatten
+from tfm.config.json_text import read_object
 from train import UserError, tasks
 from train.settings import flags
+from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS, Mlm
 
@@ -41,19 +43,22 @@ class HfFolder:
     @cached_property
     def values(self) -> dict[str, Any]:
         """The configuration, by dotted names, of a run that could have made the model."""
-        from tfm.hf.folder import open_folder
-
-        with self._user_errors(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # load logs them
-            opened = open_folder(self.path)
-        model = opened.config
-        head = opened.head.kind
+        model, head = self._opened.config, self._opened.head.kind
         # A model with another head, or with none, can still be started from.
         name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
         values = flatten(model, "model.") | {"task": name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
         return flatten(flags.build(Run, values)) | {"out": str(self.path)}
+
+    @cached_property
+    def _opened(self) -> Any:
+        """The folder, checked without reading weights."""
+        from tfm.hf.folder import open_folder
+
+        with self._user_errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # load logs them
+            return open_folder(self.path)
 
     @cached_property
     def config(self) -> Run:
@@ -76,14 +81,25 @@ class HfFolder:
                 f"{self.path} has no tokenizer.json; make it once, where transformers is installed, with {remedy}"
             )
         options = self.path / "tokenizer_config.json"
-        lower = json.loads(options.read_text()).get("do_lower_case", True) if options.exists() else True
-        return tokenizer.read(self.path, bool(lower))
+        with self._user_errors():
+            fields = read_object(options) if options.exists() else {}
+            lower = check_object(f"{options}: ", fields, {"do_lower_case": bool | None}).get("do_lower_case")
+        read = tokenizer.read(self.path, lower is not False)
+        last, vocab = max(read.get_vocab().values()), self._opened.config.vocab
+        if last >= vocab:
+            raise UserError(
+                f"{self.path}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own "
+                "tokenizer"
+            )
+        return read
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What run.json would say of the data: the names of the classes."""
-        labels = self.fields.get("id2label") or {}
-        return {"classes": [labels[index] for index in sorted(labels, key=int)]}
+        from tfm.hf.fields import class_names
+
+        with self._user_errors():
+            return {"classes": class_names(self.fields)}
 
     @property
     def text_prefix(self) -> list[int]:
@@ -107,11 +123,10 @@ class HfFolder:
 
         Logs the fields of config.json that change nothing.
         """
-        import jax
-
         import tfm
+        from train.devices.mesh import available_devices
 
-        mesh = mesh or tfm.make_mesh(devices=jax.devices()[:1])
+        mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
         with self._user_errors(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             params = tfm.from_hf(self.path, mesh)[1]
@@ -119,11 +134,6 @@ class HfFolder:
             log(f"{self.path}: {warning.message}")
         return params
 
-    @contextlib.contextmanager
-    def _user_errors(self) -> Iterator[None]:
+    def _user_errors(self) -> contextlib.AbstractContextManager[None]:
         """Turns the library's errors about the folder into UserError."""
-        try:
-            yield
-        except ValueError as error:
-            text = str(error)
-            raise UserError(text if str(self.path) in text else f"{self.path}: {text}") from error
+        return user_errors(str(self.path))

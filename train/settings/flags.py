@@ -52,15 +52,16 @@ def read(key: str, value: Any, hint: Any) -> Any:
     words_for_none = ("none", "model") if classes else ("none",)  # "model": a layer takes the model's own choice
     if choices.is_optional(hint) and text.lower() in words_for_none and text not in classes:
         return None
-    if kind is str:
-        return text
-    if kind in (int, float):
-        try:
-            if math.isfinite(parsed := kind(text.replace("_", ""))):
-                return parsed
-        except (ValueError, OverflowError):
-            pass
-    raise UserError(f"--{flag}={text} must be {choices.type_name(hint)}")
+    try:
+        parsed: Any = kind(text.replace("_", "")) if kind in (int, float) else text
+        if kind is bool or (kind is float and not math.isfinite(parsed)):
+            raise ValueError
+    except ValueError as error:
+        raise UserError(f"--{flag}={text} must be {choices.type_name(hint)}") from error
+    try:
+        return parsed if classes else choices.check_type(flag, parsed, kind)
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
 
 
 def show(value: Any) -> str:

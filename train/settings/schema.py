@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Literal
 
-from tfm.config.choices import check_choices, check_minimum
+from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates
 from tfm.config.model import Config
+from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.tasks import Mlm, Task
 from train.settings.text import Data, Tokenizer
 from train.settings.tuning import All, Tune
@@ -30,7 +31,10 @@ class Batch:
     shapes: int = 14
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, size=1, accumulate=1, multiple=1, shapes=1, length=8)
+        check_maximum(self, "no batch is as large", size=MAX_ROWS, multiple=MAX_ROWS, length=MAX_ROWS, tokens=1 << 32)
+        check_maximum(self, "each shape is a compilation of its own", shapes=1000)
         if self.tokens is not None and self.tokens < self.length:
             raise ValueError(f"tokens={self.tokens} must be at least batch.length={self.length}, or none")
         if self.unit % self.accumulate:
@@ -77,13 +81,13 @@ class Optim:
     layer_decay: float | None = None
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         for name in ("rate", "warmup", "cooldown", "decay", "eps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and less than 1")
+        check_maximum(self, STEPS, warmup=MAX_STEPS, cooldown=MAX_STEPS)
+        check_maximum(self, "an update would be larger than any weight", rate=1e6, decay=1e6, eps=1e6)
+        check_rates(self, "beta1", "beta2")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
         if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
@@ -107,6 +111,10 @@ class Mesh:
     tensor: int = 1
     context: int = 1
 
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, data=-1, fsdp=-1, tensor=-1, context=-1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Cpu:
@@ -118,7 +126,7 @@ class Cpu:
     keep_awake: Literal["auto", "true", "false"] = "auto"
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +148,10 @@ class Distributed:
     timeout: int = 60
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, processes=1, process=0, timeout=1)
+        check_maximum(self, "no cluster is as large", processes=1 << 20, process=1 << 20)
+        check_maximum(self, "a day is enough", timeout=86_400)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +164,7 @@ class Attention:
     kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash"] | None = None
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +181,9 @@ class Checkpoint:
     verify: Literal["all", "sample", "none"] = "all"
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, every=1, keep=1)
-        check_choices(self)
+        check_maximum(self, STEPS, every=MAX_STEPS, keep=MAX_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +204,9 @@ class Eval:
     patience: int | None = None
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, every=1, batches=1, patience=1)
+        check_maximum(self, STEPS, every=MAX_STEPS, batches=MAX_STEPS, patience=MAX_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +219,9 @@ class Log:
     every: int = 20
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, every=1)
+        check_maximum(self, STEPS, every=MAX_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +264,10 @@ class Run:
     model: Config = Config()
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, steps=1, seed=0)
+        check_maximum(self, STEPS, steps=MAX_STEPS)
+        check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
         if self.stop_at is not None and self.stop_at < 1:
             raise ValueError(f"stop-at={self.stop_at} must be at least 1, or none")
         if self.batch.tokens is not None and not self.task.has_buckets:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.config.choices import Options, alternatives, check_choices, check_minimum, tag
+from tfm.config.choices import Options, alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
+from train.settings.limits import MAX_BEAMS
 
 
 class TaskOptions(Options):
@@ -28,6 +29,7 @@ class Mlm(TaskOptions):
     nsp: bool = False
 
     def __post_init__(self):
+        check_fields(self)
         if not 0 < self.rate < 1:
             raise ValueError(f"rate={self.rate} must be between 0 and 1; BERT uses 0.15")
 
@@ -45,6 +47,7 @@ class Lm(TaskOptions):
     stride: int | None = None
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, stride=1)
 
     def check(self, run: Any) -> None:  # noqa: D102
@@ -71,7 +74,7 @@ class Classify(TaskOptions):
     focal: float = 0.0
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         _check_loss(self)
         weights = parsed_weights(self.class_weights)
         if weights is not None and self.kind != "single":
@@ -96,16 +99,18 @@ class Choice(TaskOptions):
     focal: float = 0.0
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, choices=2)
+        check_maximum(self, "a row is a text for each of them", choices=1000)
         _check_loss(self)
 
 
 def _check_loss(options: Classify | Choice):
     """Raises ValueError for a smoothing or a focus that no loss has."""
-    if not 0 <= options.smoothing < 1:
-        raise ValueError(f"smoothing={options.smoothing} must be at least 0 and less than 1; 0.1 is usual")
+    check_rates(options, "smoothing", usual="0.1 is usual")
     if options.focal < 0:
         raise ValueError(f"focal={options.focal} must not be negative; the paper has 2")
+    check_maximum(options, "the loss of every row would vanish", focal=1000)
 
 
 def parsed_weights(text: str) -> str | list[float] | None:
@@ -116,7 +121,7 @@ def parsed_weights(text: str) -> str | list[float] | None:
         weights = [float(word) for word in text.split(",")]
     except ValueError:
         weights = []
-    if not weights or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+    if not weights or min(weights) < 0 or not 0 < sum(weights) < 1e6:
         raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
     return weights
 
@@ -132,6 +137,7 @@ class Tag(TaskOptions):
     stride: int | None = None
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, stride=1)
 
     def check(self, run: Any) -> None:  # noqa: D102
@@ -172,10 +178,10 @@ class Translate(TaskOptions):
     start: str = ""
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, beams=1)
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and less than 1; the paper has 0.1")
+        check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
+        check_rates(self, "smoothing", usual="the paper has 0.1")
         if self.bleu < 0:
             raise ValueError(f"bleu={self.bleu} must not be negative; 0 means none before the end")
         if self.source == self.target:
@@ -211,8 +217,9 @@ class Span(TaskOptions):
     repair: bool = False
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, stride=1, max_question=1, max_answer=1, n_best=1)
+        check_maximum(self, "starts and ends of each window are combined", n_best=1000)
 
     def check(self, run: Any) -> None:  # noqa: D102
         if run.tokenizer.dropout:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from tfm.config.choices import check_choices, check_minimum
+from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Data:
     fold: int | None = None
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, folds=2, fold=0)
+        check_maximum(self, "each fold is a training of its own", folds=10_000)
         if self.fold is not None and self.fold >= (self.folds or 0):
             raise ValueError(
                 f"fold={self.fold} must be less than data.folds={self.folds or 'none'}, which it counts from 0"
@@ -60,9 +61,10 @@ class Tokenizer:
     draws: int = 4
 
     def __post_init__(self):
-        check_choices(self)
+        check_fields(self)
         check_minimum(self, draws=1)
+        check_maximum(self, "each draw tokenizes all of the text", draws=1000)
+        check_maximum(self, "no tokenizer is as large", vocab=1 << 20)
         if self.vocab < 300:
             raise ValueError(f"vocab={self.vocab} must be at least 300, room for single characters")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1; Provilkov et al. use 0.1")
+        check_rates(self, "dropout", usual="Provilkov et al. use 0.1")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, check_rates, tag
 
 
 class TuneOptions(Options):
@@ -30,6 +30,7 @@ class All(TuneOptions):
     top: int | None = None
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, top=1)
 
     @property
@@ -78,11 +79,12 @@ class Lora(TuneOptions):
     stabilized: bool = False
 
     def __post_init__(self):
+        check_fields(self)
         check_minimum(self, rank=1)
+        check_maximum(self, "no model is as large", rank=1 << 20, alpha=1e6)
         if not self.alpha > 0:
             raise ValueError(f"alpha={self.alpha} must be more than 0; twice the rank is usual")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+        check_rates(self, "dropout")
         if not all(self.targets.split(",")):
             raise ValueError(f"targets={self.targets!r} must be names of kernels, joined by commas, or all")
 

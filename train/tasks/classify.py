@@ -26,7 +26,7 @@ from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
-from train.data.labels import Labels, LossFields, class_weights
+from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.data.processors import TOKENIZER
 from train.data.rows.examples import Examples
 from train.data.sources import files, sources
@@ -120,7 +120,8 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
 
     `valid_only` leaves out the training texts if --eval-data names other texts for validation.
     """
-    columns = files.Columns.of(run.data, labelled=True)
+    label_columns = run.data.label.split(",")
+    columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
     train, valid = sources.load(run.data, columns, lambda: _builtin(columns), valid_only)
     if saved:
         tokenizer = saved.processor

@@ -227,7 +227,14 @@ HF_TOKENS = {"eos_token": "sep"}
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
-    start = folder.fields.get("decoder_start_token_id", folder.fields.get("pad_token_id", 0))
+    tokens = folder.processor.get_vocab_size()
+    ids = [folder.fields.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
+    start = next((token for token in ids if token is not None), 0)
+    if not 0 <= start < tokens:
+        raise UserError(
+            f"{folder.path}: config.json: decoder_start_token_id={start} must be a token of the tokenizer, less than "
+            f"{tokens}; correct it"
+        )
     return {"task.start": folder.processor.id_to_token(start)}
 
 

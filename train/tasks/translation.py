@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from train.costs.capacity import check_decoding
 from train.data.batching import length_sorted_batches
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
@@ -25,6 +26,7 @@ def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], lo
     sources = [template.wrap(encoding.ids) for encoding in encodings]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
+        check_decoding(run.model, len(starts) * beam.width, max_new_tokens)
         groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, template.suffix[-1:])
         return [tokenizer.decode(group[0].tokens) for group in groups]
 

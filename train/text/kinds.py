@@ -1,12 +1,17 @@
 """The kinds of tokenizers: a function that trains each kind, and a function that reads each kind of file."""
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from tfm.config.choices import Range, check_type
+from tfm.config.json_text import parse_object, read_object, read_text
+from train.files.suppress_output import suppress_output
 from train.settings import schema
 from train.text import sentencepiece
+
+# The ids of tokens.
+MAX_ID = (1 << 24) - 1
 
 
 def _wordpiece(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
@@ -62,12 +67,41 @@ def _common(options: schema.Tokenizer, specials: list[str]) -> dict[str, Any]:
     return {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
 
 
+def guarded(build: Callable[[], Any]):
+    """The tokenizer that `build` makes, once it has read and written a token.
+
+    Raises ValueError where the library fails: it raises bare Exception, or panics, and prints that.
+    """
+    try:
+        with suppress_output("tokenizers"):
+            tokenizer = build()
+            ids = tokenizer.get_vocab().values()
+            tokenizer.encode("")
+            tokenizer.decode([min(ids, default=0)])
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizers library refuses it: {error}") from error
+    if not ids:
+        raise ValueError("it has no tokens")
+    if max(ids) > MAX_ID:
+        raise ValueError(f"it numbers a token {max(ids)}, more than {MAX_ID}")
+    return tokenizer
+
+
+def read_own(path: Path):
+    """A tokenizer.json as it is. Raises ValueError where it is damaged."""
+    from tokenizers import Tokenizer
+
+    text = read_text(path)
+    parse_object(text, str(path))
+    return guarded(lambda: Tokenizer.from_str(text))
+
+
 def _read_json(path: Path, lower: bool):
     """A tokenizer.json; it says itself whether text is lower-cased. Its truncation and padding are left out: rows here
     are of other lengths."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    tokenizer = read_own(path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -77,25 +111,38 @@ def _read_wordpiece(path: Path, lower: bool):
     """A vocab.txt: a WordPiece on each line, its id the line's number."""
     from tokenizers import Tokenizer, models
 
-    words = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    words += [] if "[UNK]" in words else ["[UNK]"]  # the model itself needs it
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-    return _with_template(_split_as_bert(tokenizer, lower))
+    words = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
+    ids: dict[str, int] = {}
+    for line_number, word in enumerate(words, start=1):
+        if not word:
+            raise ValueError(f"line {line_number} is empty, where a token must stand")
+        if word in ids:
+            raise ValueError(f"line {line_number} repeats {word!r} of line {ids[word] + 1}")
+        ids[word] = len(ids)
+    ids.setdefault("[UNK]", len(ids))  # the model itself needs it
+    return guarded(lambda: _with_template(_split_as_bert(Tokenizer(models.WordPiece(ids, unk_token="[UNK]")), lower)))
 
 
 def _read_gpt2(path: Path, lower: bool):
     """GPT-2's two files: encoder.json has tokens and ids, vocab.bpe a merge on every line but the first."""
     from tokenizers import Tokenizer, models
 
-    vocab = json.loads((path.parent / "encoder.json").read_text(encoding="utf-8"))
-    lines = (path.parent / "vocab.bpe").read_text(encoding="utf-8").splitlines()
-    merges = [(left, right) for left, right in (line.split() for line in lines[1:] if line)]
-    return _split_as_gpt2(Tokenizer(models.BPE(vocab, merges)))
+    vocab = check_type(
+        "encoder.json", read_object(path.parent / "encoder.json"), dict[str, Annotated[int, Range(0, MAX_ID)]]
+    )
+    merges = []
+    for line_number, line in enumerate(read_text(path.parent / "vocab.bpe").splitlines(), start=1):
+        parts = line.split()
+        if line_number > 1 and line and len(parts) != 2:
+            raise ValueError(f"line {line_number} of vocab.bpe has {len(parts)} parts, and a merge has two")
+        if line_number > 1 and line:
+            merges.append((parts[0], parts[1]))
+    return guarded(lambda: _split_as_gpt2(Tokenizer(models.BPE(vocab, merges))))
 
 
 def _read_sentencepiece(path: Path, lower: bool):
     """A SentencePiece model, which brings its own rules for letter case."""
-    return sentencepiece.read(path)
+    return guarded(lambda: sentencepiece.read(path))
 
 
 # By the name of a file, else by its ending; in a folder the first name counts.

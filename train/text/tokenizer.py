@@ -93,10 +93,6 @@ def read(path: Path, lower: bool):
     except (ValueError, TypeError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--tokenizer.path={path} cannot be read as a tokenizer: {reason}") from error
-    except Exception as error:  # the Rust library raises bare Exception for a malformed tokenizer.json
-        if type(error) is not Exception:
-            raise
-        raise UserError(f"--tokenizer.path={path} is not a tokenizer.json: {error}") from error
 
 
 def special_tokens(tokenizer) -> SpecialTokens:

@@ -13,6 +13,7 @@ import jax
 
 import tfm
 from train import UserError, tasks
+from train.costs import capacity
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.reporting.console import Log
@@ -43,8 +44,10 @@ def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
 def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log]:
     """The run with what data and devices decide, its corpus and its log.
 
-    Raises UserError if the text has changed since the run in `folder` began, or differs between processes.
+    Raises UserError if no memory can hold the model, or if the text has changed since the run in `folder` began, or
+    differs between processes.
     """
+    capacity.check_run(run, explicit)
     log = Log(quiet=not distributed.is_main())
     corpus = _load_corpus(run, folder, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, log

@@ -13,6 +13,7 @@ from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.config import Family, Field, Head, layer_kinds
+from tfm.hf.fields import RopeByLayer
 from tfm.hf.names import HfTensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -97,8 +98,8 @@ def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         if rope_type != "default":
             raise ValueError(f"config.json has rotary positions of type {rope_type}; only default ones are supported")
-        bases.append(rope.get("rope_theta", base))
-    return float(bases[0]), float(bases[1] or bases[0])
+        bases.append(rope.get("rope_theta") or base)
+    return float(bases[0] or 160_000.0), float(bases[1] or bases[0] or 160_000.0)
 
 
 def write(config: Config) -> dict[str, Any]:
@@ -164,6 +165,7 @@ MODERNBERT = Family(
         """cls_token_id deterministic_flash_attn initializer_cutoff_factor local_attention position_embedding_type
         reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction""".split()
     ),
+    types={"rope_parameters": RopeByLayer | None},
     read=read,
     write=write,
     names=NAMES,

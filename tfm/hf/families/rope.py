@@ -9,24 +9,24 @@ from tfm.config.positions import Rotary
 def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The options of `Rotary` by dotted name, and the fields that say them. Raises ValueError for other types."""
     rope = {**(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    rope_type = rope.get("rope_type") or rope.get("type") or "default"
     if rope_type not in ("default", "linear", "llama3"):
         raise ValueError(
             f"config.json has rotary positions of type {rope_type}; only default, linear and llama3 ones are supported"
         )
-    base = fields.get("rope_theta", fields.get("rotary_emb_base", rope.get("rope_theta", 10_000.0)))
-    fraction = fields.get("partial_rotary_factor", fields.get("rotary_pct", rope.get("partial_rotary_factor", 1.0)))
+    base = fields.get("rope_theta", fields.get("rotary_emb_base", rope.get("rope_theta") or 10_000.0))
+    fraction = fields.get("partial_rotary_factor", fields.get("rotary_pct", rope.get("partial_rotary_factor") or 1.0))
     values: dict[str, Any] = {
         "position.base": float(base),
         "position.fraction": float(fraction),
-        "position.scaling_factor": 1.0 if rope_type == "default" else float(rope["factor"]),
+        "position.scaling_factor": 1.0 if rope_type == "default" else float(_required(rope, "factor")),
         "position.low_freq_wavelength": None,
         "position.high_freq_wavelength": None,
     }
     if rope_type == "llama3":
-        length = rope["original_max_position_embeddings"]
-        values["position.low_freq_wavelength"] = length / rope["low_freq_factor"]
-        values["position.high_freq_wavelength"] = length / rope["high_freq_factor"]
+        length = _required(rope, "original_max_position_embeddings")
+        values["position.low_freq_wavelength"] = length / _required(rope, "low_freq_factor")
+        values["position.high_freq_wavelength"] = length / _required(rope, "high_freq_factor")
     used = {
         "rope_scaling",
         "rope_parameters",
@@ -36,6 +36,13 @@ def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         "rotary_pct",
     }
     return values, used
+
+
+def _required(rope: Mapping[str, Any], name: str) -> Any:
+    """A field of scaled positions. Raises ValueError where there is none."""
+    if rope.get(name) is None:
+        raise ValueError(f"config.json: rope_parameters lacks {name}; add it")
+    return rope[name]
 
 
 def rope_parameters(options: Rotary) -> dict[str, Any]:

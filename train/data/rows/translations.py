@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from train import UserError
 from train.data.buckets import Buckets
 from train.data.sources.parallel import Pair
 from train.data.tokens import Tokens, ranges
@@ -14,7 +15,8 @@ from train.text.tokenizer import SequenceTemplate
 class TranslationPairs:
     """Rows of a source and a target, each with its special tokens, in at most `max_shapes` buckets.
 
-    `all_pairs` are all pairs, `pairs` those that fit into batch.length, `long` the rest.
+    `all_pairs` are all pairs, `pairs` those that fit into batch.length, `long` the rest. Raises UserError where none
+    fits.
     """
 
     independent_rows = True
@@ -33,6 +35,11 @@ class TranslationPairs:
         special_tokens = len(template.prefix) + len(template.suffix)
         lengths = np.stack([side.lengths + special_tokens for side in sides], axis=1)
         fits = lengths.max(1) <= batch.length
+        if not fits.any():
+            raise UserError(
+                f"none of the {len(pairs):,} pairs has at most --batch.length={batch.length} tokens a side, as "
+                f"{' | '.join(pairs[0])[:80]!r}; raise it"
+            )
         self.all_pairs = pairs
         self.pair_of_row = np.flatnonzero(fits)
         self.pairs = [pairs[n] for n in self.pair_of_row.tolist()]

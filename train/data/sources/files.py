@@ -3,17 +3,25 @@
 import csv
 import gzip
 import io
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
+from tfm.config import json_text
 from train import UserError
+from train.devices import cpu
+from train.settings.gate import user_errors
 from train.settings.schema import Data
 
 Row = dict[str, Any]
+
+# A text is in memory as bytes and as characters, and once more as rows: it may have a quarter of the memory.
+MAX_SHARE = 0.25
+
+# Text becomes 2 to 10 times smaller in a .gz; one that grows more, to so many bytes, was made to fill the memory.
+MAX_GROWTH, SMALL = 50, 256 << 20
 
 # Path, content, options and reader -> the rows of a file.
 Format = Callable[[Path, str, Data, Any], Iterator[Row]]
@@ -46,10 +54,14 @@ class Reader(Protocol):
 
 
 class Columns(NamedTuple):
-    """The names of the columns that a task reads: texts, and labels if it has any."""
+    """The names of the columns that a task reads: texts, and labels if it has any.
+
+    check_label: raises ValueError for a value that is no label of the task
+    """
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    check_label: Callable[[Any], None] | None = None
 
     @property
     def parallel(self) -> bool:
@@ -62,9 +74,9 @@ class Columns(NamedTuple):
         return FORMATS
 
     @classmethod
-    def of(cls, data: Data, labelled: bool) -> "Columns":
+    def of(cls, data: Data, labelled: bool, check_label: Callable[[Any], None] | None = None) -> "Columns":
         """The columns that `--data.field` and `--data.label` name."""
-        return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else ())
+        return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else (), check_label)
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
         """The text columns of a row."""
@@ -88,6 +100,9 @@ class Columns(NamedTuple):
                     raise UserError(
                         f"{where} has no {kind} {name!r} (it has {', '.join(row)}); name it with {flags}{remedy}"
                     )
+                if flag == "label" and self.check_label is not None:
+                    with user_errors(f"{where}, column {name!r}"):
+                        self.check_label(value)
         return {name: row[name] for name in (*self.texts, *self.labels)}
 
 
@@ -130,23 +145,51 @@ def read_parallel(source: str, columns: Reader) -> list[Row]:
 
 
 def _read_text(path: Path) -> str:
+    """The text of a file, whose lines end with a line feed."""
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with path.open("rb") as file:
+            data = _decompressed(file, path) if path.suffix == ".gz" else _limited(file, path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
     except PermissionError as error:
         raise UserError(f"{path} may not be read; change its permissions") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole .gz file ({error}); compress it again") from error
-    if b"\0" in raw[:100_000]:
-        raise UserError(f"{path} is a binary file; give a text file")
-    try:
-        return raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
+    with user_errors():
+        text = json_text.decode_text(data, str(path))
+    return text.replace("\r\n", "\n")
+
+
+def _limited(file: IO[bytes], path: Path) -> bytes:
+    """The bytes of a file. Raises UserError where they are more than memory has room for."""
+    limit = MAX_SHARE * cpu.memory_bytes()
+    size = file.seek(0, io.SEEK_END)
+    if size > limit:
         raise UserError(
-            f"{path} is not UTF-8 (byte {error.start}); convert it, for example with iconv -t UTF-8"
-        ) from error
+            f"{path} has {size / 1e9:.1f} GB, and a text may have {limit / 1e9:.1f} GB, a quarter of the memory here; "
+            "take a part of it"
+        )
+    file.seek(0)
+    return file.read()
+
+
+def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
+    """The content of a .gz, read piece by piece. Raises UserError where it is more than memory has room for."""
+    limit = MAX_SHARE * cpu.memory_bytes()
+    content = bytearray()
+    with gzip.GzipFile(fileobj=file) as pieces:
+        while piece := pieces.read(1 << 20):
+            content += piece
+            if len(content) > limit:
+                raise UserError(
+                    f"{path} holds more than {limit / 1e9:.1f} GB, a quarter of the memory here; take a part of it"
+                )
+            if len(content) > max(SMALL, MAX_GROWTH * file.tell()):
+                raise UserError(
+                    f"{path} grows more than {MAX_GROWTH} times, as no text does; "
+                    "decompress it yourself if you trust it"
+                )
+    return content
 
 
 def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
@@ -169,10 +212,8 @@ def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[R
         if not line.strip():
             continue
         where = f"{path}, line {line_number}"
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where} is not JSON: {error}") from error
+        with user_errors():
+            value = json_text.parse(line, where)
         if not isinstance(value, dict):
             raise UserError(f"{where} is a {type(value).__name__}, not an object with a text field {data.field!r}")
         yield columns.checked(value, where)
@@ -200,7 +241,7 @@ def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]
                 f"{path}, line {line_number} has {len(cells)} columns where the first line has {len(names)}; repair it"
             )
         row = dict(zip(names, cells, strict=True))
-        yield columns.checked(row if data.header else _unnamed(row, columns), f"{path}", hint)
+        yield columns.checked(row if data.header else _unnamed(row, columns), f"{path}, line {line_number}", hint)
 
 
 def _unnamed(row: Row, columns: Columns) -> Row:

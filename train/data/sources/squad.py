@@ -5,14 +5,15 @@ Answers may also be a list of {"text", "answer_start"}; a question without an an
 """
 
 import collections
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tfm.config import json_text
 from train import UserError
 from train.data.sources import files
 from train.data.sources.files import Format, Row
+from train.settings.gate import user_errors
 from train.settings.schema import Data
 
 
@@ -147,10 +148,8 @@ def _is_answer(value: Any) -> bool:
 
 def _articles(path: Path, text: str, data: Data, reader: Squad) -> Iterator[Row]:
     """The questions of a SQuAD file, in its order."""
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
+    with user_errors():
+        content = json_text.parse(text, str(path))
     rows = []
     for article_index, article in enumerate(_members(content, "data", f"{path}"), start=1):
         where = f"{path}, article {article_index}"
