@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfm.config.json_text import decode_text, parse_object
 from train.runs import folder as folders
 
 
@@ -82,7 +81,8 @@ def _whole_lines(path: Path, content: bytes, start: int, log: Callable[[str], No
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """A line of metrics; None if it is none."""
     try:
-        metrics = parse_object(decode_text(line, "a line"), "a line")
-    except ValueError:
+        metrics = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return metrics if isinstance(metrics.get("step"), int) and isinstance(metrics.get("split"), str) else None
+    has_step = isinstance(metrics, dict) and isinstance(metrics.get("step"), int)
+    return metrics if has_step and isinstance(metrics.get("split"), str) else None
