@@ -287,3 +287,8 @@ def test_a_beam_is_for_beam_search():
         tfm.Generation(model_of(LEARNED), LEARNED, [[1, 2]], 4, tfm.Beam())
     with pytest.raises(ValueError, match=r"^strategy=Greedy\(.*\) must be Beam"):
         tfm.beam_search(model_of(LEARNED), LEARNED, [[1, 2]], 4, tfm.Greedy())
+
+
+def test_dropout_of_the_configuration_is_off():
+    config = dataclasses.replace(LEARNED, dropout=0.5)
+    assert tfm.generate(model_of(LEARNED), config, PROMPTS, 4) == tfm.generate(model_of(LEARNED), LEARNED, PROMPTS, 4)

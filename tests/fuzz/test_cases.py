@@ -7,6 +7,7 @@ import pytest
 from fuzz.test_gates import CONTENTS, READERS, outcome, read_hf, run_json, word_tokenizer
 from hf_models import stored
 
+import tfm
 from tfm import Config
 from train import evaluate, predict, tasks
 from train.costs import capacity
@@ -236,11 +237,13 @@ def test_flags_of_other_commands():
 
 
 def test_memory_of_a_decoder():
-    model = Config(layers=2, width=64, length=64)
-    capacity.check_decoding(model, 32, 1000)
-    assert "fewer --beams" in outcome(lambda: capacity.check_decoding(model, 4096, 1 << 24))
-    capacity.check_tokens(model, 1 << 16)
-    assert "smaller --batch" in outcome(lambda: capacity.check_tokens(model, 1 << 40))
+    config = Config(layers=2, width=64, length=64)
+    model = tfm.abstract(tfm.causal_lm_specs(config))
+    capacity.check_decoding(model, config, 32, 1000)
+    assert "fewer --beams" in outcome(lambda: capacity.check_decoding(model, config, 4096, 1 << 24))
+    assert "fewer --beams" in outcome(lambda: capacity.check_decoding(model, config, 1, 1 << 24, beams=4096))
+    capacity.check_tokens(config, 1 << 16)
+    assert "smaller --batch" in outcome(lambda: capacity.check_tokens(config, 1 << 40))
 
 
 def test_flags_of_another_task():

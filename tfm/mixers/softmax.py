@@ -52,7 +52,8 @@ def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prep
 def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     context, mask = call.prepared
-    config, rate = call.config, call.config.attn_rate
+    config = call.config
+    rate = config.attn_rate if call.key is not None else 0.0
     k, v = keys_values(call.params, config, x)
     q, k, bias = score(queries(call.params, config, x), k, call.params)
     output = MixerOutput()

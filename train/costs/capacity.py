@@ -6,10 +6,11 @@ The bounds are far below the real needs: whether a run fits is what `train.plan`
 import dataclasses
 import math
 from collections.abc import Set
+from typing import Any
 
 import jax
 
-from tfm.config.mixers import Softmax
+import tfm
 from tfm.config.model import Config
 from train import UserError, tasks
 from train.costs.advice import human_bytes
@@ -21,6 +22,9 @@ from train.tasks.tuning import specs_of
 
 # Integers of a batch for each of its tokens, such as tokens, positions, segments and targets.
 _FIELDS = 4
+
+# Bytes of an integer, and of a number.
+_INTEGER, _NUMBER = 4, 4
 
 
 def device_bytes() -> float:
@@ -54,21 +58,34 @@ def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--bat
 
     The error advises to take smaller ones of the `flags`.
     """
-    states = 4 * model.width * tokens // parts
-    if 4 * _FIELDS * tokens > cpu.memory_bytes() or states > device_bytes():
+    states, fields = _NUMBER * model.width * tokens // parts, _INTEGER * _FIELDS * tokens
+    if fields > cpu.memory_bytes() or states > device_bytes():
         raise UserError(
-            f"a batch of {tokens:,} tokens needs {human_bytes(max(states, 4 * _FIELDS * tokens))} or more, and there "
+            f"a batch of {tokens:,} tokens needs {human_bytes(max(states, fields))} or more, and there "
             f"are {human_bytes(device_bytes())}; take a smaller {flags}"
         )
 
 
-def check_decoding(model: Config, rows: int, slots: int) -> None:
-    """Raises UserError where the keys and values of texts [rows, slots] are more than memory holds."""
-    sizes = model.sizes
-    layers = sum(isinstance(kind.mixer, Softmax) for kind in model.kinds) and model.layers
-    needed = rows * slots * (8 + 4 * 2 * layers * sizes["K"] * sizes["H"]) + 4 * rows * sizes["V"]
+def check_decoding(model: tfm.CausalLM, config: Config, rows: int, slots: int, beams: int = 1) -> None:
+    """Raises UserError where the decode states of texts [rows * beams, slots] are more than memory holds.
+
+    States are computed as shapes only, and only where the keys and values of every layer would be too many.
+    """
+    sizes = config.sizes
+    texts = rows * beams * (2 * _INTEGER * slots + _NUMBER * sizes["V"])
+    keys_and_values = 2 * _NUMBER * rows * beams * slots * config.layers * sizes["K"] * sizes["H"]
+    if texts + keys_and_values <= device_bytes():
+        return
+    starts = jax.ShapeDtypeStruct((rows,), jax.numpy.int32)
+    tokens = jax.ShapeDtypeStruct((rows, 1), jax.numpy.int32)
+
+    def states(model: tfm.CausalLM, tokens: jax.Array, starts: jax.Array) -> Any:
+        return tfm.prefill(model.decoder, config, tokens, starts, slots, model.memory)[1].states
+
+    leaves = jax.tree.leaves(jax.eval_shape(states, model, tokens, starts))
+    needed = texts + beams * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
     if needed > device_bytes():
         raise UserError(
-            f"{rows:,} texts of {slots:,} tokens at a time need {human_bytes(needed)} or more, and there are "
+            f"{rows * beams:,} texts of {slots:,} tokens at a time need {human_bytes(needed)} or more, and there are "
             f"{human_bytes(device_bytes())}; take a smaller --batch, fewer --beams, or fewer --max-new-tokens"
         )

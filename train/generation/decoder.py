@@ -95,7 +95,7 @@ class Decoder:
     def _search(self, model: tfm.CausalLM, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[Completion]]:
         """The best completions that a beam finds."""
         options = self.options
-        capacity.check_decoding(self.config, len(prompts) * options.beams, _slots(prompts, max_new_tokens))
+        capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens), options.beams)
         groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, options.beam(), [self.end], options.n)
         return [
             [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
@@ -108,7 +108,7 @@ class Decoder:
         options = self.options
         seeds = rows.astype(np.int32) + options.seed
         strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
-        capacity.check_decoding(self.config, len(prompts), _slots(prompts, max_new_tokens))
+        capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens))
         return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
 
     def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:

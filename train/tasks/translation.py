@@ -26,7 +26,7 @@ def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], lo
     sources = [template.wrap(encoding.ids) for encoding in encodings]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
-        check_decoding(run.model, len(starts) * beam.width, max_new_tokens)
+        check_decoding(model, run.model, len(starts), max_new_tokens, beam.width)
         groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, template.suffix[-1:])
         return [tokenizer.decode(group[0].tokens) for group in groups]
 
