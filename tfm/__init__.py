@@ -38,6 +38,7 @@ PUBLIC = {
         "norm_specs",
         "rms_norm",
     ),
+    "finite": ("Origin", "ScopedRun", "first_not_finite", "names_not_finite", "run_by_scope"),
     "sharding": ("take_positions", "unshard_fsdp"),
     "masks.mask": ("Mask",),
     "masks.distance": ("causal", "strided", "window"),

@@ -5,6 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from train import interruption
+
+if sys.argv[:1] == ["-m"]:  # as long as `python -m train.COMMAND` imports the command
+    interruption.install()
+
 
 class UserError(Exception):
     """Bad usage or bad input: one plain sentence that says what is wrong, where, and what to do."""
@@ -22,23 +27,21 @@ def sentence(error: Exception) -> str:
 
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
     """Runs a command: 0, 2 with one sentence on stderr for bad input and for errors of the operating system, 130 after
-    Ctrl-C. Any other exception is our own bug and passes."""
-    try:
-        command(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"error: {sentence(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except OSError as error:
-        if error.errno is None:
-            raise  # a library's, or our own: it comes from no call of the system
-        _abandon_stdout()
-        print(f"error: {_os_error_sentence(error)}", file=sys.stderr)
-        return 2
-    return 0
+    Ctrl-C, 143 after SIGTERM. Any other exception is our own bug and passes."""
+    with interruption.handled() as outcome:
+        try:
+            command(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()
+        except UserError as error:
+            print(f"error: {sentence(error)}", file=sys.stderr)
+            outcome.code = 2
+        except OSError as error:
+            if error.errno is None:
+                raise  # a library's, or our own: it comes from no call of the system
+            _abandon_stdout()
+            print(f"error: {_os_error_sentence(error)}", file=sys.stderr)
+            outcome.code = 2
+    return outcome.code
 
 
 def _os_error_sentence(error: OSError) -> str:

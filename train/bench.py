@@ -5,7 +5,6 @@ A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --
 """
 
 import dataclasses
-import json
 import statistics
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from tfm.config.choices import check_fields, check_maximum
 from tfm.config.dotted import override
 from train import UserError, exit_code
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
@@ -126,7 +126,7 @@ def bench(argv):
             result = _bench_model(options)
     except tfm.KernelError as error:
         raise UserError(f"--{error}") from error
-    print(json.dumps({"peer": "tfm", "jax": jax.__version__, **result}))
+    print(json_text({"peer": "tfm", "jax": jax.__version__, **result}))
 
 
 def _bench_model(options: Options) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
+from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
 from train.runs.hf_folder import HfFolder
 from train.settings import flags, schema
@@ -84,8 +84,8 @@ def evaluate(argv):
         writers = {name: stack.enter_context(line_writer(explicit[name], name)) for name in names}
         metrics, contents = _measure(options, folder, run, bool(names))
         for name, write in writers.items():
-            write(json.dumps(contents[name], ensure_ascii=False))
-    print(json.dumps(metrics))
+            write(json_text(contents[name]))
+    print(json_text(metrics))
 
 
 def _measure(

@@ -8,13 +8,13 @@ has the differences.
 """
 
 import dataclasses
-import json
 import shutil
 import sys
 from pathlib import Path
 
 from tfm.config.choices import check_fields, check_minimum
 from train import UserError, exit_code
+from train.files.strict_json import json_text
 from train.runs.folder import open_folder
 from train.settings import flags
 
@@ -80,7 +80,7 @@ def export(argv):
     try:
         write = _write_adapter if options.adapter else _write
         differences = write(folder, params, part)
-        (part / CERTIFICATE).write_text(json.dumps(differences, indent=1) + "\n")
+        (part / CERTIFICATE).write_text(json_text(differences, indent=1) + "\n")
         if target.exists():
             target.rmdir()
         part.rename(target)
@@ -88,7 +88,7 @@ def export(argv):
         shutil.rmtree(part, ignore_errors=True)
     log.table("largest difference after reading it back", {name: f"{value:.1e}" for name, value in differences.items()})
     log.info(f"saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
-    print(json.dumps(differences))
+    print(json_text(differences))
 
 
 def _write(folder, params, to: Path) -> dict[str, float]:

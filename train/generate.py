@@ -7,7 +7,6 @@
 where shots.txt has a line for each solved example, and the beginning of another line for the model to complete.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from train import UserError, exit_code
 from train.files.lines import line_writer
+from train.files.strict_json import json_text
 from train.generation.options import Options, choose_strategy
 from train.runs.folder import open_folder
 from train.settings import flags
@@ -122,7 +122,7 @@ def _show(options: Options, write, prompt: str, completion):
             row["score"] = completion.score
         if options.logprobs:
             row["logprobs"] = pairs
-        write(json.dumps(row, ensure_ascii=False))
+        write(json_text(row))
         return
     if not completion.streamed:
         write(prompt + completion.text)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import sys
 import traceback
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, nearest
 from train import UserError, exit_code
+from train.files.strict_json import json_text
 from train.runs.folder import open_folder
 from train.settings import flags
 from train.settings.limits import MAX_ROWS
@@ -73,7 +73,7 @@ def measure(argv):
         raise UserError('lm-evaluation-harness is not installed; pip install -e ".[lm-eval]"') from error
     with contextlib.redirect_stdout(sys.stderr):  # lm_eval prints
         metrics = _measure(options, folder)
-    print(json.dumps(metrics, default=float))
+    print(json_text(metrics))
 
 
 def _measure(options: Options, folder) -> dict[str, dict]:

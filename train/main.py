@@ -3,7 +3,7 @@
 import sys
 import time
 
-from train import exit_code
+from train import exit_code, interruption
 from train.settings import resolve
 
 
@@ -43,7 +43,7 @@ def train(argv):
         startup.announce(job, corpus, step, costs.table(), log)
 
         # ------------------------------------------------------------ loop
-        with explain_oom(job), open_hooks(evaluator, train_step, progress, step, folder, costs.peak_seconds) as hooks:
+        with explain_oom(job), open_hooks(evaluator, train_step, progress, state, folder, costs.peak_seconds) as hooks:
             while step < run.steps and not hooks.should_stop(step):
                 state, sums = train_step(state, job.device_batch(corpus, step))
                 step += 1
@@ -51,7 +51,7 @@ def train(argv):
             hooks.save_last(step, state)
 
         # ------------------------------------------------------------ end
-        finished = step == run.steps or progress.stopping.should_stop
+        finished = (step == run.steps or progress.stopping.should_stop) and not interruption.received()
         if finished:
             log.table("result", evaluator.finish(step, state, folder, time.perf_counter() - began))
         log.info(_next_commands(job, step, folder, finished))

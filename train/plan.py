@@ -5,7 +5,6 @@
 
 import dataclasses
 import itertools
-import json
 import math
 import re
 import sys
@@ -18,6 +17,7 @@ from train.costs import advice
 from train.costs.advice import human_bytes
 from train.devices import topology as topologies
 from train.devices.topology import Topology
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 from train.settings import flags, resolve
 from train.settings.schema import Run
@@ -91,7 +91,7 @@ def plan(argv):
     planner.show(run, report)
     if not report["fits"] and options.search:
         report["instead"] = planner.search(run)
-    print(json.dumps({"topology": topology.name, "exact": exact, **report}))
+    print(json_text({"topology": topology.name, "exact": exact, **report}))
 
 
 @dataclasses.dataclass(frozen=True)

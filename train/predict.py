@@ -1,12 +1,12 @@
 """What a trained model says of texts: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
 import dataclasses
-import json
 import sys
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
+from train.files.strict_json import json_text
 from train.runs.folder import open_folder
 from train.settings import flags
 from train.settings.limits import MAX_ROWS
@@ -83,7 +83,7 @@ def predict(argv):
     with line_writer(options.to) as write:
         for prediction in predictions:
             as_object = options.to.endswith(".jsonl")
-            write(json.dumps(prediction.row, ensure_ascii=False) if as_object else prediction.line)
+            write(json_text(prediction.row) if as_object else prediction.line)
 
 
 def _check(options: Options, folder, explicit: set[str]):

@@ -22,11 +22,13 @@ import train.data.tokens
 from train import UserError, evaluate
 from train.devices import specs
 from train.main import main
+from train.replay import main as replay
 from train.runs import checkpoint
 from train.runs.saved import SavedCheckpoints
 from train.tasks import mlm
 from train.text import tokenizer
-from train.training import step
+from train.training import hooks, step
+from train.training.evaluation import Evaluator
 
 pytestmark = pytest.mark.usefixtures("in_home")
 
@@ -251,7 +253,9 @@ def test_a_signal_saves_and_ends(uninterrupted, tmp_path, monkeypatch, signum):
     handler = signal.getsignal(signum)
     with monkeypatch.context() as patch:
         patch.setattr(mlm.Corpus, "batch", batch)
-        err = run(*FLAGS, f"--out={tmp_path / 'a'}")
+        code, _, err = call(main, *FLAGS, f"--out={tmp_path / 'a'}")
+    assert code == 128 + signum
+    assert err.splitlines()[-1] == ("interrupted" if signum == signal.SIGINT else "terminated")
     assert signal.getsignal(signum) is handler, "handlers are given back"
     assert "stopped at step 3" in err
     assert f"python -m train.main --resume --out={tmp_path / 'a'}" in err
@@ -283,7 +287,7 @@ def test_a_signal_from_outside(tmp_path, signum):
     if signum == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
-        assert process.returncode == 0, rest
+        assert process.returncode == 143, rest
         assert "python -m train.main --resume --out=a" in rest
         assert "Traceback" not in rest
     newest = max(int(path.name) for path in (tmp_path / "a" / "checkpoints").iterdir() if path.name.isdigit())
@@ -396,6 +400,43 @@ def test_memory_and_mfu(monkeypatch, tmp_path):
     assert line["mfu"] == pytest.approx(3 * forward / (line["ms_per_step"] / 1000) / (8 * 0.5e12), rel=0.01)
 
 
+@pytest.mark.slow
+def test_a_signal_during_an_evaluation_which_is_done_later(uninterrupted, tmp_path, monkeypatch):
+    """It ends at once, the step is saved, and the run that goes on evaluates it first."""
+    real = Evaluator.during_training
+
+    def during_training(evaluator, params):
+        signal.raise_signal(signal.SIGINT)
+        return real(evaluator, params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "during_training", during_training)
+        assert call(main, *FLAGS, f"--out={tmp_path / 'a'}")[0] == 130
+    assert steps_in(tmp_path / "a") == [2]
+    assert [line["split"] for line in metrics(tmp_path / "a")] == ["train"]
+    run("--resume", f"--out={tmp_path / 'a'}")
+    assert_same_run(tmp_path / "a", uninterrupted[0])
+
+
+@pytest.mark.slow
+def test_a_file_asks_for_a_checkpoint(uninterrupted, tmp_path, monkeypatch):
+    real = mlm.Corpus.batch
+
+    def batch(corpus, n, *share):
+        if n == 2:
+            (tmp_path / "a" / "save").touch()
+        return real(corpus, n, *share)
+
+    monkeypatch.setattr(hooks, "LOOK_EVERY", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(mlm.Corpus, "batch", batch)
+        err = run(*FLAGS, f"--out={tmp_path / 'a'}", "--checkpoint.keep=9")
+    assert f"saved step 3, as {tmp_path / 'a' / 'save'} asked" in err
+    assert steps_in(tmp_path / "a") == [2, 3, 4, 6]
+    assert not (tmp_path / "a" / "save").exists()
+    assert_same_run(tmp_path / "a", uninterrupted[0])
+
+
 # Losses that are not finite
 
 
@@ -417,7 +458,11 @@ def test_a_loss_that_is_not_finite(uninterrupted, tmp_path, monkeypatch):
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("error: the loss of step 5 is not finite")
     assert str(rows[4][1].tolist()) in err
+    assert "weights is not finite" in err
     assert "checkpoint is 4" in err
+    box = tmp_path / "a" / "blackbox" / "step-5"
+    assert json.loads((box / "report.json").read_text())["rows"] == rows[4][1].tolist()
+    assert np.isnan(np.load(box / "batch.npz")["weights"]).all()
     assert steps_in(tmp_path / "a") == [2, 4]
     run("--resume", f"--out={tmp_path / 'a'}")
     assert_same_run(tmp_path / "a", uninterrupted[0])
@@ -430,7 +475,43 @@ def test_a_learning_rate_that_is_far_too_high(tmp_path):
     )
     assert code == 2
     assert re.search(r"error: the loss of step \d is not finite", err)
+    assert re.search(r"finite: .*layer 0/\w+.* is the first that is not finite \(", err)
     assert "--optim.rate" in err
+    code, out, err = call(replay, f"--run={tmp_path / 'a'}")
+    assert code == 0, err
+    assert "layer 0/feed_forward" in out
+    assert re.search(r"step \d: .*layer 0/\w+.* is the first that is not finite \(", out.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_step_that_was_good_is_good_again(uninterrupted):
+    code, out, err = call(replay, f"--run={uninterrupted[0]}", "--step=4")
+    assert code == 0, err
+    assert "step 4: all of it is finite when it is run again" in out
+    line = next(line for line in metrics(uninterrupted[0]) if line["step"] == 4 and line["split"] == "train")
+    norms = {
+        step: float(re.search(r"grad_norm (\S+)", call(replay, f"--run={uninterrupted[0]}", f"--step={step}")[1])[1])
+        for step in (3, 4)
+    }
+    assert np.mean(list(norms.values())) == pytest.approx(line["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--run=whole", "--step=0"], "--step=0 must be at least 1"),
+        (["--run=whole", "--step=7"], "--step=7 is more than the 6 steps of whole"),
+        (["--run=whole"], "whole has no step that was not finite"),
+        (["--run=nothing"], "--run=nothing is not a run folder"),
+        ([], "--run=DIR must name the run folder"),
+    ],
+)
+def test_replay_refuses(uninterrupted, flags, sentence):
+    code, out, err = call(replay, *flags)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert sentence in err
 
 
 # Starting from a run, and evaluating one

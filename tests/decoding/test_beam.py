@@ -238,3 +238,19 @@ def test_eight_devices_as_one(name):
 def test_what_cannot_be_searched(changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         tfm.beam_search(model_of(TINY), TINY, **{"prompts": [[1]], "max_new_tokens": 4, **changes})
+
+
+def test_a_prompt_whose_values_are_not_finite_has_no_continuation():
+    """Position 5 is not a number; a text that ends before it does not meet it."""
+    model = model_of(TINY)
+    table = model.decoder.embed.positions.at[5].set(jnp.nan)
+    embed = dataclasses.replace(model.decoder.embed, positions=table)
+    broken = dataclasses.replace(model, decoder=dataclasses.replace(model.decoder, embed=embed))
+    short = [tfm.beam_search(params, TINY, [[1, 2]], 3, tfm.Beam(width=2)) for params in (model, broken)]
+    assert short[0] == short[1] != [[]]
+    assert tfm.beam_search(broken, TINY, [[1, 2], [1]], 5, tfm.Beam(width=2)) == [[], short_of(model)]
+
+
+def short_of(model):
+    """The best continuation of the shorter prompt, which does not reach that position."""
+    return tfm.beam_search(model, TINY, [[1, 2], [1]], 5, tfm.Beam(width=2))[1]

@@ -151,7 +151,7 @@ def test_four_processes_stop_for_a_signal_to_one_and_one_goes_on(home):
         assert all(process.poll() is None for process in started), end(started)
         time.sleep(0.05)
     started[-1].send_signal(signal.SIGTERM)
-    said = end(started)[0]
+    said = end(started, code=128 + signal.SIGTERM)[0]
     assert "stopped at step" in said
     assert 0 < losses(home, "mlm-4")[-1][0] < 20, "it ended before the signal came"
     with contextlib.chdir(home):

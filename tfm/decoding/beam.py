@@ -18,6 +18,7 @@ from tfm.decoding.candidates import (
     Finished,
     best_candidates,
     follow,
+    is_broken,
     merge,
     repeat_axis,
     take,
@@ -93,8 +94,9 @@ def beam_search(
     """Token ids of prompts -> the best continuations of each, up to `num_return_sequences`, the best first.
 
     A continuation ends with its first token of `stop`, or at `max_new_tokens`; of several stop tokens only the most
-    probable one ends it. Duplicates from different groups count once. strategy defaults to `Beam()`. Raises ValueError
-    if a text can exceed the learned positions. Programs are compiled as in `generate`, and per width.
+    probable one ends it. Duplicates from different groups count once. A prompt for which the model computes values that
+    are not finite has none. strategy defaults to `Beam()`. Raises ValueError if a text can exceed the learned
+    positions. Programs are compiled as in `generate`, and per width.
     """
     strategy = strategy or Beam()
     check_prompts(config, prompts, max_new_tokens, stop)
@@ -133,6 +135,7 @@ class BeamState:
     logprobs: float32 [B,G,W]; -inf marks an empty slot
     finished: ended continuations
     done: bool [B], rows whose finished continuations cannot change
+    broken: bool [B], rows for which the model has computed values that are not finite
     length: scalar
     """
 
@@ -141,6 +144,7 @@ class BeamState:
     logprobs: Array
     finished: Finished
     done: Array
+    broken: Array
     length: Array
 
 
@@ -157,13 +161,14 @@ def search(
     """Prompts [B,T] and their first columns [B] -> finished continuations, groups joined: [B,G*W,...]."""
     state, logits = _start(config, capacity, model, prompts, strategy)
     rows = len(state.done)
-    state = _select(strategy, state, logits, stop, max_new_tokens)
+    state = _select(strategy, replace(state, broken=is_broken(logits)), logits, stop, max_new_tokens)
 
     def step(state: BeamState) -> BeamState:
         last = jax.lax.dynamic_index_in_dim(state.tokens, state.length - 1, axis=3, keepdims=False).reshape(-1, 1)
         hidden, cache = extend(model.decoder, config, shard_like(last, state.cache.starts), state.cache)
         logits = replicate(next_logits(model, config, hidden)).reshape(rows, strategy.width, -1)
-        return _select(strategy, replace(state, cache=cache), logits, stop, max_new_tokens)
+        broken = state.broken | is_broken(logits)
+        return _select(strategy, replace(state, cache=cache, broken=broken), logits, stop, max_new_tokens)
 
     state = jax.lax.while_loop(lambda state: (state.length < max_new_tokens) & ~state.done.all(), step, state)
     shape = state.logprobs.shape
@@ -171,6 +176,7 @@ def search(
     scores = logprobs / _length_penalty(strategy, max_new_tokens) - _coverage_penalty(strategy, state.cache, shape)
     unfinished = Finished(state.tokens, logprobs, scores, jnp.broadcast_to(max_new_tokens, shape))
     finished = merge(state.finished, unfinished)
+    finished = finished._replace(scores=jnp.where(state.broken[:, None, None], jnp.nan, finished.scores))
     return Finished(*(array.reshape(rows, strategy.width, *array.shape[3:]) for array in finished))
 
 
@@ -195,6 +201,7 @@ def _start(
         logprobs=jnp.broadcast_to(jnp.where(is_first, 0, -jnp.inf), shape),
         finished=Finished(continuations, empty, empty, jnp.zeros(shape, jnp.int32)),
         done=jnp.zeros(rows, bool),
+        broken=jnp.zeros(rows, bool),
         length=jnp.int32(0),
     )
     logits = replicate(next_logits(model, config, hidden[:, -1:]))

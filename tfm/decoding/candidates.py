@@ -60,6 +60,11 @@ class Finished(NamedTuple):
     lengths: Array
 
 
+def is_broken(logits: Array) -> Array:
+    """Logits [B,W,V] -> bool [B]: whether a token has no probability that could be compared."""
+    return (jnp.isnan(logits) | (logits == jnp.inf)).any((1, 2))
+
+
 def merge(finished: Finished, added: Finished) -> Finished:
     """The best of both, as many as `finished` has slots; the slots are the last axis of `scores`."""
     axis = finished.scores.ndim - 1

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -40,6 +41,7 @@ def embed_specs(config: Config) -> Embed:
     )
 
 
+@jax.named_scope("embed")
 def embed(
     tables: Embed,
     config: Config,

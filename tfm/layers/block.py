@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 from flax import struct
 from jax import Array
 
@@ -102,7 +103,7 @@ def transformer_block(
 
     def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
         def run(y: Array):
-            branches[name], output = function(y)
+            branches[name], output = jax.named_scope(name)(function)(y)
             return branches[name], output
 
         return Sublayer(run, drop_key)

@@ -29,6 +29,7 @@ from tfm.mixers import mixer_of
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
 from tfm.residuals import residual_of
+from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
 
 
@@ -101,7 +102,8 @@ def stack(
     x, prefix = _unstacked(run, "prefix", scatter_sequence(x), 0)
     x, period = _repeated(run, x)
     x, tail = _unstacked(run, "tail", x, config.layers - len(model.layers.tail))
-    x = gather_sequence(x if model.norm is None else norm(config, model.norm, x))
+    with jax.named_scope("norm"):
+        x = gather_sequence(x if model.norm is None else norm(config, model.norm, x))
     return x, Layers(prefix, period, tail)
 
 
@@ -212,7 +214,8 @@ def _unstacked(run: Pass, part: str, x: Array, first: int) -> tuple[Array, tuple
     for index, (kind, layer, *inputs) in enumerate(zip(kinds, layers, *run.inputs(part), strict=True)):
         state, keys_values = (unstack(tree, 1)[0] for tree in inputs)
         key = None if run.keys is None else run.keys[first + index]
-        x, output = run.blocks[kind](layer, x, state, keys_values, key)
+        with layer_scope(first + index):
+            x, output = run.blocks[kind](layer, x, state, keys_values, key)
         outputs.append(jax.tree.map(lambda leaf: leaf[None], output))
     return x, tuple(outputs)
 
@@ -228,18 +231,20 @@ def _repeated(run: Pass, x: Array) -> tuple[Array, tuple]:
     keys = tuple(None if run.keys is None else run.keys[first + index : end : size] for index in range(size))
     rows = (None if shared else run.params.period, *run.inputs("period"), keys)
 
-    def period(x, row):
+    def period(x, row, start=first, step=size):
         layers, *inputs = row
         outputs = []
-        for kind, layer, state, keys_values, key in zip(plan.period, shared or layers, *inputs, strict=True):
-            x, output = run.blocks[kind](layer, x, state, keys_values, key)
+        rows = zip(plan.period, shared or layers, *inputs, strict=True)
+        for index, (kind, layer, state, keys_values, key) in enumerate(rows):
+            with layer_scope(start + index, step):
+                x, output = run.blocks[kind](layer, x, state, keys_values, key)
             outputs.append(output)
         return x, tuple(outputs)
 
     if config.scan:
         return jax.lax.scan(period, x, rows, plan.times)
     outputs = []
-    for row in unstack(rows, plan.times):
-        x, output = period(x, row)
+    for start, row in zip(range(first, end, size), unstack(rows, plan.times), strict=True):
+        x, output = period(x, row, start, 0)
         outputs.append(output)
     return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)

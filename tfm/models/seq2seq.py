@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -64,7 +65,9 @@ def encode_source(
     """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or
     `generate`."""
     mask = None if valid is None else padding(valid)
-    return with_states(model, config, encoder(model.encoder, encoder_config(config), source, mask, key=key), valid)
+    with jax.named_scope("encoder"):
+        states = encoder(model.encoder, encoder_config(config), source, mask, key=key)
+    return with_states(model, config, states, valid)
 
 
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:

@@ -27,6 +27,7 @@ from train.benchmarks.settings import Setting, Settings
 from train.benchmarks.sources import Row, Source
 from train.benchmarks.suites import Part, Task
 from train.files import cache
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 from train.settings.gate import user_errors
 
@@ -205,7 +206,7 @@ def _check_unique(rows: Sequence[Row], where: str):
 
 
 def _write_rows(path: Path, rows: Sequence[Row]):
-    folders.write(path, "".join(json.dumps(row) + "\n" for row in rows))
+    folders.write(path, "".join(json_text(row) + "\n" for row in rows))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

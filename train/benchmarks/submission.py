@@ -4,13 +4,13 @@ GLUE: a table `index`, `prediction` with a header. SuperGLUE: an object a line, 
 "true", but "True" of WSC; MultiRC nests answers in questions in passages.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from train import UserError
 from train.benchmarks.suites import SUITES, Part, Task
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 
 _ENDINGS = {"glue": "tsv", "superglue": "jsonl"}
@@ -30,7 +30,7 @@ def write(folder: Path, suite: str, task: Task, part: Part, answers: Mapping[Any
         lines = ["index\tprediction", *(f"{key}\t{_prediction(answer)}" for key, answer in answers.items())]
     else:
         objects = _passages(answers) if task.kind == "answers" else _objects(task, part, answers)
-        lines = [json.dumps(row, ensure_ascii=False) for row in objects]
+        lines = [json_text(row) for row in objects]
     path = folder / f"{part.name}.{_ENDINGS[suite]}"
     folders.write(path, "\n".join(lines) + "\n")
     return path

@@ -84,16 +84,24 @@ class Corpus(Generic[AnyRows]):
 
     def batch(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
         """Training batch n. Rows of other processes are empty; their tokens are never read."""
-        segmentations, rows = self.rows(n)
         rng = self._rng(0, n)
-        order = list(dict.fromkeys(segmentations.tolist()))
-        groups = [rows[segmentations == index] for index in order]
+        order, groups = self._groups(n)
         rows = np.concatenate(groups)
         if self.train[0].independent_rows:
             rows = _only_local(rows, local_rows)
         groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
         parts = [self.train[index].batch(group, rng) for index, group in zip(order, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def batch_rows(self, n: int) -> np.ndarray:
+        """The training rows of batch n, int [B], in the order in which they stand in it."""
+        return np.concatenate(self._groups(n)[1])
+
+    def _groups(self, n: int) -> tuple[list[int], list[np.ndarray]]:
+        """The segmentations of batch n, and the rows of each."""
+        segmentations, rows = self.rows(n)
+        order = list(dict.fromkeys(segmentations.tolist()))
+        return order, [rows[segmentations == index] for index in order]
 
     def example_batches(self) -> list[dict[str, np.ndarray]]:
         """A training batch of every shape: one of each bucket, or one."""

@@ -154,7 +154,12 @@ def broadcast_from_main(decide: Callable[[], str]) -> str:
 
 def any_process(flag: bool) -> bool:
     """Whether the flag is true in at least one process."""
-    return bool(_all_gather([flag]).any())
+    return bool(largest(flag))
+
+
+def largest(value: int) -> int:
+    """The largest value of all processes."""
+    return int(_all_gather([value]).max())
 
 
 def all_equal(text: str) -> bool:

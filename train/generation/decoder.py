@@ -1,5 +1,6 @@
 """Completions of batches of prompts: tokens as the options choose them, as text up to the first stop."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO, final
@@ -7,8 +8,10 @@ from typing import NamedTuple, TextIO, final
 import numpy as np
 
 import tfm
+from train import UserError
 from train.costs import capacity
 from train.generation.options import Options
+from train.reporting import finite
 
 # Seconds that a reader of a stream may wait for the next piece.
 _PACE = 0.1
@@ -68,6 +71,7 @@ class Decoder:
         stopped = False
         while not generation.done and not stopped:
             generation.advance(_STRIDE if self.stops else max_new_tokens)
+            self._check(model, prompts, generation.logprobs)
             stopped = bool(self.stops) and all(map(self._has_stop, map(self.spell, prompts, generation.tokens)))
         return [[completion] for completion in map(self._complete, prompts, generation.tokens, generation.logprobs)]
 
@@ -82,6 +86,7 @@ class Decoder:
         while not generation.done and not self._has_stop(shown):
             start = time.perf_counter()
             generation.advance(num_tokens)
+            self._check(model, [prompt], generation.logprobs)
             stable = self._stable(self.spell(prompt, generation.tokens[0]), generation.done)
             if stable.startswith(shown):
                 _write(out, stable[len(shown) :])
@@ -97,6 +102,7 @@ class Decoder:
         options = self.options
         capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens), options.beams)
         groups = tfm.beam_search(model, self.config, prompts, max_new_tokens, options.beam(), [self.end], options.n)
+        self._check(model, prompts, [[best.score for best in group] or [math.nan] for group in groups])
         return [
             [self._complete(prompt, best.tokens, [])._replace(score=best.score) for best in group]
             for prompt, group in zip(prompts, groups, strict=True)
@@ -110,6 +116,13 @@ class Decoder:
         strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
         capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens))
         return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
+
+    def _check(self, model: tfm.CausalLM, prompts: Sequence[list[int]], logprobs: Sequence[Sequence[float]]):
+        """Raises UserError, with the layer where it begins, if the model gives a text no finite probability."""
+        for prompt, values in zip(prompts, logprobs, strict=True):
+            if not all(map(math.isfinite, values)):
+                tokens = np.array([prompt], np.int32)
+                raise UserError(finite.explain(_first_logits, model, self.config, tokens))
 
     def _complete(self, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Completion:
         """Tokens as text, both up to the first stop."""
@@ -138,6 +151,10 @@ class Decoder:
 def _slots(prompts: Sequence[list[int]], max_new_tokens: int) -> int:
     """The tokens of the longest text."""
     return max(map(len, prompts)) + max_new_tokens
+
+
+def _first_logits(model: tfm.CausalLM, config: tfm.Config, tokens: np.ndarray):
+    return tfm.causal_lm(model, config, tokens)
 
 
 def _write(out: TextIO, text: str):

@@ -59,6 +59,15 @@ class Checkpoints:
         """Step of the newest checkpoint."""
         return self._manager.latest_step()
 
+    def steps(self, before: int | None = None) -> list[int]:
+        """Steps of the checkpoints, less than `before`."""
+        return [step for step in self._manager.all_steps() if before is None or step < before]
+
+    def wait(self):
+        """Waits until everything is on disk."""
+        with disk_errors(self.folder):
+            self._manager.wait_until_finished()
+
     def save(self, step: int, state: "State", note: Mapping[str, Any], metric: float | None):
         """Starts to write the state and a note of plain values; returns before they are on disk."""
         items = ocp.args.Composite(
@@ -73,8 +82,7 @@ class Checkpoints:
 
     def close(self):
         """Waits until everything is on disk."""
-        with disk_errors(self.folder):
-            self._manager.wait_until_finished()
+        self.wait()
         self._manager.close()
 
     def _write_manifest(self):

@@ -14,6 +14,8 @@ from tfm.config.dotted import flatten, flatten_saved, override
 from tfm.config.json_text import read_object
 from train import UserError, tasks
 from train.files import checksum
+from train.files.strict_json import json_text
+from train.reporting import finite
 from train.runs import adapters
 from train.runs.hf_folder import HfFolder, is_hf_folder
 from train.settings import flags
@@ -121,6 +123,7 @@ class RunFolder:
         """The parameters on a mesh, by default of one device.
 
         They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
+        Raises UserError if they are not finite.
         """
         import tfm
         from train.devices.mesh import available_devices
@@ -130,7 +133,9 @@ class RunFolder:
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
         like = tfm.abstract(specs_of(self.task, self.config), mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
-        return saved.load_params(self.path, like, log, verify, best, average)
+        params = saved.load_params(self.path, like, log, verify, best, average)
+        finite.refuse_parameters(params, str(self.path))
+        return params
 
     def check_data(self, facts: Mapping[str, Any]):
         """Raises UserError if the data are no longer those that the run began with."""
@@ -254,7 +259,7 @@ def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
 
 def write_json(path: Path, value: Mapping[str, Any]):
     """Writes one JSON object, indented."""
-    write(path, json.dumps(value, indent=1) + "\n")
+    write(path, json_text(value, indent=1) + "\n")
 
 
 def write(path: Path, text: str):

@@ -11,6 +11,7 @@ from tfm.config.choices import check_object
 from tfm.config.dotted import flatten
 from tfm.config.json_text import read_object
 from train import UserError, tasks
+from train.reporting import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
@@ -121,7 +122,7 @@ class HfFolder:
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
 
-        Logs the fields of config.json that change nothing.
+        Logs the fields of config.json that change nothing. Raises UserError if parameters are not finite.
         """
         import tfm
         from train.devices.mesh import available_devices
@@ -132,6 +133,7 @@ class HfFolder:
             params = tfm.from_hf(self.path, mesh)[1]
         for warning in caught:
             log(f"{self.path}: {warning.message}")
+        finite.refuse_parameters(params, str(self.path))
         return params
 
     def _user_errors(self) -> contextlib.AbstractContextManager[None]:

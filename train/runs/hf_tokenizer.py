@@ -1,9 +1,9 @@
 """The tokenizer of a run as transformers loads it: tokenizer.json and tokenizer_config.json."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from train.files.strict_json import json_text
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 
@@ -27,7 +27,7 @@ def save(tokenizer, task, run: Run, folder: Path):
         **{token: names[role] for token, role in roles.items()},
         "model_input_names": ["input_ids", *types, "attention_mask"],
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(options, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json_text(options, indent=2) + "\n")
 
 
 def _post_processor(template: tuple[str, ...], names: dict[str, str], special: dict[str, int]) -> Any:

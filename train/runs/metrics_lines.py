@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 
 
@@ -54,7 +55,7 @@ class MetricsFile:
 
     def write(self, line: Mapping[str, Any]):
         """A line; it is with the system when this returns."""
-        data = (json.dumps(line) + "\n").encode()
+        data = (json_text(line) + "\n").encode()
         self._file.write(data)
         self._file.flush()
         self._written.add(data)

@@ -1,4 +1,7 @@
-"""Differences between two models that should be equal: of every layer's states and of the output, on random tokens."""
+"""Differences between two models that should be equal: of every layer's states and of the output, on random tokens.
+
+Each difference is finite and small, or the certificate fails: a UserError names the first place where it is not.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,18 +12,41 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from train import UserError
 
 
 def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
     """The largest difference between the states of two models, after the embeddings and after each layer."""
     pairs = zip(_states(config, params), _states(read_config, read_params), strict=True)
-    return {name: float(jnp.abs(x - read_x).max()) for (name, x), (_, read_x) in pairs}
+    return {name: _largest_difference(name, x, read_x) for (name, x), (_, read_x) in pairs}
 
 
 def output_difference(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
     """The largest difference between the outputs of two models."""
-    difference = _output(config, params) - _output(read_config, read_params)
-    return {"output": float(jnp.abs(difference)[..., : config.vocab].max())}
+    x, read_x = (_output(*model)[..., : config.vocab] for model in ((config, params), (read_config, read_params)))
+    return {"output": _largest_difference("output", x, read_x)}
+
+
+def _largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
+    """The largest difference between arrays of `name`. Raises UserError if they are not finite, or differ.
+
+    Equal models may differ by the square root of the precision of their dtype, of the largest value.
+    """
+    values, read_values = (np.asarray(array, np.float64) for array in (x, read_x))
+    for states, model in ((values, "the model"), (read_values, "the model as it was read back")):
+        if not np.isfinite(states).all():
+            raise UserError(
+                f"{model} computes values that are not finite, first in {name}: nothing is saved; "
+                "check its weights and its configuration"
+            )
+    difference = float(np.abs(values - read_values).max())
+    tolerance = float(jnp.finfo(x.dtype).eps) ** 0.5 * max(1.0, float(np.abs(values).max()))
+    if difference > tolerance:
+        raise UserError(
+            f"the model as it was read back differs in {name} by {difference:.1e}, more than {tolerance:.1e}: "
+            "nothing is saved; that is a mistake in the program: please report it"
+        )
+    return difference
 
 
 def _tokens(vocab: int, length: int, seed: int) -> jax.Array:

@@ -68,15 +68,20 @@ class SavedCheckpoints:
         for path in sorted(self.folder.glob("*orbax-checkpoint-tmp*")):
             log(f"checkpoint {path.name.split('.')[0]} was never finished; passing over it")
 
-    def restore(self, like: "State", log: Callable[[str], None]) -> tuple["State", dict[str, Any], int]:
+    def restore(
+        self, like: "State", log: Callable[[str], None], before: int | None = None
+    ) -> tuple["State", dict[str, Any], int]:
         """State, note and step of the newest whole checkpoint, with the shapes, dtypes and shardings of `like`.
 
-        Logs damaged checkpoints, and sets them aside: the run must be able to save their steps again. Raises UserError
-        if none is whole, or if it is of another model.
+        Logs damaged checkpoints, and sets them aside: the run must be able to save their steps again. With `before`,
+        only checkpoints of earlier steps are read, and all stay where they are. Raises UserError if none is whole, or
+        if it is of another model.
         """
         self.log_unfinished(log)
         damaged = []
         for step in reversed(self.steps):
+            if before is not None and step >= before:
+                continue
             reason = self._damage(step, ["params", "opt"])
             if reason is None:
                 break
@@ -89,8 +94,9 @@ class SavedCheckpoints:
         name = "params" if like.ema is None else "ema"
         state = dataclasses.replace(like, **fields, **{name: _unflatten(params, like.eval_params)})
         note = self._note(step)
-        damaged += [older for older in self.steps if older < step and self._damage(older)]
-        self._set_aside(damaged)
+        if before is None:
+            damaged += [older for older in self.steps if older < step and self._damage(older)]
+            self._set_aside(damaged)
         return state, note, step
 
     def restore_params(self, like: Any, best: bool) -> Any:

@@ -37,6 +37,7 @@ from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentati
 from train.files import cache
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
+from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, softmax, used_types
@@ -215,7 +216,7 @@ def predict(
             text = ChoiceTokens(contexts, choices, first_places([row["choices"] for row in rows]))
             examples = Choices(text, np.zeros(len(rows), np.int32), count, run.batch.length, tokenizer)
             fields = examples.batch(np.arange(len(rows)))
-            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
+            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"], fields["types"]))
             for row, row_logits in zip(rows[:filled], logits, strict=False):
                 yield _predicted(row, softmax(row_logits[: len(row["choices"])]))
             advance(filled)

@@ -36,6 +36,7 @@ from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
+from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, truth, used_types
@@ -219,7 +220,7 @@ def predict(
             ]
             examples = Examples(columns, np.zeros(batch, np.int32), run.batch.length, tokenizer)
             fields = examples.batch(np.arange(batch))
-            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"], fields["types"]))
+            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"], fields["types"]))
             for row, row_logits in zip(rows[:count], logits, strict=False):
                 guess = prediction(run.task.kind, classes, row_logits)
                 facts = {"label": guess.label, "probabilities": guess.probabilities}

@@ -37,6 +37,7 @@ from train.data.sources.squad import Question, Squad, questions_of
 from train.data.synthetic import questions as builtin
 from train.files import cache
 from train.reporting import plots, squad
+from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.answers import Answers, prediction, search
@@ -259,7 +260,7 @@ def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batc
     ends: dict[int, np.ndarray] = {}
     with log.progress("answering", len(passages)) as advance:
         for rows, count in row_batches(range(len(passages)), batch):
-            logits = _logits(params, run.model, {**passages.batch(rows), "weights": None})
+            logits = checked(_logits, params, run.model, {**passages.batch(rows), "weights": None})
             for row, row_starts, row_ends in zip(rows[:count].tolist(), *map(np.asarray, logits), strict=False):
                 starts[row], ends[row] = row_starts, row_ends
             advance(count)

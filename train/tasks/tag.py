@@ -31,6 +31,7 @@ from train.data.synthetic import entities as builtin
 from train.files import cache
 from train.reporting import entities as spans
 from train.reporting import plots
+from train.reporting.finite import checked
 from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
@@ -256,7 +257,7 @@ def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: in
     with log.progress("tagging", len(rows)) as advance:
         for chosen, count in row_batches(range(len(rows)), min(batch, max(len(rows), 1))):
             fields = rows.batch(chosen)
-            logits = np.asarray(_logits(params, run.model, fields["tokens"], fields["valid"]))
+            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"]))
             for row, row_logits in zip(chosen[:count].tolist(), logits, strict=False):
                 parts.append(row_logits[rows.places(row)[1]])
                 sentence = rows.windows.texts[row]

@@ -11,6 +11,7 @@ from jax import Array
 import tfm
 from train.costs.capacity import check_decoding
 from train.data.batching import length_sorted_batches
+from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 from train.text.tokenizer import SequenceTemplate
@@ -56,7 +57,7 @@ def decode_sources(
     """
     for rows, count in length_sorted_batches([len(source) for source in sources], batch):
         tokens, valid = padded([sources[row] for row in rows], template.pad)
-        model = encode_sources(config, params, tokens, valid)
+        model = checked(encode_sources, config, params, tokens, valid)
         limit = limit_new_tokens(config, template.decoder_prefix, max_new_tokens or 2 * tokens.shape[1])
         results = decode(model, [template.decoder_prefix] * batch, rows, limit)
         yield from zip(rows[:count].tolist(), results, strict=False)

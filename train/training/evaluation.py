@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 import tfm
-from train import tasks
+from train import UserError, tasks
 from train.data import feed
 from train.devices import distributed
+from train.reporting import finite
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
@@ -87,11 +88,18 @@ class Evaluator:
 
 
 def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -> dict[str, Any]:
-    """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all."""
+    """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all.
+
+    Raises UserError if they are not finite.
+    """
     outputs: dict[str, list] = {}
     for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, mesh, 1)):
-        for name, value in eval_step(params, feed.to_devices(batch, batch_spec, mesh)).items():
-            outputs.setdefault(name, []).append(distributed.to_host(value))
+        fields = feed.to_devices(batch, batch_spec, mesh)
+        results = {name: distributed.to_host(value) for name, value in eval_step(params, fields).items()}
+        if tfm.names_not_finite(results):
+            raise UserError(finite.explain(eval_step, params, fields))
+        for name, value in results.items():
+            outputs.setdefault(name, []).append(value)
     return {
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()

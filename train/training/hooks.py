@@ -2,19 +2,20 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
 
-from train import UserError
+import tfm
+from train import UserError, interruption
 from train.devices import cpu, distributed
 from train.runs import checkpoint
 from train.runs import folder as folders
 from train.settings.schema import Run
-from train.training import optimizer
+from train.training import optimizer, replay
 from train.training.evaluation import Evaluator
-from train.training.interruption import catch_signals
 from train.training.job import tokens_per_step
 from train.training.metric_buffer import NotFiniteError
 from train.training.progress import Progress
@@ -22,35 +23,43 @@ from train.training.recompilation import Guard
 from train.training.recorder import Recorder
 from train.training.step import State
 
+# A file in the run folder that asks for a checkpoint, and the seconds between two looks for it.
+SAVE, LOOK_EVERY = "save", 1.0
+
 
 @contextlib.contextmanager
 def open_hooks(
     evaluator: Evaluator,
     train_step: Guard,
     progress: Progress,
-    start: int,
+    state: State,
     folder: Path,
     peak_seconds: float | None,
 ) -> "Iterator[Hooks]":
-    """The hooks of a loop that begins after step `start`; inside, the mesh is set and signals are caught.
+    """The hooks of a loop that begins with `state`; inside, the mesh is set, and signals wait from the first step on.
 
     `peak_seconds` is the time of a step at the peak of all devices, None if unknown. A full disk and a loss that is not
     finite become a UserError.
     """
     job, log = evaluator.job, evaluator.log
+    deferral = interruption.Deferral()
+    start = int(distributed.to_host(state.step))
     goal = progress.stopping.goal
     store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
     recorder = Recorder(log, distributed.output_dir(folder), start, job.run.steps, progress.written)
     with (
+        deferral,
         checkpoint.disk_errors(store.folder),
         contextlib.closing(store),
         contextlib.closing(recorder),
         jax.set_mesh(job.mesh),
         cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake),
-        _explain_not_finite(evaluator.corpus, store, folder),
-        catch_signals() as signalled,
+        _explain_not_finite(evaluator, store, folder, deferral),
     ):
-        yield Hooks(evaluator, train_step, progress, recorder, store, signalled, peak_seconds)
+        request = SaveRequest(folder / SAVE)
+        hooks = Hooks(evaluator, train_step, progress, recorder, store, deferral, request, peak_seconds)
+        hooks.resume(start, state)
+        yield hooks
     if len(train_step.shapes) > 1:
         log.info(f"the step was compiled for {len(train_step.shapes)} shapes of batches")
     if progress.stopping.should_stop:
@@ -66,7 +75,8 @@ class Hooks:
     progress: Progress
     recorder: Recorder
     store: checkpoint.Checkpoints
-    signalled: Callable[[], bool]
+    deferral: interruption.Deferral
+    request: "SaveRequest"
     peak_seconds: float | None
 
     @property
@@ -83,11 +93,12 @@ class Hooks:
         if (stop_at is not None and step >= stop_at) or self.progress.stopping.should_stop:
             return True
         if jax.process_count() == 1:
-            return self.signalled()
-        return step % self.run.log.every == 0 and distributed.any_process(self.signalled())
+            return bool(interruption.received())
+        return step % self.run.log.every == 0 and interruption.note(distributed.largest(interruption.received()))
 
     def after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         """Log line, evaluation and checkpoint after that step, if they are due."""
+        self.deferral.begin()
         run = self.run
         buffer = self.progress.buffer
         compiled = self.train_step.compiled
@@ -103,9 +114,22 @@ class Hooks:
             buffer.flush()
             with self.recorder.clock.pause():
                 self._evaluate_and_save(step, state, save)
+        if self.request.is_due(step, run.log.every):
+            with self.recorder.clock.pause():
+                self.save_last(step, state)
+                self.store.wait()
+            self.request.done()
+            self.evaluator.log.info(f"saved step {step}, as {self.request.path} asked")
+
+    def resume(self, step: int, state: State):
+        """Does the evaluation after that step, if a signal has cut it off before."""
+        if self.progress.evaluation_due:
+            with self.recorder.clock.pause():
+                self._evaluate_and_save(step, state, save=False)
 
     def save_last(self, step: int, state: State):
-        """Saves the state after the last step, if it is not saved yet."""
+        """Saves the state after the newest step, if it is not saved yet."""
+        self.deferral.begin()
         self.progress.buffer.flush()
         if self.store.latest != step:
             self._save(step, state, None)
@@ -128,8 +152,11 @@ class Hooks:
         """An evaluation if it is due, and a checkpoint; with patience, also of weights that are the best so far."""
         stopping = self.progress.stopping
         metric: float | None = None
+        metrics: dict[str, float] = {}
         if step % self.run.eval.every == 0:
-            metrics = self.evaluator.during_training(state.eval_params)
+            metrics = _evaluate(self.evaluator, state, self.deferral)
+            self.progress.evaluation_due = not metrics
+        if metrics:
             self.recorder.write("eval", step, metrics)
             metric = metrics[stopping.metric]
             if stopping.update(step, metrics) and self.run.eval.patience:
@@ -138,18 +165,60 @@ class Hooks:
             self._save(step, state, metric)
 
     def _save(self, step: int, state: State, metric: float | None):
+        """Saves the state. Raises NotFiniteError: nobody could go on from parameters that are not finite."""
+        names = tfm.names_not_finite(state.eval_params)
+        if distributed.any_process(bool(names)):
+            raise NotFiniteError(step, {}, names)
         self.store.save(step, state, self.progress.note(), metric)
 
 
+def _evaluate(evaluator: Evaluator, state: State, deferral: interruption.Deferral) -> dict[str, float]:
+    """The metrics of an evaluation; none if a signal cuts it off, where nobody else waits for this process, and no best
+    checkpoint depends on it."""
+    if jax.process_count() > 1 or evaluator.job.run.eval.patience:
+        return evaluator.during_training(state.eval_params)
+    with contextlib.suppress(interruption.Interrupted), deferral.suspended():
+        return evaluator.during_training(state.eval_params)
+    return {}
+
+
+class SaveRequest:
+    """The file `save` in a run folder: who makes it asks for a checkpoint."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._looked = time.monotonic()
+
+    def is_due(self, step: int, every: int) -> bool:
+        """Whether the file is there; looks once a second, or, with several processes, every so many steps."""
+        if jax.process_count() > 1:
+            return step % every == 0 and distributed.any_process(distributed.is_main() and self.path.exists())
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY:
+            return False
+        self._looked = now
+        return self.path.exists()
+
+    def done(self):
+        """Removes the file."""
+        if distributed.is_main():
+            self.path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
-def _explain_not_finite(corpus, store: checkpoint.Checkpoints, folder: Path) -> Iterator[None]:
-    """A loss that is not finite as a UserError that names its step and rows."""
+def _explain_not_finite(
+    evaluator: Evaluator, store: checkpoint.Checkpoints, folder: Path, deferral: interruption.Deferral
+) -> Iterator[None]:
+    """Values that are not finite as a UserError that names the step, the layer and the rows where they begin."""
     try:
         yield
     except NotFiniteError as error:
-        rows = corpus.rows(error.step - 1)[1].tolist()
+        store.wait()
+        good, step = store.latest or "none", error.step
+        with deferral.suspended():
+            place = replay.explain(evaluator.job, evaluator.corpus, folder, error, evaluator.log)
+        subject = "the loss of" if error.values else "what the parameters are after"
         raise UserError(
-            f"the loss of step {error.step} is not finite (rows {rows} of the training text); "
-            f"the last good checkpoint is {store.latest or 'none'} in {folder}; "
-            "lower --optim.rate or look at those rows"
+            f"{subject} step {step} is not finite: {place}; the last good checkpoint is {good} in {folder}; "
+            f"lower --optim.rate or look at those rows; python -m train.replay --run={folder} shows the step"
         ) from error

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 
@@ -11,11 +11,15 @@ IN_FLIGHT = 2
 
 
 class NotFiniteError(Exception):
-    """The loss or the gradient of `step` is not finite."""
+    """The loss or the gradient of `step` is not finite, or the parameters that it leaves.
 
-    def __init__(self, step: int):
+    values: `loss` and `grad_norm`, or none
+    names: those parameters
+    """
+
+    def __init__(self, step: int, values: Mapping[str, float], names: Sequence[str] = ()):
         super().__init__(step)
-        self.step = step
+        self.step, self.values, self.names = step, dict(values), list(names)
 
 
 class MetricBuffer:
@@ -46,6 +50,6 @@ class MetricBuffer:
         step, sums = self._pending.popleft()
         values = {name: float(value) for name, value in jax.device_get(sums).items()} | {"steps": 1.0}
         if not math.isfinite(values["loss"]) or not math.isfinite(values["grad_norm"]):
-            raise NotFiniteError(step)
+            raise NotFiniteError(step, {name: values[name] for name in ("loss", "grad_norm")})
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value

@@ -9,20 +9,28 @@ from train.training.early_stopping import EarlyStopping
 from train.training.metric_buffer import MetricBuffer
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Progress:
-    """The sums since the last log line, the best evaluation so far, and what was written to metrics.jsonl."""
+    """The sums since the last log line, the best evaluation so far, what was written to metrics.jsonl, and whether a
+    signal has cut off an evaluation."""
 
     buffer: MetricBuffer
     stopping: EarlyStopping
     written: Written = dataclasses.field(default_factory=Written)
+    evaluation_due: bool = False
 
     def note(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"window": self.buffer.sums, "best": self.stopping.state, "written": dataclasses.asdict(self.written)}
+        return {
+            "window": self.buffer.sums,
+            "best": self.stopping.state,
+            "written": dataclasses.asdict(self.written),
+            "evaluation_due": self.evaluation_due,
+        }
 
     def restore(self, note: Mapping[str, Any]):
         """Goes on from the note of a checkpoint."""
         self.buffer.sums = dict(note["window"])
         self.stopping.state = note["best"]
         self.written.size, self.written.crc = note["written"]["size"], note["written"]["crc"]
+        self.evaluation_due = note.get("evaluation_due", False)

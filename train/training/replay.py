@@ -1,0 +1,191 @@
+"""A training step that is run again with checks on: where its first values arise that are not finite."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import tfm
+from tfm.low_rank import with_dropout_keys
+from train.devices import distributed
+from train.reporting.console import Log
+from train.runs import folder as folders
+from train.runs import saved
+from train.training import optimizer, startup, stochastic_rounding
+from train.training.job import Job
+from train.training.metric_buffer import NotFiniteError
+from train.training.step import State, new_state
+
+BLACKBOX = "blackbox"
+REPORT = "report.json"
+BATCH = "batch.npz"
+
+
+class Replay(NamedTuple):
+    """What a step does when it is run again.
+
+    origin: where the first value arises that is not finite, or None
+    rows: the rows of the training text where it is so, as far as is known
+    sums: loss, weight and the norm of the gradient
+    sizes: for each scope of the forward pass, the root of the mean square of its result
+    grad_norms, param_norms: by the name of the parameter
+    broken: the parameters that its update makes not finite
+    """
+
+    origin: tfm.Origin | None
+    rows: list[int]
+    sums: dict[str, float]
+    sizes: dict[str, float]
+    grad_norms: dict[str, float]
+    param_norms: dict[str, float]
+    broken: list[str]
+
+    @property
+    def summary(self) -> str:
+        """What was not finite, and where that begins."""
+        rows = f", in rows {self.rows} of the training text" if self.rows else ""
+        if self.origin:
+            return f"{self.origin}{rows}"
+        if self.broken:
+            return f"its loss and gradient are finite, and its update makes {_names(self.broken)} not finite"
+        return "all of it is finite when it is run again, so that a device or its memory may have failed"
+
+
+def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
+    """Runs the step behind `state`, part by part, with checks on; without several processes."""
+    loss, parts = _loss(job), _parts(job, corpus, step - 1)
+    trained, frozen = job.optimizer.split(state.params)
+    keys = _dropout_keys(job, state, len(parts))
+    with jax.set_mesh(job.mesh):
+        runs = [tfm.run_by_scope(loss, trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
+        gradient = jax.grad(lambda *args: loss(*args)[0])
+        grads = [jax.jit(gradient)(trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
+        origins = [run.origin for run in runs]
+        for index, (part, key) in enumerate(zip(parts, keys, strict=True)):
+            if not any(origins) and tfm.names_not_finite(grads[index]):
+                origins[index] = tfm.first_not_finite(gradient, trained, frozen, part, key)
+        weight = max(sum(float(run.outputs[1]["weight"]) for run in runs), 1)
+        total = jax.tree.map(lambda *leaves: sum(stochastic_rounding.widen(leaves)) / weight, *grads)
+        grad_norm = float(optimizer.global_norm(total))
+        batch = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+        broken = tfm.names_not_finite(_updated(job, state, batch).params) if not any(origins) else []
+    index = next((index for index, origin in enumerate(origins) if origin), 0)
+    sums = {name: float(sum(run.outputs[1][name] for run in runs)) for name in runs[0].outputs[1]}
+    rows = _rows(origins[index], corpus.batch_rows(step - 1).reshape(len(parts), -1)[index])
+    return Replay(
+        origin=origins[index],
+        rows=rows,
+        sums=sums | {"grad_norm": grad_norm},
+        sizes=runs[index].sizes,
+        grad_norms=_norms(total),
+        param_norms=_norms(trained),
+        broken=broken,
+    )
+
+
+def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log) -> State:
+    """The state before a step: that of the newest checkpoint before it, and the steps since, run again."""
+    checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
+    with jax.set_mesh(job.mesh):
+        if any(saved_step < step for saved_step in checkpoints.steps):
+            like = new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
+            state, _, done = checkpoints.restore(like, log.info, before=step)
+            log.info(f"checkpoint {done} of {folder}, and steps {done + 1} to {step - 1} run again")
+        else:
+            fresh = dataclasses.replace(job, run=dataclasses.replace(job.run, resume=False))
+            state, done, _ = startup.first_state(fresh, corpus, folder, log)
+            log.info(f"the first state of {folder}, and steps 1 to {step - 1} run again")
+        for n in range(done, step - 1):
+            state, _ = job.train_step(state, job.device_batch(corpus, n))
+    return state
+
+
+def explain(job: Job, corpus: Any, folder: Path, error: NotFiniteError, log: Log) -> str:
+    """Keeps a black box of a bad step, and says where in it values cease to be finite; a run of several processes does
+    not look for that."""
+    box = folder / BLACKBOX / f"step-{error.step}"
+    if distributed.is_main():
+        box.mkdir(parents=True, exist_ok=True)
+        part = box / f"{BATCH}.part"
+        with part.open("wb") as file:
+            np.savez_compressed(file, **corpus.batch(error.step - 1, lambda rows: np.ones(rows, bool)))
+        part.replace(box / BATCH)
+        _write_report(box, corpus, error, None)
+    if jax.process_count() > 1:
+        return f"in rows {corpus.batch_rows(error.step - 1).tolist()} of the training text"
+    log.info(f"step {error.step} is not finite; looking for the layer where that begins (Ctrl-C ends it)")
+    replay = run_again(job, corpus, state_before(job, corpus, folder, error.step, log), error.step)
+    _write_report(box, corpus, error, replay)
+    return replay.summary
+
+
+def _write_report(box: Path, corpus: Any, error: NotFiniteError, replay: Replay | None):
+    """Writes what is known of a bad step; numbers that are not finite are texts."""
+    facts = {
+        "step": error.step,
+        **{name: str(value) for name, value in error.values.items()},
+        "parameters": error.names,
+        "rows": corpus.batch_rows(error.step - 1).tolist(),
+    }
+    if replay:
+        facts |= {"begins": replay.summary, "bad_rows": replay.rows}
+    folders.write_json(box / REPORT, facts)
+
+
+def newest_box(folder: Path) -> int | None:
+    """The last step that has a black box."""
+    steps = [path.name.removeprefix("step-") for path in (folder / BLACKBOX).glob("step-*")]
+    return max((int(step) for step in steps if step.isdigit()), default=None)
+
+
+def _loss(job: Job) -> Callable[..., Any]:
+    """loss(trained, frozen, part, key) -> the sum to differentiate and all scalar sums."""
+
+    def loss(trained, frozen, part, key):
+        params = with_dropout_keys(job.optimizer.join(trained, frozen), key)
+        sums = {name: value for name, value in job.loss(params, part, key).items() if value.ndim == 0}
+        return sums["loss"], sums
+
+    return loss
+
+
+def _parts(job: Job, corpus: Any, n: int) -> list[dict[str, jax.Array]]:
+    """The parts of batch n."""
+    batch = job.device_batch(corpus, n)
+    count = job.run.batch.accumulate
+    return [{name: field[index] for name, field in batch.items()} for index in range(count)]
+
+
+def _updated(job: Job, state: State, batch: Any) -> State:
+    """The state after the step; the state before it is copied, for a step donates it."""
+    return job.train_step(jax.tree.map(jax.numpy.copy, state), batch)[0]
+
+
+def _dropout_keys(job: Job, state: State, parts: int) -> list[jax.Array | None]:
+    """The keys of the parts, as the training step draws them."""
+    if not job.run.has_dropout:
+        return [None] * parts
+    key = jax.random.fold_in(jax.random.key(job.run.seed), state.step)
+    return [key] if parts == 1 else list(jax.random.split(key, parts))
+
+
+def _rows(origin: tfm.Origin | None, rows: np.ndarray) -> list[int]:
+    """The rows of the text where a value is not finite; none where the first axis is not that of the batch."""
+    if origin is None or not origin.shape or origin.shape[0] != len(rows):
+        return []
+    return rows[list(origin.rows)].tolist()
+
+
+def _norms(tree: Any) -> dict[str, float]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): float(optimizer.global_norm(leaf))
+        for path, leaf in leaves
+    }
+
+
+def _names(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
