@@ -34,6 +34,9 @@ class Rows(Protocol):
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields [B, ...] of these rows; -1 is an empty row that counts for nothing."""
 
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The token ids of every example, all its texts joined; none are cut off."""
+
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
 

@@ -12,12 +12,17 @@ class Field(NamedTuple):
     dtype: numpy's type of its numbers
     sizes: the size of every letter but B and T
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
+    weighs: it says how much a target or a row counts in the loss; 0 is not at all. A task's first such field is that
+        of its targets
+    predicts: of targets that are classes: the letter of the axis whose size is the count of classes
     """
 
     axes: str
     dtype: type
     sizes: Mapping[str, int] = MappingProxyType({})
     counts_tokens: bool = False
+    weighs: bool = False
+    predicts: str = ""
 
     def shape(self, rows: int, length: int) -> tuple[int, ...]:
         """The shape in a batch of `rows` rows of `length` places."""

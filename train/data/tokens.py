@@ -36,6 +36,10 @@ class Tokens(NamedTuple):
         """The ids of a text."""
         return self.ids[self.starts[text] : self.starts[text + 1]]
 
+    def split(self) -> Iterator[np.ndarray]:
+        """The ids of every text."""
+        return map(self.__getitem__, range(len(self.starts) - 1))
+
 
 @dataclasses.dataclass(frozen=True)
 class Segmentation:

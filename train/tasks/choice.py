@@ -70,8 +70,8 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "tokens": Field("BnT", np.int32, count, counts_tokens=True),
         "types": Field("BnT", np.int32, count),
         "valid": Field("BnT", np.int32, count),
-        "labels": Field("B", np.int32),
-        "weights": Field("B", np.float32),
+        "labels": Field("B", np.int32, count, predicts="n"),
+        "weights": Field("B", np.float32, weighs=True),
         **options,
     }
 

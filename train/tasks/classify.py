@@ -61,7 +61,7 @@ def specs(run: Run) -> tfm.Classifier:
 def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     labels = {
-        "single": Field("B", np.int32),
+        "single": Field("B", np.int32, predicts="C"),
         "multi": Field("BC", np.float32, {"C": run.model.classes}),
         "regression": Field("B", np.float32),
     }
@@ -71,7 +71,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "types": Field("BT", np.int32),
         "valid": Field("BT", np.int32),
         "labels": labels[run.task.kind],
-        "weights": Field("B", np.float32),
+        "weights": Field("B", np.float32, weighs=True),
         **options,
     }
 

@@ -59,8 +59,8 @@ def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     spec = {
         "tokens": Field("BT", np.int32, counts_tokens=True),
-        "targets": Field("BT", np.int32),
-        "weights": Field("BT", np.float32),
+        "targets": Field("BT", np.int32, predicts="V"),
+        "weights": Field("BT", np.float32, weighs=True),
         "bytes": Field("B", np.float32),
     }
     if not run.task.windows:

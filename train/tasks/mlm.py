@@ -16,7 +16,7 @@ With `--task.nsp` a row is a pair of sentences (`train.data.rows.pairs`) and has
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,16 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "segments": Field("BT", np.int32),
         "positions": Field("BT", np.int32),
         "where": Field("BM", np.int32, predicted),
-        "targets": Field("BM", np.int32, predicted),
-        "weights": Field("BM", np.float32, predicted),
+        "targets": Field("BM", np.int32, predicted, predicts="V"),
+        "weights": Field("BM", np.float32, predicted, weighs=True),
         "words": Field("BM", np.float32, predicted),
     }
     if run.task.nsp:
-        spec |= {"types": Field("BT", np.int32), "next": Field("B", np.int32), "pairs": Field("B", np.float32)}
+        spec |= {
+            "types": Field("BT", np.int32),
+            "next": Field("B", np.int32),
+            "pairs": Field("B", np.float32, weighs=True),
+        }
     return spec
 
 
@@ -149,6 +153,10 @@ class Packed:
 
     def __len__(self):
         return self.plan.rows
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every document."""
+        return self.text.split()
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields at the top of this file."""

@@ -67,8 +67,9 @@ def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     tokens = Field("BT", np.int32, counts_tokens=True)
     by_token = dict.fromkeys(("types", "valid", "candidates"), Field("BT", np.int32))
-    by_row = dict.fromkeys(("starts", "ends", "rows"), Field("B", np.int32))
-    return {"tokens": tokens, **by_token, **by_row, "weights": Field("B", np.float32)}
+    answers = dict.fromkeys(("starts", "ends"), Field("B", np.int32, predicts="T"))
+    rows = {"rows": Field("B", np.int32), "weights": Field("B", np.float32, weighs=True)}
+    return {"tokens": tokens, **by_token, **answers, **rows}
 
 
 def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:

@@ -59,8 +59,8 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "valid": Field("BT", np.int32),
-        "labels": Field("BT", np.int32),
-        "weights": Field("BT", np.float32),
+        "labels": Field("BT", np.int32, predicts="C"),
+        "weights": Field("BT", np.float32, weighs=True),
     }
 
 

@@ -61,8 +61,8 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "valid": Field("BT", np.int32),
         "target": Field("BT", np.int32, counts_tokens=True),
-        "targets": Field("BT", np.int32),
-        "weights": Field("BT", np.float32),
+        "targets": Field("BT", np.int32, predicts="V"),
+        "weights": Field("BT", np.float32, weighs=True),
         "smoothing": Field("B", np.float32),
     }
 

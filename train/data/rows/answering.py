@@ -4,7 +4,7 @@ A row is `[CLS] question [SEP] window [SEP]` (Devlin et al. 2018, section 4.2). 
 windows, and so several rows. Tokens know their characters, so that an answer is a part of the passage itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -60,6 +60,10 @@ class Passages:
 
     def __len__(self):
         return len(self.windows.texts)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every question with its passage."""
+        return (np.concatenate([text, passage.ids]) for text, passage in zip(self.texts, self.passages, strict=True))
 
     @cached_property
     def first_places(self) -> np.ndarray:

@@ -9,6 +9,7 @@ of a document is a target once, its first token and the separator after it too:
 """
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -32,6 +33,10 @@ class Packed:
 
     def __len__(self):
         return self.plan.rows
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every document."""
+        return self.text.split()
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.lm`."""
@@ -70,6 +75,10 @@ class Windows:
 
     def __len__(self):
         return len(self.starts)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every document."""
+        return self.text.split()
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.lm` without segments and positions."""

@@ -1,6 +1,7 @@
 """Rows of multiple choice: a text with each of its continuations."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,14 @@ class Choices:
 
     def __len__(self):
         return len(self.labels)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every text with its continuations."""
+        text = self.text
+        for row, (first, last) in enumerate(itertools.pairwise(text.firsts)):
+            yield np.concatenate(
+                [text.contexts[row], text.choices.ids[text.choices.starts[first] : text.choices.starts[last]]]
+            )
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.choice`."""

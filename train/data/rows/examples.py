@@ -1,6 +1,6 @@
 """Rows of a classifier: one text or a pair of texts each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,6 +28,10 @@ class Examples:
 
     def __len__(self):
         return len(self.labels)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every text or pair."""
+        return (np.concatenate([text[row] for text in self.texts]) for row in range(len(self)))
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.classify`."""

@@ -6,7 +6,7 @@ A, else sentences of another document. Types are 0 for A and 1 for B.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +75,10 @@ class SentencePairs:
 
     def __len__(self):
         return len(self.plan.firsts)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every sentence."""
+        return self.text.split()
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.mlm` with --task.nsp; segments are 1 for a token and 0 for padding."""

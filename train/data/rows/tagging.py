@@ -5,7 +5,7 @@ has the most context (`train.data.windows.best_windows`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +102,10 @@ class Sentences:
 
     def __len__(self):
         return len(self.windows.texts)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every sentence."""
+        return iter(self.pieces.ids)
 
     def places(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """The words that count in a row, and the places of their labels in it, int [words] both."""

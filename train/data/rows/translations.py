@@ -1,6 +1,6 @@
 """Rows of a source and its translation, in buckets of similar lengths."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -49,6 +49,10 @@ class TranslationPairs:
 
     def __len__(self):
         return len(self.pair_of_row)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every pair that fits."""
+        return (np.concatenate([self.source[pair], self.target[pair]]) for pair in self.pair_of_row)
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.translate`."""
