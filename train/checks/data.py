@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from train.checks.result import Result, not_applicable
 from train.checks.subject import Subject
 from train.data.corpus import Rows
 
-# Tokens of a piece of text that counts as copied (Brown et al. 2020, appendix C), and of each side that are looked at.
-_COPIED, _MAX_TOKENS = 13, 5_000_000
+# Tokens of a passage that counts as copied (Brown et al. 2020, appendix C), the share of such passages that makes a
+# text a copy, and the tokens of each side that are looked at.
+_COPIED, _MOSTLY, _MAX_TOKENS = 13, 0.8, 5_000_000
 
 # Batches whose labels are counted, texts that are decoded, and tokens of each of these.
 _BATCHES, _DECODED, _LONGEST = 100, 300, 400
@@ -24,13 +26,18 @@ def duplicates(subject: Subject) -> Result:
     return Result(copies / max(1, len(valid)), 0.01, f"share of {len(valid):,} validation texts that are trained on")
 
 
-def copied_passages(subject: Subject) -> Result:
-    """Validation texts share few passages with training texts."""
+def near_duplicates(subject: Subject) -> Result:
+    """Validation texts are not made of passages of the training text."""
     train, valid = (_passages(texts) for texts in _sides(subject))
-    if not len(valid):
+    texts, totals = np.unique(valid.texts, return_counts=True)
+    if not len(texts):
         return not_applicable(f"no validation text has {_COPIED} tokens")
-    share = float(np.isin(valid, train).mean())
-    return Result(share, 0.2, f"share of {len(valid):,} runs of {_COPIED} validation tokens that are trained on")
+    copied = np.bincount(valid.texts, np.isin(valid.hashes, train.hashes))[texts] / totals
+    share = float((copied >= _MOSTLY).mean())
+    detail = (
+        f"share of {len(texts):,} validation texts with {_MOSTLY:.0%} of runs of {_COPIED} tokens in training texts"
+    )
+    return Result(share, 0.1, detail)
 
 
 def _sides(subject: Subject) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -49,8 +56,15 @@ def _texts(rows: Rows) -> list[np.ndarray]:
     return texts
 
 
-def _passages(texts: list[np.ndarray]) -> np.ndarray:
-    """Hashes uint64 of all runs of `_COPIED` tokens within a text."""
+class _Passages(NamedTuple):
+    """All runs of `_COPIED` tokens within a text: their hashes, uint64 [N], and their texts, int [N]."""
+
+    hashes: np.ndarray
+    texts: np.ndarray
+
+
+def _passages(texts: list[np.ndarray]) -> _Passages:
+    """The passages of texts."""
     ids = np.concatenate([np.zeros(0, np.int64), *texts]).astype(np.uint64)
     lengths = np.array([len(text) for text in texts], np.int64)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(ids))  # tokens to the end of the text
@@ -59,7 +73,7 @@ def _passages(texts: list[np.ndarray]) -> np.ndarray:
     for n in range(_COPIED):
         hashes = (hashes + ids[starts + n] + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         hashes ^= hashes >> np.uint64(29)
-    return hashes
+    return _Passages(hashes, np.repeat(np.arange(len(texts)), lengths)[starts])
 
 
 def empty_texts(subject: Subject) -> Result:
@@ -137,7 +151,7 @@ def _begins_like(ids: list[int], expected: np.ndarray) -> bool:
 
 PROBES = (
     duplicates,
-    copied_passages,
+    near_duplicates,
     empty_texts,
     truncated_texts,
     unknown_tokens,
