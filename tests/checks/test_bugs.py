@@ -1,7 +1,6 @@
 """Bugs that are planted in the library and the trainer: the right probe notices each, and passes without it."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -72,11 +71,11 @@ def texts_that_leak(patch):
 
 
 def rows_that_leak(patch):
-    """Losses are weighted by those of the rows beside them."""
+    """States are moved towards their mean over the batch."""
     original = losses.vocabulary_loss
 
     def leaky(config, table, x, *arguments, **options):
-        return original(config, table, x + 0.01 * jnp.roll(x, 1, axis=0), *arguments, **options)
+        return original(config, table, x + 0.01 * x.mean(0, keepdims=True), *arguments, **options)
 
     patch.setattr(tfm, "vocabulary_loss", leaky, raising=False)
 
@@ -85,8 +84,14 @@ def visible_padding(patch):
     patch.setattr(heads, "padding", lambda valid: None)
 
 
+def mean_over_padding(patch):
+    """The vector of a text is a mean over all places of its row."""
+    patch.setitem(heads.POOLS, "mean", lambda hidden, valid: hidden.mean(1))
+
+
 def visible_padding_of_sources(patch):
-    patch.setattr(softmax, "Prepared", lambda context, mask: SimpleNamespace(context=context, mask=None))
+    original = softmax.Prepared
+    patch.setattr(softmax, "Prepared", lambda context, mask: original(context, None))
 
 
 def positions_of_the_cache_off_by_one(patch):
@@ -243,8 +248,11 @@ BUGS = [
     (texts_that_leak, "lm", model.isolation),
     (texts_that_leak, "mlm", model.isolation),
     (rows_that_leak, "lm", model.isolation),
-    (visible_padding, "classify", model.padding),
-    (visible_padding_of_sources, "translate", model.padding),
+    (visible_padding, "classify", model.padding_is_unseen),
+    (mean_over_padding, "classify", model.padding_is_unseen),
+    (mean_over_padding, "classify", model.padding_changes_nothing),
+    (visible_padding_of_sources, "translate", model.padding_is_unseen),
+    (visible_padding_of_sources, "translate", model.padding_changes_nothing),
     (positions_of_the_cache_off_by_one, "lm", model.cached_is_full),
     (slots_of_the_cache_off_by_one, "lm", model.cached_is_full),
     (slots_of_the_cache_off_by_one, "translate", model.cached_is_full),

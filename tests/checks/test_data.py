@@ -118,7 +118,10 @@ def test_pairs_with_an_empty_side(home):
 
 def test_rows_that_are_mostly_padding():
     assert data.padding_share(subject_of(*TEXT)).status == "pass"
-    assert data.padding_share(subject_of(*TEXT, "--data.pack=false", "--batch.length=128", "--model.length=128")).status == "fail"
+    assert (
+        data.padding_share(subject_of(*TEXT, "--data.pack=false", "--batch.length=128", "--model.length=128")).status
+        == "fail"
+    )
 
 
 @pytest.mark.parametrize(

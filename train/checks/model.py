@@ -1,6 +1,7 @@
 """Probes of the model: what its losses depend on, on a few rows of the training data."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -17,17 +18,20 @@ from train.training import step
 # The largest derivative for a token that must not be seen, over that for one that may: 0 but for rounding.
 _UNSEEN = 1e-6
 
+# Places of padding that rows get more.
+_EXTRA = 8
+
 
 def causality(subject: Subject) -> Result:
     """No target depends on the tokens after it: by gradient, for the input of every layer."""
     if not subject.writes:
         return not_applicable("the model reads whole texts and writes none")
-    decoder = slice(-subject.job.model.layers, None)
+    written = subject.token_fields[-1]
 
-    def later(target: Influence, rows: int, length: int) -> np.ndarray:
-        return np.broadcast_to(np.arange(length) > target.place, (rows, length))
+    def later(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
+        return np.broadcast_to((np.arange(shape[1]) > target.place) & (tokens == written), shape)
 
-    return _unseen(subject, subject.batch, later, "a later token", decoder)
+    return _unseen(subject, subject.batch, later, "a later token")
 
 
 def isolation(subject: Subject) -> Result:
@@ -42,46 +46,57 @@ def isolation(subject: Subject) -> Result:
         segments = np.where(segments > 0, 1 + (np.arange(segments.shape[1]) >= segments.shape[1] // 2), 0)
         batch = batch | {"segments": segments.astype(np.int32)}
 
-    def foreign(target: Influence, rows: int, length: int) -> np.ndarray:
-        is_foreign = np.arange(rows) // (rows // subject.rows) != target.row
-        is_foreign = np.broadcast_to(is_foreign[:, None], (rows, length))
+    def foreign(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
+        rows = np.arange(shape[0]) // (shape[0] // subject.rows) != target.row
+        is_foreign = np.broadcast_to(rows[:, None], shape)
         if segments is None or target.place < 0:
             return is_foreign
-        text = segments[target.row, target.place]
-        return is_foreign | np.pad(segments != text, ((0, 0), (0, length - segments.shape[1])), constant_values=True)
+        return is_foreign | _filled(segments != segments[target.row, target.place], shape)
 
     return _unseen(subject, batch, foreign, "another text of the row, or of another row" if packs else "another row")
+
+
+def padding_is_unseen(subject: Subject) -> Result:
+    """No target depends on padding: by gradient, for the input of every layer, with random tokens in padding."""
+    batch = _padded(subject)
+    masks = {name: subject.padding(batch, name) for name in subject.token_fields}
+    if not any(mask.any() for mask in masks.values()):
+        return not_applicable(_NO_PADDING)
+
+    def is_padding(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
+        return _filled(masks[tokens].reshape(shape[0], -1), shape)
+
+    return _unseen(subject, batch, is_padding, "padding")
+
+
+def _filled(mask: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """bool [B,T] as devices have it: a length that the mesh does not divide is filled up."""
+    return np.pad(mask, ((0, 0), (0, shape[1] - mask.shape[1])), constant_values=True)
 
 
 def _unseen(
     subject: Subject,
     batch: HostBatch,
-    forbidden: Callable[[Influence, int, int], np.ndarray],
+    forbidden: Callable[[Influence, str, tuple[int, int]], np.ndarray],
     source: str,
-    layers: slice = slice(None),
 ) -> Result:
-    """The largest derivative where `forbidden(target, rows, length)` is True, over the largest elsewhere."""
+    """The largest derivative where `forbidden(target, field of tokens, shape)` is True, over the largest elsewhere."""
     seen = unseen = 0.0
     for target in subject.influence(batch):
-        for block in target.blocks[layers]:
-            hidden = forbidden(target, *block.shape)
-            unseen = np.maximum(unseen, block[hidden].max(initial=0.0))  # keeps NaN
-            seen = np.maximum(seen, block[~hidden].max(initial=0.0))
+        for tokens, blocks in target.blocks.items():
+            for block in blocks:
+                mask = forbidden(target, tokens, block.shape)
+                unseen = np.maximum(unseen, block[mask].max(initial=0.0))  # keeps NaN
+                seen = np.maximum(seen, block[~mask].max(initial=0.0))
     return Result(relative(unseen, seen), _UNSEEN, f"derivative for {source}, over that for what may be seen")
 
 
-def padding(subject: Subject) -> Result:
-    """Neither the tokens that stand in padding nor the amount of padding changes a loss."""
-    model, batch = subject.job.model, subject.batch
-    extra = 8 * subject.job.mesh.shape["context"]
-    length = batch[subject.token_fields[0]].shape[-1]
-    fits = model.max_length is None or length + extra <= model.max_length
-    if not (fits or ("positions" in batch and model.reads_packed)):
-        extra = 0
-    changed = _padded(subject, extra)
+def padding_changes_nothing(subject: Subject) -> Result:
+    """Random tokens in padding, and more padding, change no loss."""
+    batch, changed = subject.batch, _padded(subject)
     places = sum(int(subject.padding(changed, name).sum()) for name in subject.token_fields)
     if not places:
-        return not_applicable("no row has padding, and there is no room for more")
+        return not_applicable(_NO_PADDING)
     before, after = subject.losses(batch)[0], subject.losses(changed)[0]
     after = after[tuple(slice(size) for size in before.shape)]
     counts = batch[subject.weights] > 0
@@ -90,15 +105,22 @@ def padding(subject: Subject) -> Result:
     return Result(relative(difference, np.abs(before[counts]).mean()), subject.precision, detail)
 
 
-def _padded(subject: Subject, extra: int) -> dict[str, np.ndarray]:
-    """The batch with `extra` more places of padding in every row, and random tokens in all padding."""
-    rng, vocab = np.random.default_rng(0), subject.job.model.vocab
+_NO_PADDING = "no row has padding, and there is no room for more"
+
+
+def _padded(subject: Subject) -> dict[str, np.ndarray]:
+    """The batch with more places of padding in every row, if the model allows it, and random tokens in all padding."""
+    rng, model = np.random.default_rng(0), subject.job.model
+    extra = _EXTRA * subject.job.mesh.shape["context"]
+    length = subject.batch[subject.token_fields[0]].shape[-1]
+    fits = model.max_length is None or length + extra <= model.max_length
+    extra = extra if fits or ("positions" in subject.batch and model.reads_packed) else 0
     batch: dict[str, np.ndarray] = {}
     for name, array in subject.batch.items():
         axes = subject.spec[name].axes
         batch[name] = np.pad(array, [(0, extra if letter == "T" else 0) for letter in axes])
     for name in subject.token_fields:
-        random = rng.integers(0, vocab, batch[name].shape).astype(np.int32)
+        random = rng.integers(0, model.vocab, batch[name].shape).astype(np.int32)
         batch[name] = np.where(subject.padding(batch, name), random, batch[name])
     return batch
 
@@ -153,17 +175,17 @@ def cached_is_full(subject: Subject) -> Result:
 
 
 def _cached_losses(subject: Subject, batch: dict[str, jax.Array]) -> jax.Array:
-    """The losses of targets, float32 [B,T], of a pass that reads the last tokens a few and then one at a time.
+    """The losses of targets, float32 [B,T], of a pass that reads a short prompt, a few tokens one at a time, and the rest.
 
     Rows are padded on the left, as prompts are.
     """
-    config, left, steps = subject.job.model, 2, 3
+    config, left = subject.job.model, 2
     model = jax.jit(_language_model, static_argnums=0)(config, subject.params, batch)
     tokens = jnp.pad(batch[subject.token_fields[-1]], ((0, 0), (left, 0)))
-    length = tokens.shape[1]
     starts = shard_like(jnp.full(len(tokens), left, jnp.int32), tokens)
-    first = max(left + 1, length // 2 - steps)
-    ends = [*range(first + steps, min(length, first + 2 * steps + 2)), length]
+    length = tokens.shape[1]
+    prompt = left + max(1, min(3, (length - left) // 3))
+    cuts = [*range(prompt, min(prompt + 5, length)), length]
 
     @jax.jit
     def prefill(model, tokens, starts):
@@ -177,9 +199,9 @@ def _cached_losses(subject: Subject, batch: dict[str, jax.Array]) -> jax.Array:
     def losses(model, parts, targets):
         return tfm.cross_entropy(tfm.next_logits(model, config, jnp.concatenate(parts, axis=1)[:, left:]), targets)
 
-    states, cache = prefill(model, tokens[:, :first], starts)
+    states, cache = prefill(model, tokens[:, :prompt], starts)
     parts = [states]
-    for start, end in zip([first, *ends], ends, strict=False):
+    for start, end in itertools.pairwise(cuts):
         states, cache = extend(model, tokens[:, start:end], cache)
         parts.append(states)
     return losses(model, parts, batch[subject.targets])
@@ -219,7 +241,8 @@ def start(subject: Subject) -> Result:
 PROBES = (
     causality,
     isolation,
-    padding,
+    padding_is_unseen,
+    padding_changes_nothing,
     cached_is_full,
     weighted_sum,
     targets_are_tokens,

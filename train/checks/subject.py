@@ -153,7 +153,9 @@ class Subject:
             with jax.set_mesh(self.job.mesh):
                 blocks = jax.device_get(self._influence(self.params, self.on_mesh({**batch, **alone})))
             place = -1 if places is None else int(places[target])
-            influences.append(Influence(target[0], place, blocks))
+            layers = self.job.model.layers if len(self.token_fields) > 1 else len(blocks)
+            stacks = [blocks[:-layers], blocks[-layers:]][-len(self.token_fields) :]
+            influences.append(Influence(target[0], place, dict(zip(self.token_fields, stacks, strict=True))))
         return influences
 
     @cached_property
@@ -217,9 +219,10 @@ class Influence:
 
     row: the row of the target
     place: its place in the row; -1 for a target of the whole row
-    blocks: for the input of every block, float32 [rows, T]: the largest derivative for a component of each token
+    blocks: by the field of tokens that a stack reads: for the input of each of its blocks, float32 [rows, T]: the
+        largest derivative for a component of each token
     """
 
     row: int
     place: int
-    blocks: list[np.ndarray]
+    blocks: dict[str, list[np.ndarray]]
