@@ -37,7 +37,7 @@ SUBJECTS = {
 @pytest.fixture(scope="module")
 def subjects(tmp_path_factory):
     """A function that makes the subject of a name, once."""
-    home, made = tmp_path_factory.mktemp("home"), {}
+    home, by_name = tmp_path_factory.mktemp("home"), {}
     write_text(home / "text.txt")
     lines = (home / "text.txt").read_text().splitlines()
     rows = "\n".join(f"{line}\t{lines[-n][:20]}" for n, line in enumerate(lines, 1))
@@ -46,12 +46,12 @@ def subjects(tmp_path_factory):
     (home / "classes.tsv").write_text(f"text\tlabel\n{classes}\n")
 
     def subject(name):
-        if name not in made:
+        if name not in by_name:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(home)
                 words = SUBJECTS[name].replace("rows.tsv", "classes.tsv" if name == "classify" else "rows.tsv")
-                made[name] = load.subject_of_flags([*FLAGS, *words.split()], Log(quiet=True))
-        return dataclasses.replace(made[name])  # without what was computed before
+                by_name[name] = load.subject_of_flags([*FLAGS, *words.split()], Log(quiet=True))
+        return dataclasses.replace(by_name[name])  # without what was computed before
 
     return subject
 

@@ -175,7 +175,7 @@ def cached_is_full(subject: Subject) -> Result:
 
 
 def _cached_losses(subject: Subject, batch: dict[str, jax.Array]) -> jax.Array:
-    """The losses of targets, float32 [B,T], of a pass that reads a short prompt, a few tokens one at a time, and the rest.
+    """The losses of targets, float32 [B,T], of a pass that reads a short prompt, a few single tokens, and the rest.
 
     Rows are padded on the left, as prompts are.
     """
