@@ -54,7 +54,7 @@ def test_cores_that_are_kept_awake(flags, virtual, expected, monkeypatch):
         assert "--cpu.keep-awake=false" in rows["cores"]
 
 
-def test_a_fresh_state_is_calibrated(monkeypatch):
+def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
     """Where a residual scheme asks for it: on the tokens of the first batch."""
     job = random_job()
     tokens = np.arange(math.prod(largest_batch(job)["tokens"].shape), dtype=np.int32) % 50
@@ -66,10 +66,10 @@ def test_a_fresh_state_is_calibrated(monkeypatch):
         return jax.tree.map(lambda leaf: leaf + tokens.sum(), params)
 
     monkeypatch.setattr(type(job.task), "METRICS", {"loss": min}, raising=False)
-    plain = startup.first_state(job, corpus, None, Log(quiet=True))[0]
+    plain = startup.first_state(job, corpus, tmp_path, Log(quiet=True))[0]
     monkeypatch.setattr(tfm, "needs_calibration", lambda config: True)
     monkeypatch.setattr(tfm, "calibrate", calibrate)
-    state, done, _ = startup.first_state(job, corpus, None, Log(quiet=True))
+    state, done, _ = startup.first_state(job, corpus, tmp_path, Log(quiet=True))
     assert done == 0
     for leaf, plain_leaf in zip(*map(jax.tree.leaves, (state.params, plain.params)), strict=True):
         np.testing.assert_allclose(leaf, plain_leaf + tokens.sum(), rtol=1e-6)
