@@ -29,6 +29,12 @@ def text_of(cell):
     return "".join(output.get("text", "") for output in cell.outputs)
 
 
+def html_of(notebook, name):
+    """What a cell shows as HTML."""
+    (cell,) = [cell for cell in notebook.cells if cell.id == name]
+    return "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
+
+
 def pictures_of(notebook):
     return [
         output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
@@ -85,4 +91,10 @@ def test_runs_from_top_to_bottom(path, kernel, tmp_path):
             True,
             True,
         ]
+    if path.stem == "04_finetune":
+        differences = {line.split()[0]: float(line.split()[-1]) for line in printed["back"].splitlines()}
+        assert max(differences["adapter"], differences["merged"]) < 1e-4 < differences["fresh"]
+        shown = html_of(notebook, "yours")
+        assert "&lt;" in shown, "a text is no HTML"
+        assert "<Tom>" not in shown
     shutil.rmtree(tmp_path / "runs")
