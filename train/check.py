@@ -1,12 +1,12 @@
 """Is my run right? Probes of its model, training, data and devices: `python -m train.check [flags of train.main]`."""
 
 import dataclasses
-import json
 import sys
 import time
 from pathlib import Path
 
 from train import UserError, exit_code
+from train.files.strict_json import json_text
 from train.runs import folder as folders
 from train.settings import flags
 
@@ -67,7 +67,7 @@ def check(argv) -> list[str]:
         folders.write_json(to, certificate.certificate(subject, results))
     verdict = f"{len(failed)} of {len(results)} probes fail: {', '.join(failed)}" if failed else "nothing fails"
     log.info(f"{verdict}; {time.perf_counter() - began:.0f} s" + (f"; saved in {to}" if to else ""))
-    print(json.dumps(summary))
+    print(json_text(summary))
     return failed
 
 

@@ -97,5 +97,5 @@ def test_a_processor_that_cannot_be_read(images, tmp_path):
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
         _ = folders.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")
-    with pytest.raises(UserError, match=r"grey/levels.json is damaged .*; restore it or start a new run"):
+    with pytest.raises(UserError, match=r"grey/levels.json is damaged, .*; restore it or start a new run"):
         _ = folders.open_folder("grey").processor

@@ -191,7 +191,7 @@ def _strategy(options: Mapping[str, Any], constraints: Constraints | None, key: 
     neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     filters = {name: options[name] if options[name] != value else None for name, value in neutral.items()}
     seeds = jax.random.bits(jax.random.PRNGKey(0) if key is None else key, (rows,), jnp.uint32)
-    return Sample(**filters, seed=seeds, constraints=constraints)
+    return Sample(**filters, seed=seeds.astype(jnp.int32), constraints=constraints)
 
 
 def _generate(

@@ -7,6 +7,7 @@ import jax
 
 from train import UserError, tasks
 from train.checks.subject import Subject
+from train.costs import capacity
 from train.devices import mesh as devices
 from train.reporting.console import Log
 from train.runs import folder as folders
@@ -18,6 +19,7 @@ def subject_of_flags(argv: Sequence[str], log: Log) -> Subject:
     """The run that train.main would begin with these flags."""
     run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), _refuse_resume, folders.run_values)
     devices.use_cores(run)
+    capacity.check_run(run, explicit)
     saved = folders.read_saved(run.init, facts=False) if run.init else None
     corpus = tasks.find(run.task.name).load(run, log, saved)
 
