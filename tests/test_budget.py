@@ -14,6 +14,7 @@ import tfm
 from tfm.config.choices import alternatives, type_hints
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
+from tfm.variants import load
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
@@ -86,15 +87,17 @@ def test_top_level():
 
 @pytest.mark.parametrize("folder", SLOTS)
 def test_a_variant_is_a_file_named_like_its_tag(folder):
-    files = {path.stem for path in (ROOT / "tfm" / folder).glob("*.py")} - {"__init__"}
-    assert files == set(SLOTS[folder])
+    paths = {tag: load(options()).__file__ for tag, options in SLOTS[folder].items()}
+    assert all(Path(path).stem == tag for tag, path in paths.items())
+    files = {str(path) for path in (ROOT / "tfm" / folder).rglob("*.py") if path.stem != "__init__"}
+    assert files == set(paths.values())
 
 
 @pytest.mark.parametrize("tag", ["linformer", "performer", "rezero"])
 def test_cost_of_a_variant(tag):
     """Its name occurs in the catalogue, its own file, its row, the docs and its Hugging Face family alone."""
-    own = rf"tfm/config/\w+\.py|tfm/\w+/{tag}\.py|tests/variants\.py|tests/\w+/test_{tag}\.py|tests/test_budget\.py"
-    allowed = re.compile(rf"{own}|docs/.*|README\.md|tfm/hf/families/{tag}\.py")
+    own = rf"tfm/config/[\w/]+\.py|tfm/[\w/]+/{tag}\.py|tests/variants\.py|tests/oracles/.*|tests/\w+/test_{tag}\.py"
+    allowed = re.compile(rf"{own}|tests/test_budget\.py|docs/.*|README\.md|tfm/hf/families/{tag}\.py")
     files = [name for name in tracked() if name.endswith((".py", ".md", ".toml", ".ipynb")) or name == ".ci/run"]
     mentions = [name for name in files if tag in (ROOT / name).read_text().lower()]
     assert [name for name in mentions if not allowed.fullmatch(name)] == []

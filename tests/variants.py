@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import oracles
+from oracles import fewer_keys, kernels
 
 import tfm
 
@@ -44,61 +46,12 @@ def _layer(index: int, values: dict[str, Any], part: str = "period") -> dict[str
     return {f"{part}.{index}.{name}": value for name, value in values.items()}
 
 
-def _heads(params: Any, x: np.ndarray) -> list[np.ndarray]:
-    """Queries, keys and values [B,T,K,G,H] of projections, keys and values repeated for each query head."""
-    query, key, value = (
-        np.einsum("btd,d...->bt...", x, np.asarray(linear.kernel)) + np.asarray(linear.bias)
-        for linear in (params.query, params.key, params.value)
-    )
-    return [query, *(np.broadcast_to(rows[:, :, :, None], query.shape) for rows in (key, value))]
-
-
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    """Along the last axis."""
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
-def _output(params: Any, heads: np.ndarray) -> np.ndarray:
-    """heads [B,T,K,G,H] -> [B,T,D]."""
-    return np.einsum("btkgh,kghd->btd", heads, np.asarray(params.output.kernel)) + np.asarray(params.output.bias)
-
-
-def attention(params: Any, x: np.ndarray) -> np.ndarray:
-    """Softmax attention."""
-    q, k, v = _heads(params, x)
-    weights = _softmax(np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5)
-    return _output(params, np.einsum("bkgts,bskgh->btkgh", weights, v))
-
-
-def linformer(params: Any, x: np.ndarray) -> np.ndarray:
-    """Wang et al. 2020, eq. 7: softmax attention to rows that are sums over the length."""
-    q, k, v = _heads(params.attention, x)
-    k = np.einsum("bskgh,sr->brkgh", k, np.asarray(params.keys)[: x.shape[1]])
-    v = np.einsum("bskgh,sr->brkgh", v, np.asarray(params.values)[: x.shape[1]])
-    weights = _softmax(np.einsum("btkgh,brkgh->bkgtr", q, k) * q.shape[-1] ** -0.5)
-    return _output(params.attention, np.einsum("bkgtr,brkgh->btkgh", weights, v))
-
-
-def performer(params: Any, x: np.ndarray) -> np.ndarray:
-    """Choromanski et al. 2021, eq. 4 and lemma 1: every product of features, written out."""
-    q, k, v = (rows * scale for rows, scale in zip(_heads(params.attention, x), (4**-0.25, 4**-0.25, 1), strict=True))
-
-    def phi(rows: np.ndarray) -> np.ndarray:
-        projected = np.einsum("btkgh,mh->btkgm", rows, np.asarray(params.features, np.float64))
-        return np.exp(projected - np.square(rows).sum(-1, keepdims=True) / 2)
-
-    weights = np.einsum("btkgm,bskgm->bkgts", phi(q), phi(k))
-    weights = weights / weights.sum(-1, keepdims=True)
-    return _output(params.attention, np.einsum("bkgts,bskgh->btkgh", weights, v))
-
-
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
 
 VARIANTS = {
-    "learned": Variant({}, oracle=attention),
+    "learned": Variant({}, oracle=oracles.attention),
     "sinusoidal": Variant({"position": "sinusoidal"}),
     "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
     "rotary": Variant({"position": "rotary"}),
@@ -110,8 +63,10 @@ VARIANTS = {
         decoder=False,
     ),
     "none": Variant({"position": "none"}),
-    "linformer": Variant({"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=linformer),
-    "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=performer),
+    "linformer": Variant(
+        {"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=fewer_keys.linformer
+    ),
+    "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=kernels.performer),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}),

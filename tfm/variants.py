@@ -8,10 +8,14 @@ from typing import Any
 from tfm.config.choices import Options
 
 
+def load(options: Options) -> ModuleType:
+    """The module of a variant: its options in tfm/config/mixers/kernels.py lead to tfm/mixers/kernels/TAG.py."""
+    return _module(type(options).__module__.replace("tfm.config.", "tfm."), options.name)
+
+
 @functools.cache
-def load(package: str, name: str) -> ModuleType:
-    """The module `tfm.PACKAGE.NAME`."""
-    return importlib.import_module(f"tfm.{package}.{name}")
+def _module(package: str, name: str) -> ModuleType:
+    return importlib.import_module(f"{package}.{name}")
 
 
 def no_parameters(*arguments: Any) -> None:

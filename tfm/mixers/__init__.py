@@ -1,4 +1,7 @@
-"""Mixers: how the tokens of a text learn of each other. One file a mixer, named like its tag in `tfm.config.mixers`."""
+"""Mixers: how the tokens of a text learn of each other.
+
+One file a mixer, named like its tag in `tfm.config.mixers`; one folder a family of them.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -40,4 +43,4 @@ class Mixer(NamedTuple):
 
 def mixer_of(options: MixerOptions) -> Mixer:
     """The functions of the mixer that options describe."""
-    return variants.load("mixers", options.name).MIXER
+    return variants.load(options).MIXER

@@ -8,4 +8,4 @@ from tfm.masks.mask import Mask
 
 def pattern_mask(options: Pattern, causal: bool) -> Mask | None:
     """Which keys a query may see by its pattern and by causality; None: all."""
-    return variants.load("patterns", options.name).mask(options, causal)
+    return variants.load(options).mask(options, causal)

@@ -49,4 +49,4 @@ class Position(NamedTuple):
 
 def position_of(options: PositionOptions) -> Position:
     """The functions of the scheme that options describe."""
-    return variants.load("positions", options.name).POSITION
+    return variants.load(options).POSITION

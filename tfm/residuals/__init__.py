@@ -53,7 +53,7 @@ class Residual(NamedTuple):
 
 def residual_of(options: ResidualOptions) -> Residual:
     """The functions of the scheme that options describe."""
-    return variants.load("residuals", options.name).RESIDUAL
+    return variants.load(options).RESIDUAL
 
 
 def sublayer_norms(config: Config, names: Mapping[str, Any] | tuple[str, ...]) -> Norms:

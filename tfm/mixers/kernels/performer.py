@@ -17,7 +17,7 @@ from jax.sharding import reshard
 from tfm.attention.case import decompose
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.config.mixers import Performer
+from tfm.config.mixers.kernels import Performer
 from tfm.config.model import Config
 from tfm.masks.distance import Window
 from tfm.mixers import Mixer

@@ -12,7 +12,7 @@ from tfm.attention.attend import attend
 from tfm.attention.case import decompose
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.config.mixers import Linformer
+from tfm.config.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
 from tfm.masks.distance import Window
 from tfm.masks.mask import Mask

@@ -1,0 +1,1 @@
+"""Mixers whose queries see fewer keys than there are tokens."""
