@@ -275,6 +275,7 @@ def test_evaluate_without_its_data(done, capsys):
 # A full disk
 
 
+@pytest.mark.slow
 def test_disk_full_while_saving(home, monkeypatch, capsys):
     def save(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -135,13 +135,8 @@ def test_a_step_moves_what_is_trained():
     assert sums["grad_norm"] > 0
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param(MESHES["fsdp and tensor"], id="fsdp and tensor"),
-        pytest.param(MESHES["tensor and context"], id="tensor and context", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [MESHES["fsdp and tensor"], MESHES["tensor and context"]], ids=str)
 def test_eight_devices_are_one(shape):
     specs = frozen_specs()
     _, expected, sums, _ = one_step(tfm.make_mesh(1, devices=jax.devices()[:1]), specs)

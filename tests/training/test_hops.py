@@ -34,6 +34,7 @@ def stacks_of_the_loss(tmp_path, monkeypatch, *flags):
     return stacks
 
 
+@pytest.mark.slow
 def test_from_the_command_to_the_loss(tmp_path, monkeypatch):
     """Counted when the step is traced, with all frames of train/, those of nested functions too."""
     stacks = [stack for stack in stacks_of_the_loss(tmp_path, monkeypatch) if "train_step" in stack]
