@@ -1,6 +1,7 @@
 """Low-rank updates of kernels that stay as they are (LoRA, Hu et al. 2021): a leaf that stands for a kernel.
 
-`tfm.einsum` alone looks into it; layers, meshes and checkpoints treat it as any subtree of parameters.
+The table of tokens may be one: a kernel from tokens to vectors. `tfm.ops` alone looks into it; layers, meshes and
+checkpoints treat it as any subtree of parameters.
 """
 
 import math
@@ -15,8 +16,8 @@ from jax import Array
 
 from tfm.params import Spec
 
-# The axis of the rank.
-RANK = "r"
+# The axis of the rank, and the name of the table of tokens among targets.
+RANK, TOKENS = "r", "tokens"
 
 
 @struct.dataclass
@@ -25,7 +26,7 @@ class LowRank:
 
     base: [inputs, outputs], not trained
     down: [inputs, r]
-    up: [r, outputs], zeros at first
+    up: [r, outputs], zeros at first; of a table, `down` is
     key: of the dropout of the inputs of `down` in a training step (`with_dropout_keys`), one for each layer
     scale: of the update; alpha / r, or alpha / sqrt(r) (Kalajdzievski 2023, theorem 3.2)
     dropout: rate
@@ -58,40 +59,51 @@ class LowRank:
         return (self.base + self.scale * update).astype(self.base.dtype)
 
 
-def equations(equation: str) -> tuple[str, str]:
-    """The equation of a product with a kernel -> those of the products with `down` and `up`."""
+def factors(equation: str, kernel: LowRank) -> tuple[tuple[str, Any], tuple[str, Any]]:
+    """The equation of a product with a kernel -> the two products with its factors, and these: down and up, or up and
+    down where the inputs of the product are the outputs of the kernel, as for a table of tokens behind the layers."""
     operands, output = equation.split("->")
     left, right = operands.split(",")
-    inputs = "".join(letter for letter in right if letter not in output)
-    outputs = "".join(letter for letter in right if letter in output)
-    rows = "".join(letter for letter in left if letter not in inputs)
-    return f"{left},{inputs}{RANK}->{rows}{RANK}", f"{rows}{RANK},{RANK}{outputs}->{output}"
+    summed = "".join(letter for letter in right if letter not in output)
+    kept = "".join(letter for letter in right if letter in output)
+    rows = "".join(letter for letter in left if letter not in summed)
+    if right.startswith(summed):
+        pair = (f"{summed}{RANK}", kernel.down), (f"{RANK}{kept}", kernel.up)
+    else:
+        pair = (f"{RANK}{summed}", kernel.up), (f"{kept}{RANK}", kernel.down)
+    (first, first_factor), (second, second_factor) = pair
+    return (f"{left},{first}->{rows}{RANK}", first_factor), (f"{rows}{RANK},{second}->{output}", second_factor)
 
 
 def low_rank_specs(specs: Any, targets: Collection[str] | None, rank: int, scale: float, dropout: float = 0.0) -> Any:
-    """The spec tree with low-rank updates of the kernels of layers that `targets` name, such as query; None: of all.
+    """The spec tree with low-rank updates of the kernels that `targets` name, such as query; None: of all in layers.
 
-    Raises ValueError for a target that no layer has, with the names of those that are there.
+    The table of an encoder or decoder is called `tokens`. Raises ValueError for a target that the model lacks, with the
+    names of those that are there.
     """
     names = {name for path, spec in jax.tree_util.tree_leaves_with_path(specs) if (name := _target(path, spec))}
-    targets = names if targets is None else targets
+    targets = names - {TOKENS} if targets is None else targets
     unknown = [name for name in targets if name not in names]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no kernel of the layers; they have {', '.join(sorted(names))}")
+        raise ValueError(f"{unknown[0]!r} is no kernel of the model; it has {', '.join(sorted(names))}")
 
     def wrap(path, spec):
-        return _low_rank_spec(spec, rank, scale, dropout) if _target(path, spec) in targets else spec
+        target = _target(path, spec)
+        return _low_rank_spec(spec, rank, scale, dropout, target == TOKENS) if target in targets else spec
 
     return jax.tree_util.tree_map_with_path(wrap, specs)
 
 
 def _target(path: tuple[Any, ...], spec: Spec) -> str:
-    """The name of the linear map whose kernel is at a path in layers; "" for any other parameter."""
+    """The name of the linear map whose kernel is at a path in layers, or TOKENS; "" for any other parameter."""
     words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
+    if words[-2:] == ["embed", TOKENS]:
+        return TOKENS
     return words[-2] if words[-1] == "kernel" and "layers" in words and spec.trained else ""
 
 
-def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float) -> LowRank:
+def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float, is_table: bool) -> LowRank:
+    """The specs of an update. One factor is zeros at first: that of a table which its rows have for themselves."""
     layers = int(spec.axes.startswith("L"))
     cut = layers + spec.inputs
     fan_in = math.prod(spec.shape[layers:cut])
@@ -100,17 +112,21 @@ def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float) -> LowRa
         limit = fan_in**-0.5
         return jax.random.uniform(key, shape, jnp.float32, -limit, limit, out_sharding=sharding)
 
+    def normal(key, shape, sharding):
+        return jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
+
     def zeros(key, shape, sharding):
         return jnp.zeros(shape, jnp.float32, out_sharding=sharding)
 
-    down = replace(spec, axes=spec.axes[:cut] + RANK, shape=(*spec.shape[:cut], rank), init=uniform, branch=False)
+    down = replace(spec, axes=spec.axes[:cut] + RANK, shape=(*spec.shape[:cut], rank), branch=False)
     up = replace(
         spec,
         axes=spec.axes[:layers] + RANK + spec.axes[cut:],
         shape=(*spec.shape[:layers], rank, *spec.shape[cut:]),
-        init=zeros,
         inputs=1,
     )
+    down_init, up_init = (zeros, normal) if is_table else (uniform, zeros)
+    down, up = replace(down, init=down_init), replace(up, init=up_init)
     return LowRank(replace(spec, trained=False), down, up, scale=scale, dropout=dropout)
 
 
@@ -126,6 +142,11 @@ def _map(function: Callable[[LowRank], Any], params: Any) -> Any:
 def has_low_rank(params: Any) -> bool:
     """Whether a tree of parameters or specs has low-rank updates."""
     return any(map(_is_low_rank, jax.tree.leaves(params, is_leaf=_is_low_rank)))
+
+
+def kernel_of(leaf: Any) -> Any:
+    """An array as it is, and the sum that a low-rank kernel stands for."""
+    return leaf.kernel if _is_low_rank(leaf) else leaf
 
 
 def merge_low_rank(params: Any) -> Any:

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from tfm import params
 from tfm.axes import platform
 from tfm.config.model import Config
-from tfm.low_rank import LowRank, equations
+from tfm.low_rank import LowRank, factors
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 
@@ -65,9 +65,9 @@ def einsum(equation: str, x: Array, kernel: Array | LowRank, dtype=None) -> Arra
     """
     if not isinstance(kernel, LowRank):
         return _product(equation, x, kernel, dtype)
-    down, up = equations(equation)
-    reduced = _product(down, dropout(x, kernel.dropout, kernel.key), kernel.down)
-    return _product(equation, x, kernel.base, dtype) + kernel.scale * _product(up, reduced, kernel.up, dtype)
+    (first, first_factor), (second, second_factor) = factors(equation, kernel)
+    reduced = _product(first, dropout(x, kernel.dropout, kernel.key), first_factor)
+    return _product(equation, x, kernel.base, dtype) + kernel.scale * _product(second, reduced, second_factor, dtype)
 
 
 def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
@@ -98,8 +98,11 @@ def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     return jnp.reshape(y, result_shape, out_sharding=result_sharding)
 
 
-def lookup(table: Array, ids: Array) -> Array:
+def lookup(table: Array | LowRank, ids: Array) -> Array:
     """Rows of table [V,...] for ids [B,T] -> float32 [B,T,...]; NaN for an id outside the table."""
+    if isinstance(table, LowRank):
+        update = _product("BTr,rD->BTD", lookup(table.down, ids), table.up)
+        return lookup(table.base, ids) + table.scale * update
     table = unshard_fsdp(table).astype(jnp.float32)
     sharding = named_sharding(table, ids, *spec_of(ids), *spec_of(table)[1:])
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)

@@ -14,6 +14,7 @@ from tfm.low_rank import low_rank_specs, with_base
 
 CASES = [
     ("bert", "BertForSequenceClassification", ["query", "value", "attention.output.dense"], "classifier"),
+    ("bert", "BertForTokenClassification", ["value", "word_embeddings"], "classifier"),
     ("roberta", "RobertaForTokenClassification", ["key", "intermediate.dense"], "classifier"),
     ("distilbert", "DistilBertForSequenceClassification", ["q_lin", "lin2"], "classifier"),
     ("gpt2", "GPT2LMHeadModel", ["c_attn"], None),
@@ -95,14 +96,19 @@ def test_what_is_written_is_read(tmp_path):
     specs = tfm.classifier_specs(CONFIG)
     base = tfm.init(specs, jax.random.key(0))
     rng = np.random.default_rng(1)
-    low_rank = tfm.init(low_rank_specs(specs, None, rank=2, scale=1.5), jax.random.key(1))
+    targets = ["query", "key", "value", "output", "up", "down", "tokens"]
+    low_rank = tfm.init(low_rank_specs(specs, targets, rank=2, scale=1.5), jax.random.key(1))
     params = with_base(
         jax.tree.map(lambda leaf: jax.numpy.asarray(rng.normal(size=leaf.shape), "float32"), low_rank), base
     )
+    table = params.encoder.embed.tokens
+    table = dataclasses.replace(table, down=table.down.at[CONFIG.vocab :].set(0))  # padding of the vocabulary
+    embeddings = dataclasses.replace(params.encoder.embed, tokens=table)
+    params = dataclasses.replace(params, encoder=dataclasses.replace(params.encoder, embed=embeddings))
     to_adapter(CONFIG, params, tmp_path, "somewhere", {"model_type": "bert"})
     adapter = read_adapter(tmp_path)
     assert adapter.options == {"rank": 2, "scale": 1.5, "dropout": 0.0}
-    assert targets_of(adapter, CONFIG) == {"query", "key", "value", "output", "up", "down"}
+    assert targets_of(adapter, CONFIG) == set(targets)
     blank = with_base(jax.tree.map(jax.numpy.zeros_like, low_rank), base)
     blank = dataclasses.replace(blank, pooler=jax.tree.map(jax.numpy.zeros_like, blank.pooler))
     jax.tree.map(np.testing.assert_array_equal, load_adapter(adapter, CONFIG, blank), params)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.low_rank import LowRank, equations, low_rank_base, low_rank_specs, merge_low_rank, with_base, with_dropout_keys
+from tfm.low_rank import LowRank, factors, low_rank_base, low_rank_specs, merge_low_rank, with_base, with_dropout_keys
 from train.settings.schema import Optim
 from train.training import optimizer as optim
 from train.training import step
@@ -40,8 +40,26 @@ def test_product(equation, inputs, outputs):
     np.testing.assert_allclose(tfm.einsum(equation, jnp.float32(x), kernel), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_equations():
-    assert equations("BTKGH,KGHD->BTD") == ("BTKGH,KGHr->BTr", "BTr,rD->BTD")
+def test_factors():
+    kernel = LowRank("base", "down", "up")
+    assert factors("BTKGH,KGHD->BTD", kernel) == (("BTKGH,KGHr->BTr", "down"), ("BTr,rD->BTD", "up"))
+    assert factors("BMD,VD->BMV", kernel) == (("BMD,rD->BMr", "up"), ("BMr,Vr->BMV", "down"))
+
+
+def test_a_table_with_an_update_is_the_merged_table():
+    """Before the layers and behind them."""
+    params = filled(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], rank=2, scale=0.5))
+    merged = merge_low_rank(params)
+    assert isinstance(params.encoder.embed.tokens, LowRank)
+    tokens, where = jnp.arange(24).reshape(2, 12), jnp.arange(6).reshape(2, 3)
+    logits, expected = (tfm.masked_lm(tree, CONFIG, tokens, where) for tree in (params, merged))
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    x, targets = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 16)), "float32"), where
+    losses = [tfm.vocabulary_loss(CONFIG, tree.output, x, targets, jnp.ones((2, 3)))[0] for tree in (params, merged)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    fresh = tfm.init(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], 2, 1.0), jax.random.key(0))
+    np.testing.assert_array_equal(fresh.encoder.embed.tokens.kernel, fresh.encoder.embed.tokens.base)
+    assert float(jnp.abs(fresh.encoder.embed.tokens.up).max()) > 1
 
 
 @pytest.mark.parametrize("scan", [True, False])
@@ -68,7 +86,9 @@ def test_fresh_updates_change_nothing():
 
 
 def test_unknown_target():
-    with pytest.raises(ValueError, match="'quary' is no kernel of the layers; they have down, key, output, query, up"):
+    with pytest.raises(
+        ValueError, match="'quary' is no kernel of the model; it has down, key, output, query, tokens, up"
+    ):
         low_rank_specs(tfm.masked_lm_specs(CONFIG), ["quary"], 2, 1.0)
 
 

@@ -1,8 +1,8 @@
 """Adapter folders of PEFT (adapter_config.json, adapter_model.safetensors): low-rank updates of a model's kernels.
 
-For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`. Where one
-tensor holds several of our kernels (c_attn of GPT-2), their updates share a module: it reads all their `down`s, and
-each writes its part of the outputs.
+For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`; for a table,
+lora_embedding_A and lora_embedding_B are. Where one tensor holds several of our kernels (c_attn of GPT-2), their
+updates share a module: it reads all their `down`s, and each writes its part of the outputs.
 """
 
 import dataclasses
@@ -22,9 +22,10 @@ from tfm.config.model import Config
 from tfm.hf import FAMILIES
 from tfm.hf.config import Family
 from tfm.hf.folder import match_family
-from tfm.hf.names import HfTensor, Leaf, assemble, leaves
+from tfm.hf.names import Leaf, assemble, leaves
 from tfm.hf.tensors import read_file, write
-from tfm.low_rank import RANK, LowRank, low_rank_base, merge_low_rank
+from tfm.hf.updates import down_leaf, module_of, up_leaf, update_names
+from tfm.low_rank import LowRank, low_rank_base, merge_low_rank
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -51,6 +52,9 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "target_parameters": (None, []),
 }
 
+
+# The tensors of a module that hold our `down`.
+_DOWN = re.compile(r"(.+)\.(?:lora_A\.weight|lora_embedding_A)")
 
 # The types of the fields that are read.
 TYPES: Mapping[str, Any] = {
@@ -103,7 +107,7 @@ def targets_of(adapter: Adapter, config: Config) -> set[str]:
 
 def _updated(adapter: Adapter, config: Config) -> tuple[Family, list[str]]:
     """The family that has all updated modules, and the paths of our parameters in them."""
-    modules = {name.rpartition(".lora_A.")[0] for name in adapter.tensors if ".lora_A." in name}
+    modules = {match[1] for name in adapter.tensors if (match := _DOWN.fullmatch(name))}
     for family in FAMILIES.values():
         names = family.names(config) if callable(family.names) else family.names
         patterns = {path: _pattern(entry if isinstance(entry, str) else entry.name) for path, entry in names.items()}
@@ -115,8 +119,8 @@ def _updated(adapter: Adapter, config: Config) -> tuple[Family, list[str]]:
 
 
 def _pattern(module: str) -> re.Pattern[str]:
-    """What matches a module of any layer."""
-    return re.compile(re.escape(module).replace(r"\{\}", r"\d+"))
+    """What matches a module of any layer; the name of a table is that of its tensor."""
+    return re.compile(re.escape(module.removesuffix(".weight")).replace(r"\{\}", r"\d+"))
 
 
 def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
@@ -149,13 +153,14 @@ def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
 def _read_update(adapter: Adapter, leaf: Leaf, node: LowRank, used: set[str]) -> LowRank:
     """The updates of all layers of a kernel."""
     rank = node.down.shape[-1]
-    down_leaf, up_leaf = _down_leaf(leaf, rank), _up_leaf(leaf, rank)
-    names = [(f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight") for name in leaf.names]
+    lora_a, lora_b = down_leaf(leaf, rank), up_leaf(leaf, rank)
+    names = [update_names(leaf, name) for name in leaf.names]
     used.update(name for pair in names for name in pair)
-    downs = [down_leaf.view(_checked(adapter, name, down_leaf.shape)) for name, _ in names]
-    ups = [up_leaf.view(_checked(adapter, name, up_leaf.shape)) * leaf.tensor.factor for _, name in names]
+    downs = [lora_a.view(_checked(adapter, name, lora_a.shape)) for name, _ in names]
+    ups = [lora_b.view(_checked(adapter, name, lora_b.shape)) * leaf.tensor.factor for _, name in names]
     down, up = (jnp.asarray(_stack(leaf, rows), jnp.float32) for rows in (downs, ups))
-    return dataclasses.replace(node, down=down.astype(node.down.dtype), up=up.astype(node.up.dtype))
+    padding = [(0, size - unpadded) for size, unpadded in zip(node.down.shape, down.shape, strict=True)]
+    return dataclasses.replace(node, down=jnp.pad(down, padding).astype(node.down.dtype), up=up.astype(node.up.dtype))
 
 
 def _checked(adapter: Adapter, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -203,7 +208,7 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
             tensors[f"{PREFIX}{name}"] = assemble([(leaf, values, row)])
     fields = _fields(modules, updates[0][1], head.kind, base) | {
         "fan_in_fan_out": not updates[0][0].tensor.transposed,
-        "modules_to_save": sorted({_module(name) for leaf, _ in heads for name in leaf.names}) or None,
+        "modules_to_save": sorted({module_of(name) for leaf, _ in heads for name in leaf.names}) or None,
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
@@ -214,7 +219,7 @@ def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like:
 def _check_heads(heads: list[Leaf], family: Family):
     """Raises ValueError for a head that shares a tensor with the base: PEFT keeps whole modules alone."""
     names = {name for leaf in heads for name in leaf.names}
-    shared = [name for name in names if name.endswith(".bias") and f"{_module(name)}.weight" not in names]
+    shared = [name for name in names if name.endswith(".bias") and f"{module_of(name)}.weight" not in names]
     if shared:
         raise ValueError(f"PEFT cannot hold {min(shared)} of {family.name} without the table of the base; use --merge")
 
@@ -237,16 +242,16 @@ def _update_tensors(modules: Modules) -> Iterator[tuple[str, np.ndarray]]:
         downs, ups = [], []
         for leaf, node, row in members:
             rank = node.down.shape[-1]
-            down_leaf, up_leaf = _down_leaf(leaf, rank), _up_leaf(leaf, rank)
-            downs.append(assemble([(down_leaf, node.down, row)]))
-            ups.append(assemble([(up_leaf, node.up, row)]))
-        yield f"{_module(name)}.lora_A.weight", np.concatenate(downs)
-        yield f"{_module(name)}.lora_B.weight", np.concatenate(ups, 1)
+            downs.append(assemble([(down_leaf(leaf, rank), node.down, row)]))
+            ups.append(assemble([(up_leaf(leaf, rank), node.up, row)]))
+        down_name, up_name = update_names(members[0][0], name)
+        yield down_name, np.concatenate(downs)
+        yield up_name, np.concatenate(ups, 1)
 
 
 def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, Any]:
     """The fields of adapter_config.json. Where kernels share a module, its rank is the sum of theirs."""
-    ranks = {_module(name): sum(node.down.shape[-1] for _, node, _ in members) for name, members in modules.items()}
+    ranks = {module_of(name): sum(node.down.shape[-1] for _, node, _ in members) for name, members in modules.items()}
     rank = min(ranks.values())
     larger = {name: size for name, size in ranks.items() if size != rank}
     return {
@@ -269,26 +274,3 @@ def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, 
 def _leaves(family: Family, head: Any, config: Config) -> dict[str, Leaf]:
     """Every parameter of the base by its path."""
     return {leaf.path: leaf for leaf in leaves(head.specs(config), family.table(config, head))}
-
-
-def _module(tensor: str) -> str:
-    """The module of torch that a tensor belongs to."""
-    return tensor.rpartition(".")[0]
-
-
-def _down_leaf(leaf: Leaf, rank: int) -> Leaf:
-    """How lora_A [r, inputs] of one kernel is stored."""
-    cut = leaf.stacked + leaf.spec.inputs
-    spec = dataclasses.replace(
-        leaf.spec, axes=leaf.spec.axes[:cut] + RANK, shape=(*leaf.spec.shape[:cut], rank), padding=0
-    )
-    return leaf._replace(spec=spec, tensor=HfTensor(leaf.tensor.name))
-
-
-def _up_leaf(leaf: Leaf, rank: int) -> Leaf:
-    """How lora_B [outputs, r] of one kernel is stored: as the outputs of the kernel are."""
-    first, cut = int(leaf.stacked), leaf.stacked + leaf.spec.inputs
-    axes = leaf.spec.axes[:first] + RANK + leaf.spec.axes[cut:]
-    shape = (*leaf.spec.shape[:first], rank, *leaf.spec.shape[cut:])
-    spec = dataclasses.replace(leaf.spec, axes=axes, shape=shape, padding=0, inputs=1)
-    return leaf._replace(spec=spec, inputs=1, tensor=leaf.tensor._replace(transposed=True))

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec, reshard
 
 from tfm.axes import platform
 from tfm.config.model import Config
+from tfm.low_rank import kernel_of
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import einsum
 from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
@@ -63,7 +64,7 @@ def vocabulary_loss(
     logits never exist at once: losses, and the gradient of their weighted sum, are computed for some tokens at a time.
     Only that sum has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T].
     """
-    table = unshard_fsdp(table)
+    table = unshard_fsdp(kernel_of(table))
     bias = None if bias is None else unshard_fsdp(bias).astype(jnp.float32)
     if isinstance(smoothing, float) and not smoothing:
         fields = Targets(targets, weights, None)

@@ -66,7 +66,8 @@ class Lora(TuneOptions):
 
     rank: of the updates
     alpha: updates are scaled by alpha / rank
-    targets: the kernels, joined by commas: query, key, value, output, up, down, gate | all
+    targets: the kernels, joined by commas: query, key, value, output, up, down, gate | all of these; the table
+        of tokens is called tokens, and no part of all
     dropout: of what the updates read
     stabilized: scale by alpha / sqrt(rank) (Kalajdzievski 2023)
     """
