@@ -80,6 +80,17 @@ def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("rows", "devices", "reason"), [(32, 1, "jax had started before"), (30, 6, "more parts would be unequal")]
+)
+def test_cores_that_have_no_device(rows, devices, reason, monkeypatch):
+    monkeypatch.setattr(mesh.cpu, "core_count", lambda: 16)
+    monkeypatch.setattr(jax, "devices", lambda: [jax.local_devices(backend="cpu")[0]] * devices)
+    reports = []
+    mesh.mesh_for(Run(batch=Batch(size=rows, length=16)), SPECS, report=reports.append)
+    assert reports[0].startswith(f"{rows} rows are split over {devices} of 16 cores: {reason}")
+
+
+@pytest.mark.parametrize(
     ("cores", "rows", "sizes", "count"),
     [
         (2, 32, (-1, 1, 1), 2),

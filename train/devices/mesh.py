@@ -131,10 +131,11 @@ def _cpu_sizes(run: schema.Run, devices: int, report: Callable[[str], None]) -> 
         return schema.Mesh(data=1, tensor=devices)
     if devices < cores and run.mesh == schema.Mesh():
         rows = run.batch.unit // run.batch.accumulate
-        report(
-            f"{rows} rows are split over {devices} of {cores} cores: "
-            f"more parts would be unequal, or have fewer than {MIN_ROWS} rows"
-        )
+        if devices < cpu_device_count(cores, rows // jax.process_count(), *dataclasses.astuple(run.mesh)):
+            reason = "jax had started before with that number of CPU devices"
+        else:
+            reason = f"more parts would be unequal, or have fewer than {MIN_ROWS} rows"
+        report(f"{rows} rows are split over {devices} of {cores} cores: {reason}")
     return run.mesh
 
 
