@@ -113,7 +113,7 @@ def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float, is_table
         return jax.random.uniform(key, shape, jnp.float32, -limit, limit, out_sharding=sharding)
 
     def normal(key, shape, sharding):
-        return jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
+        return rank**-0.5 * jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
 
     def zeros(key, shape, sharding):
         return jnp.zeros(shape, jnp.float32, out_sharding=sharding)

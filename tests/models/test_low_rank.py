@@ -59,7 +59,7 @@ def test_a_table_with_an_update_is_the_merged_table():
     np.testing.assert_allclose(*losses, rtol=1e-5)
     fresh = tfm.init(low_rank_specs(tfm.masked_lm_specs(CONFIG), ["tokens"], 2, 1.0), jax.random.key(0))
     np.testing.assert_array_equal(fresh.encoder.embed.tokens.kernel, fresh.encoder.embed.tokens.base)
-    assert float(jnp.abs(fresh.encoder.embed.tokens.up).max()) > 1
+    assert float(jnp.abs(fresh.encoder.embed.tokens.up).max()) > 0.5
 
 
 @pytest.mark.parametrize("scan", [True, False])
