@@ -70,6 +70,10 @@ VARIANTS = {
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}),
+    "tfixup": Variant({"residual": "tfixup", "input.norm": False}),
+    "dtfixup": Variant({"residual": "dtfixup"}),
+    "admin": Variant({"residual": "admin"}),
+    "deepnorm": Variant({"residual": "deepnorm"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "qk_norm": Variant(
         {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED

@@ -18,6 +18,7 @@ from tfm import params
 from tfm.axes import platform
 from tfm.config.model import Config
 from tfm.low_rank import LowRank, factors
+from tfm.power_norm import RunningStats, power_normalized
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 
@@ -31,10 +32,12 @@ class Linear:
 
 @struct.dataclass
 class Norm:
-    """Scale and bias [D] of a norm; only `layer` has a bias."""
+    """Scale and bias [D] of a norm, and running statistics; only `layer` and `power` have a bias, and only `power` has
+    statistics."""
 
     scale: Array
     bias: Array | None
+    stats: RunningStats | None = None
 
 
 def linear_specs(config: Config, inputs: str, outputs: str, bias: bool | None = None, branch: bool = False) -> Linear:
@@ -109,8 +112,12 @@ def lookup(table: Array | LowRank, ids: Array) -> Array:
 
 
 def norm_specs(config: Config, axis: str = "D") -> Norm:
-    """Scale, and a bias for layer norm."""
-    return Norm(params.scale_spec(config, axis), params.bias_spec(config, axis) if config.norm == "layer" else None)
+    """Scale, and bias and statistics where the norm has them."""
+    bias = params.bias_spec(config, axis) if config.norm in ("layer", "power") else None
+    stats = None
+    if config.norm == "power":
+        stats = RunningStats(*(params.running_spec(config, axis, value) for value in (1.0, 0.0)))
+    return Norm(params.scale_spec(config, axis), bias, stats)
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
@@ -154,7 +161,19 @@ def rms_norm(layer: Norm, x: Array, eps: float) -> Array:
     return (y * broadcast_param(layer.scale, wide)).astype(x.dtype)
 
 
-NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm}
+def power_norm(layer: Norm, x: Array, eps: float) -> Array:
+    """x [...,D] -> [...,D], every feature divided by its running root mean square, times a scale plus a bias; computed
+    in float32.
+
+    Source: Shen et al. 2020, algorithm 2. The gradient of the statistics is their change in this step.
+    """
+    wide = x.astype(jnp.float32)
+    stats = jax.tree.map(lambda leaf: broadcast_param(leaf, wide), layer.stats)
+    y = power_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
+    return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
+
+
+NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}
 
 
 def norm(config: Config, layer: Norm, x: Array) -> Array:

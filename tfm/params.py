@@ -28,6 +28,8 @@ class Spec:
     decay: weight decay applies to it
     inputs: how many leading axes, L left out, are the inputs of a product; 0 for biases and norms
     trained: the optimizer changes it
+    running: a running statistic: the backward pass returns its change in place of a gradient, and the training step
+        adds that to it
     branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
     padding: elements that exist only to round the vocabulary up
     dtype: stored dtype
@@ -39,6 +41,7 @@ class Spec:
     decay: bool
     inputs: int = 0
     trained: bool = True
+    running: bool = False
     branch: bool = False
     padding: int = 0
     dtype: str = "float32"
@@ -69,6 +72,30 @@ def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
 def fixed_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
     """An array that is stored, sharded and checkpointed like a parameter, but never trained."""
     return dataclasses.replace(_spec(config, axes, init, sizes), trained=False)
+
+
+def running_spec(config: Config, axes: str, value: float, **sizes: int) -> Any:
+    """A running statistic, float32, that starts at a value."""
+    spec = _spec(config, axes, _constant(value), sizes)
+    return dataclasses.replace(spec, trained=False, running=True, dtype="float32")
+
+
+def xavier(spec: Spec, gain: float = 1.0) -> Spec:
+    """The matrix of one layer with another start: normal, of variance 2 gain^2 / (inputs + outputs).
+
+    Source: Glorot & Bengio 2010, eq. 12.
+    """
+    fans = math.prod(spec.shape[: spec.inputs]) + math.prod(spec.shape[spec.inputs :])
+    return normal(spec, gain * (2 / fans) ** 0.5)
+
+
+def normal(spec: Spec, std: float) -> Spec:
+    """The parameter with another start: normal, with this standard deviation."""
+
+    def init(key, shape, sharding):
+        return std * jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
+
+    return dataclasses.replace(spec, init=init)
 
 
 def stacked(specs, layers: int):

@@ -19,14 +19,14 @@ TOKENS = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 def recorded(monkeypatch):
     """A scheme whose scales become the variances of what the sublayers before them have added."""
 
-    def calibrate(params, options, config, branches):
+    def calibrate(blocks, options, config, profile):
         total, results = jnp.zeros(()), []
-        for norms, outputs in zip(params, branches, strict=True):
-            scales = {}
+        for block, outputs in zip(blocks, profile.branches, strict=True):
+            norms, scales = block.residual, {}
             for name in (name for name in SUBLAYERS if name in outputs):
                 scales[name] = getattr(norms, name).replace(scale=jnp.full(config.width, total))
                 total = total + outputs[name].var()
-            results.append(norms.replace(**scales))
+            results.append(block.replace(residual=norms.replace(**scales)))
         return results
 
     monkeypatch.setattr(post, "RESIDUAL", post.RESIDUAL._replace(calibrate=calibrate))

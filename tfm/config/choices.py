@@ -12,6 +12,7 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    Self,
     Union,
     get_args,
     get_origin,
@@ -73,6 +74,10 @@ class Options:
     def max_length(self, config: Any) -> int | None:
         """The longest text that a model with these options reads; None without a limit."""
         return None
+
+    def in_encoder(self, config: Any) -> Self:
+        """These options in the encoder of a translation model of this configuration."""
+        return self
 
 
 def tag(name: str) -> Any:

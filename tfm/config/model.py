@@ -68,7 +68,7 @@ class Config:
     source_vocab: tokens of the encoder of a translation model; none: both sides share one vocabulary
     length: rows of tables along the text, the longest text that they allow
     classes: outputs of a classification head
-    norm: layer | rms | layer_no_bias
+    norm: layer | rms | layer_no_bias | power
     norm_eps: added to the variance
     activation: gelu | gelu_tanh | relu | silu | swiglu | geglu | geglu_tanh
     bias: add biases in attention and feed-forward layers
@@ -104,7 +104,7 @@ class Config:
     source_vocab: int | None = None
     length: int = 512
     classes: int = 2
-    norm: Literal["layer", "rms", "layer_no_bias"] = "layer"
+    norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
     norm_eps: float = 1e-12
     activation: Literal["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     bias: bool = True

@@ -1,9 +1,9 @@
 """The catalogue of residual connections: how the sublayers of a block join its stream."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
-from tfm.config.choices import Options, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,76 @@ class ReZero(Options):
     name: Literal["rezero"] = tag("rezero")
 
 
-Residual = PostNorm | PreNorm | Parallel | ReZero
+@dataclass(frozen=True)
+class TFixup(Options):
+    """Sums without norms: values, outputs, feed-forward layers and embeddings start smaller in deeper models, which
+    then train without warm-up (Huang et al. 2020)."""
+
+    name: Literal["tfixup"] = tag("tfixup")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.input.norm:
+            raise ValueError(
+                "input.norm=true undoes the scale that residual=tfixup gives to embeddings; try input.norm=false"
+            )
+
+
+@dataclass(frozen=True)
+class DTFixup(Options):
+    """Sums without norms: values, outputs and feed-forward layers start smaller where embeddings are larger, as a batch
+    has them (Xu et al. 2021)."""
+
+    name: Literal["dtfixup"] = tag("dtfixup")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        _check_not_shared(self, config)
+
+
+@dataclass(frozen=True)
+class Admin(Options):
+    """The sum is normalized, the stream in it scaled by a trained vector for each sublayer, which starts from the
+    variances of the sublayers before it on a batch (Liu et al. 2020)."""
+
+    name: Literal["admin"] = tag("admin")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        _check_not_shared(self, config)
+
+
+@dataclass(frozen=True)
+class DeepNorm(Options):
+    """The sum is normalized, the stream in it scaled by alpha; values, outputs and feed-forward layers start beta times
+    as large (Wang et al. 2022).
+
+    alpha: none: as the paper has it for this depth
+    beta: none: as the paper has it for this depth
+    """
+
+    name: Literal["deepnorm"] = tag("deepnorm")
+    alpha: float | None = None
+    beta: float | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, alpha=0, beta=0)
+        check_maximum(self, "no model is as deep", alpha=1000, beta=1000)
+
+    def in_encoder(self, config: Any) -> Self:  # noqa: D102
+        depth = (config.encoder_layers or config.layers) ** 4 * config.layers
+        return replace(
+            self,
+            alpha=0.81 * depth ** (1 / 16) if self.alpha is None else self.alpha,
+            beta=0.87 * depth ** (-1 / 16) if self.beta is None else self.beta,
+        )
+
+
+def _check_not_shared(options: Options, config: Any) -> None:
+    """Raises ValueError where layers share the block that a batch sets for each of them."""
+    if config.share_layers:
+        raise ValueError(
+            f"share_layers=true has one block for all layers, and residual={options.name} sets each by a batch; "
+            "try residual=deepnorm"
+        )
+
+
+Residual = PostNorm | PreNorm | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm

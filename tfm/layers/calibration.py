@@ -11,8 +11,9 @@ from jax import Array
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
+from tfm.layers.block import block_specs
 from tfm.layers.stack import Layers, Stacked, by_layer, stack, unstack
-from tfm.residuals import residual_of
+from tfm.residuals import Profile, residual_of
 
 
 def needs_calibration(config: Config) -> bool:
@@ -23,23 +24,21 @@ def needs_calibration(config: Config) -> bool:
 def calibrate_layers(
     model: Stacked, config: Config, x: Array, context: AttentionContext, memory: Memory | None = None
 ) -> Layers:
-    """The blocks of a stack, their residual parameters set by one pass over embeddings x [B,T,D].
-
-    What every sublayer adds to the stream is given to `Residual.calibrate`, which returns new parameters.
-    """
+    """The blocks of a stack, set by one pass over embeddings x [B,T,D], as `Residual.calibrate` asks for."""
     outputs = stack(model, config, x, replace(context, record_branches=True), memory=memory)[1]
     branches = [output.branches for output in by_layer(config, outputs)]
     blocks = _rows(config, model.layers)
     plan = config.layer_plan
     kinds = [*plan.prefix, *plan.period * plan.times, *plan.tail]
+    profile = Profile(x, branches, [block_specs(kind, config, memory is not None) for kind in kinds])
     for options in dict.fromkeys(kind.residual for kind in kinds):
         calibrate = residual_of(options).calibrate
         if calibrate is None:
             continue
-        params = calibrate([block.residual for block in blocks], options, config, branches)
+        calibrated = calibrate(blocks, options, config, profile)
         blocks = [
-            replace(block, residual=residual) if kind.residual == options else block
-            for block, residual, kind in zip(blocks, params, kinds, strict=True)
+            new if kind.residual == options else block
+            for block, new, kind in zip(blocks, calibrated, kinds, strict=True)
         ]
     return _stacked(config, blocks)
 

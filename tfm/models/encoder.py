@@ -12,6 +12,7 @@ from tfm.inputs.tokens import Embed, default_positions, embed, embed_specs
 from tfm.layers.stack import Layers, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.ops import Norm, split
+from tfm.residuals import residual_of
 
 
 @struct.dataclass
@@ -26,7 +27,8 @@ class Encoder:
 
 def encoder_specs(config: Config, cross: bool = False) -> Encoder:
     """The spec tree of an encoder, or of a decoder; with `cross` its blocks attend to a memory too."""
-    return Encoder(embed=embed_specs(config), **stack_specs(config, cross))
+    embed = residual_of(config.residual).rescale_embed(embed_specs(config), config.residual, config)
+    return Encoder(embed=embed, **stack_specs(config, cross))
 
 
 def encoder(

@@ -2,15 +2,18 @@
 `tfm.config.residuals`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 from flax import struct
 from jax import Array
 
 from tfm import variants
 from tfm.config.model import Config
 from tfm.config.residuals import Residual as ResidualOptions
-from tfm.ops import Norm, dropout, norm_specs
+from tfm.ops import Linear, Norm, dropout, norm_specs
+from tfm.params import xavier
 from tfm.sharding import gather_sequence, shard_axis, spec_of
 
 # The sublayers of a block, in order; only decoders with a memory have cross-attention.
@@ -33,21 +36,36 @@ class Sublayer(NamedTuple):
     key: Array | None
 
 
+class Profile(NamedTuple):
+    """One pass over a batch without dropout.
+
+    x: what the first block has read [B,T,D]
+    branches: for each layer, what its sublayers have added to the stream [B,T,D], by name
+    specs: for each layer, the spec tree of its block
+    """
+
+    x: Array
+    branches: list[dict[str, Array]]
+    specs: list[Any]
+
+
 class Residual(NamedTuple):
     """The functions of one scheme, as a record.
 
     specs: (options, config, names of the sublayers) -> the spec tree of one block
     chain: (params, options, config, x, sublayers by name) -> x and the outputs of the sublayers by name
     final_norm: a norm follows the last block
-    rescale: (specs of a block or of embeddings, options, config) -> the same with other initializers
-    calibrate: None, or (parameters, options, config, branches) -> new parameters: lists with an element a layer, of
-        which branches are what each sublayer adds to the stream [B,T,D] on a batch, by name (`tfm.calibrate`)
+    rescale: (specs of a block, options, config) -> the same with other initializers
+    rescale_embed: (specs of the embeddings, options, config) -> the same with other initializers
+    calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
+        an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
     """
 
     specs: Callable[..., Any]
     chain: Callable[..., tuple[Array, dict[str, Any]]]
     final_norm: bool
     rescale: Callable[..., Any] = variants.unchanged
+    rescale_embed: Callable[..., Any] = variants.unchanged
     calibrate: Callable[..., Any] | None = None
 
 
@@ -65,3 +83,26 @@ def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tu
     """read [B,T,D] -> what a sublayer adds to the stream [B,T,D], after dropout, and its output."""
     y, output = sublayer.function(gather_sequence(read))
     return dropout(shard_axis(y, spec_of(stream)[1]), config.dropout, sublayer.key), output
+
+
+def sums(
+    params: Any, options: ResidualOptions, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> x + f(x) [B,T,D] for one sublayer f after the other, without norms; and their outputs."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, x, x)
+        x = x + y
+    return x, outputs
+
+
+def xavier_branches(specs: Any, gain: float = 1.0) -> Any:
+    """The specs of a block whose linear maps start as Xavier's; those that scale what a sublayer adds, `gain` times as
+    large (`Spec.branch`)."""
+
+    def start(node: Any) -> Any:
+        if isinstance(node, Linear):
+            return replace(node, kernel=xavier(node.kernel, gain if node.kernel.branch else 1.0))
+        return xavier(node, gain) if node.branch else node
+
+    return jax.tree.map(start, specs, is_leaf=lambda node: isinstance(node, Linear))

@@ -21,7 +21,6 @@ from train.data.fields import Field
 from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.job import Job
-from train.training.optimizer import Optimizer
 
 # Fields of a batch that are 0 where there is padding; and those by which training makes targets softer.
 PRESENCE = ("valid", "segments")
@@ -194,7 +193,7 @@ class Subject:
                 return jax.tree.map(jnp.subtract, gradients, params), state
 
             job = self.job
-            optimizer = Optimizer(lambda params: (), become_gradient, job.optimizer.is_trained)
+            optimizer = job.optimizer._replace(init=lambda params: (), update=become_gradient)
             self._gradient_steps[model] = step.make_train_step(job.task.loss, model, optimizer, job.run.seed, False)
         return self._gradient_steps[model]
 

@@ -111,6 +111,34 @@ def answers(lengths: Sequence[int], exact: Sequence[float], odds: Sequence[float
             panel.legend(frameon=False)
 
 
+def heads(
+    counts: Sequence[int],
+    metrics: Mapping[str, Sequence[float]],
+    kept: int,
+    scores: Mapping[str, np.ndarray],
+    folder: Path,
+):
+    """plots/heads.png: metrics by the heads that every layer has, a line where `kept` of them are; and the scores
+    [...,K,G] of all heads, a row for each layer."""
+    rows = {f"{name}": values.reshape(-1, values.shape[-2] * values.shape[-1]) for name, values in scores.items()}
+    labels = [
+        f"{name} {row}" if len(values) > 1 else name for name, values in rows.items() for row in range(len(values))
+    ]
+    table = np.concatenate(list(rows.values()))
+    size = (4 * len(metrics) + 4 + 0.3 * table.shape[1], max(4, 1.5 + 0.3 * len(table)))
+    with _figure(folder / "plots" / "heads.png", size, len(metrics) + 1) as panels:
+        for axes, (name, values) in zip(panels, metrics.items(), strict=False):
+            axes.plot(counts, values, marker="o")
+            axes.axvline(kept, color="0.6", linestyle="--", label=f"{kept} kept")
+            axes.set(xlabel="heads of a layer", ylabel=name, xticks=sorted(counts))
+            axes.grid(alpha=0.3)
+            axes.legend(frameon=False)
+        image = panels[-1].imshow(table, cmap="Blues", vmin=min(0, table.min()), aspect="auto")
+        panels[-1].set(xlabel="head", title="score", xticks=range(table.shape[1]), yticks=range(len(table)))
+        panels[-1].set_yticklabels(labels, fontsize=7)
+        panels[-1].figure.colorbar(image, ax=panels[-1])
+
+
 @contextlib.contextmanager
 def _figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[Any]:
     """Axes to draw on, an array of them where there are several columns, saved to `path` afterwards."""

@@ -40,6 +40,7 @@ def _mark(trains: tuple[str, ...], encoder: Any) -> Any:
             return node
         words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
         groups = {"embeddings" if words[0] == "embed" else "layers", "biases" if words[-1] == "bias" else ""}
-        return dataclasses.replace(node, trained=node.trained and not groups.isdisjoint(trains))
+        changes = not groups.isdisjoint(trains)
+        return dataclasses.replace(node, trained=node.trained and changes, running=node.running and changes)
 
     return jax.tree_util.tree_map_with_path(mark, encoder, is_leaf=lambda node: isinstance(node, LowRank))

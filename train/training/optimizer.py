@@ -49,16 +49,22 @@ class Optimizer(NamedTuple):
     init: all parameters -> its state
     update: (gradients, state, params) of the trained parameters -> (updates, state)
     is_trained: a tree like the parameters: whether each is trained
+    is_running: the same: whether each is a running statistic
     """
 
     init: Callable[[Any], Any]
     update: Callable[[Any, Any, Any], tuple[Any, Any]]
     is_trained: Any
+    is_running: Any
 
     def split(self, params: Any) -> tuple[Any, Any]:
         """The trained and the frozen parameters: two trees with None in place of the others."""
         frozen = jax.tree.map(lambda is_trained, leaf: None if is_trained else leaf, self.is_trained, params)
-        return _trained(self.is_trained, params), frozen
+        return _only(self.is_trained, params), frozen
+
+    def running(self, params: Any) -> Any:
+        """The running statistics, which are some of the frozen parameters: a tree with None in place of others."""
+        return _only(self.is_running, params)
 
     def join(self, trained: Any, frozen: Any) -> Any:
         """The inverse of `split`."""
@@ -77,23 +83,23 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     as by layer. The state starts in `options.moment_dtype`; the training step keeps it so.
     """
     is_trained = tfm.trained_mask(specs)
-    inner = OPTIMIZERS[options.name](options, schedule(options, steps), _trained(is_trained, specs))
+    inner = OPTIMIZERS[options.name](options, schedule(options, steps), _only(is_trained, specs))
     transforms = [_clip(options.clip) if options.clip else None, inner, scale]
     transforms = [transform for transform in transforms if transform is not None]
     inner = optax.chain(*transforms) if len(transforms) > 1 else inner
 
     def init(params):
-        return jax.tree.map(to_moment_dtype, inner.init(widen(_trained(is_trained, params))))
+        return jax.tree.map(to_moment_dtype, inner.init(widen(_only(is_trained, params))))
 
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    return Optimizer(init, inner.update, is_trained)
+    return Optimizer(init, inner.update, is_trained, jax.tree.map(lambda spec: spec.running, specs))
 
 
-def _trained(is_trained: Any, tree: Any) -> Any:
-    """The tree with None in place of what is not trained."""
-    return jax.tree.map(lambda trained, leaf: leaf if trained else None, is_trained, tree)
+def _only(is_chosen: Any, tree: Any) -> Any:
+    """The tree with None in place of what is not chosen."""
+    return jax.tree.map(lambda chosen, leaf: leaf if chosen else None, is_chosen, tree)
 
 
 def global_norm(tree) -> Array:

@@ -77,13 +77,15 @@ def make_train_step(
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
-    parameters that the optimizer trains. Leaves of the state in bfloat16 are updated in float32 and rounded at random.
+    parameters that the optimizer trains. Running statistics move by the mean of their changes in all parts. Leaves of
+    the state in bfloat16 are updated in float32 and rounded at random.
     `compiler_options` is what that function returns.
     """
 
-    def summed_loss(trained, frozen, part, key):
-        """The sum to differentiate, and all scalar sums."""
-        params = with_dropout_keys(optimizer.join(trained, frozen), key)
+    def summed_loss(changing, frozen, part, key):
+        """The sum to differentiate, and all scalar sums; what changes are trained parameters and running statistics."""
+        trained, running = changing
+        params = with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
         sums = {name: value for name, value in loss(params, model, part, key).items() if value.ndim == 0}
         return sums["loss"], sums
 
@@ -93,10 +95,13 @@ def make_train_step(
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         trained, frozen = optimizer.split(state.params)
+        running = optimizer.running(frozen)
         if _parts(batch) == 1:
-            grads, sums = gradient(trained, frozen, _part(batch, 0), key)
+            (grads, changes), sums = gradient((trained, running), frozen, _part(batch, 0), key)
         else:
-            grads, sums = _accumulate(partial(gradient, trained, frozen), batch, key)
+            (grads, changes), sums = _accumulate(partial(gradient, (trained, running), frozen), batch, key)
+        running = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
+        frozen = optimizer.join(running, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
         wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
         updates, opt = optimizer.update(grads, wide_opt, wide_params)

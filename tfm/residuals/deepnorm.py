@@ -1,0 +1,43 @@
+"""DeepNorm: norm(alpha x + f(x)), the branches starting beta times Xavier's size (Wang et al. 2022, figure 2).
+
+layers                                        alpha                  beta
+N of an encoder, or of a decoder alone        (2 N)^(1/4)            (8 N)^(-1/4)
+N of the encoder of M layers of a decoder     0.81 (N^4 M)^(1/16)    0.87 (N^4 M)^(-1/16)
+M of a decoder with cross-attention           (3 M)^(1/4)            (12 M)^(-1/4)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import DeepNorm
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms, xavier_branches
+
+
+def specs(options: DeepNorm, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer."""
+    return sublayer_norms(config, names)
+
+
+def rescale(specs: Any, options: DeepNorm, config: Config) -> Any:
+    """The specs of a block."""
+    beta = ((8 if specs.cross is None else 12) * config.layers) ** -0.25
+    return xavier_branches(specs, beta if options.beta is None else options.beta)
+
+
+def chain(
+    norms: Norms, options: DeepNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    alpha = ((3 if "cross" in sublayers else 2) * config.layers) ** 0.25
+    alpha, outputs = alpha if options.alpha is None else options.alpha, {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, x, x)
+        x = norm(config, getattr(norms, name), alpha * x + y)
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=False, rescale=rescale)

@@ -1,0 +1,1 @@
+"""Pruning: which heads a model does not need, and run folders without them."""

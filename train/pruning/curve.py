@@ -1,0 +1,53 @@
+"""The metrics of a model with fewer and fewer heads."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfm.pruning import cut_axis, gates_of, top_heads, with_gates
+from train import tasks
+from train.reporting.console import Log
+from train.training import evaluation, step
+from train.training.job import Job
+
+
+class Pruned(NamedTuple):
+    """A model with some heads, whose gates are closed for the rest.
+
+    count: heads of every layer, or of every group of query heads
+    metrics: on the validation rows
+    places: those heads, by the name of an attention (`tfm.pruning.top_heads`)
+    """
+
+    count: int
+    metrics: dict[str, float]
+    places: dict[str, np.ndarray]
+
+
+def measure(job: Job, params: Any, corpus: Any, eval_step: Any = None) -> dict[str, float]:
+    """Metrics of parameters on the validation rows."""
+    eval_step = eval_step or step.make_eval_step(job.task.loss, job.model)
+    return tasks.measure(job.task, evaluation.measure(eval_step, params, corpus, job.batch_spec, job.mesh), corpus)
+
+
+def measure_pruned(job: Job, params: Any, corpus: Any, scores: Mapping[str, np.ndarray], log: Log) -> dict[int, Pruned]:
+    """The model with its best heads, by their number: all, and one fewer each time, down to one."""
+    letter, total = cut_axis(job.model)
+    eval_step = step.make_eval_step(job.task.loss, job.model)
+    results = {}
+    with log.progress("measuring with fewer and fewer heads", total) as advance:
+        for count in range(total, 0, -1):
+            places = {name: top_heads(values, letter, count) for name, values in scores.items()}
+            gates = {name: gates_of(rows, scores[name].shape, letter) for name, rows in places.items()}
+            metrics = measure(job, with_gates(params, gates), corpus, eval_step)
+            results[count] = Pruned(count, metrics, places)
+            advance(1)
+    return results
+
+
+def shown_metrics(task: Any, results: Mapping[int, Pruned]) -> dict[str, list[float]]:
+    """The metrics of the picture, in the order of the results: the loss, and the first one that should be high."""
+    measured = next(iter(results.values())).metrics
+    high = [name for name, goal in task.METRICS.items() if goal is max and name in measured]
+    return {name: [result.metrics[name] for result in results.values()] for name in ["loss", *high[:1]]}
