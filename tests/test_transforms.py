@@ -80,6 +80,7 @@ CASES = {
     "t5": Case(lambda p: tfm.T5Bias(p, True, 6).dense(6), weight_of("rKG", r=8), ()),
     "causal": Case(lambda p: tfm.causal().dense(6), None, ()),
     "window": Case(lambda p: tfm.window(2, 1).dense(6), None, ()),
+    "local_blocks": Case(lambda p: tfm.local_blocks(4, 1).dense(6), None, ()),
     "strided": Case(lambda p: tfm.strided(2).dense(6), None, ()),
     "padding": Case(lambda p, valid: tfm.padding(valid).dense(6), None, ("BS:2",)),
     "segments": Case(lambda p, queries, keys: tfm.segments(queries, keys).dense(6), None, ("BT:3", "BS:3")),

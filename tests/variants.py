@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracles
-from oracles import fewer_keys, kernels
+from oracles import fewer_keys, kernels, patterns
 
 import tfm
 
@@ -46,6 +46,20 @@ def _layer(index: int, values: dict[str, Any], part: str = "period") -> dict[str
     return {f"{part}.{index}.{name}": value for name, value in values.items()}
 
 
+def _pattern(name: str, **options: Any) -> dict[str, Any]:
+    """The values of a pattern."""
+    return {"mixer.pattern": name} | {f"mixer.pattern.{option}": value for option, value in options.items()}
+
+
+_BLOCKS = _pattern("local", block=3, neighbours=1)
+_DILATED = _pattern("sliding", window=3, dilation=2)
+_STRIDED = _pattern("strided", stride=3)
+_FIXED = _pattern("fixed", block=3, summary=1)
+_GLOBAL = _pattern("global", window=3, tokens=2)
+_LONGFORMER = _pattern("global", window=4, tokens=2, projections=True) | {"position": "rotary"}
+_ETC = _pattern("etc", radius=2, tokens=2, labels=2)
+_BIGBIRD = _pattern("bigbird", block=2, global_blocks=1, random=1, seed=1)
+
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
@@ -75,6 +89,14 @@ VARIANTS = {
     "admin": Variant({"residual": "admin"}),
     "deepnorm": Variant({"residual": "deepnorm"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
+    "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),
+    "dilated": Variant(_DILATED | {"period": 2} | _layer(1, _LOCAL), oracle=patterns.pattern(_DILATED)),
+    "strided": Variant(_STRIDED, oracle=patterns.pattern(_STRIDED)),
+    "fixed": Variant(_FIXED, oracle=patterns.pattern(_FIXED)),
+    "global": Variant(_GLOBAL, oracle=patterns.pattern(_GLOBAL)),
+    "longformer": Variant(_LONGFORMER, decoder=False, packs=False, oracle=patterns.pattern(_LONGFORMER)),
+    "etc": Variant(_ETC, oracle=patterns.pattern(_ETC)),
+    "bigbird": Variant(_BIGBIRD, oracle=patterns.pattern(_BIGBIRD)),
     "qk_norm": Variant(
         {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED
     ),

@@ -15,7 +15,7 @@ from tfm.config.choices import Options, choices_of, type_hints
 from tfm.config.inputs import Head, Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Config, Kind, Layer
-from tfm.config.patterns import Sliding
+from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
 from tfm.models import heads
@@ -42,6 +42,9 @@ ERRORS = [
     (lambda: Tokens(projection="middle"), "projection=middle is unknown; known are last, first"),
     (lambda: Head(pool="last"), "pool=last is unknown; known are first, mean"),
     (lambda: Sliding(window=0), "window=0 must be at least 1"),
+    (lambda: Sliding(dilation=0), "dilation=0 must be at least 1"),
+    (lambda: Fixed(block=4, summary=5), "summary=5 must be at most block=4"),
+    (lambda: BigBird(window=4), "window=4 must be odd; try window=5"),
     (lambda: Sinusoidal(order="columns"), "order=columns is unknown; known are interleaved, halves"),
     (lambda: Rotary(base=1.0), "base=1.0 must be more than 1; 10,000 is usual"),
     (lambda: Rotary(fraction=0.0), "fraction=0.0 must be more than 0 and at most 1"),
@@ -58,6 +61,14 @@ ERRORS = [
         "max_distance=9 must be at least 10 with 32 buckets; or none",
     ),
     # and some of them the model
+    (
+        lambda: Config(mixer=Softmax(pattern=Global(tokens=513))),
+        "tokens=513 global tokens are more than length=512; choose fewer",
+    ),
+    (
+        lambda: Config(period=(Layer(mixer=Softmax(pattern=BigBird(global_blocks=9))),)),
+        "global_blocks * block=576 global tokens are more than length=512; choose fewer",
+    ),
     (
         lambda: Config(position=Rotary(), width=15, heads=3),
         "position=rotary rotates pairs, and 5 elements of each head of size 5 are rotated; try other heads",

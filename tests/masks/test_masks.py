@@ -10,6 +10,7 @@ from flax import struct
 
 import tfm
 from tfm.attention.case import decompose
+from tfm.masks.place import Restarted
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -18,6 +19,7 @@ VALID = np.array([[1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 1, 0, 1]], bool)
 QUERIES = np.array([[1, 1, 2, 2, 0], [3, 1, 1, 3, 2]])
 KEYS = np.array([[1, 1, 2, 2, 0, 0, 0], [3, 1, 1, 3, 2, 2, 2]])
 LENGTHS = np.array([2, 0])
+TABLE = ((1, 3), (0, -1), (-1, -1), (2, 3))
 
 # name: the mask, and the same rule for example b, query i and key j
 MASKS = {
@@ -26,6 +28,11 @@ MASKS = {
     "strided": (tfm.strided(3), lambda b, i, j: (i - j) % 3 == 0),
     "left": (tfm.window(1, None), lambda b, i, j: j >= i - 1),
     "all": (tfm.window(None, None), lambda b, i, j: True),
+    "local blocks": (tfm.local_blocks(2, 1), lambda b, i, j: i // 2 - 1 <= j // 2 <= i // 2),
+    "global tokens": (tfm.global_tokens(2), lambda b, i, j: i < 2 or j < 2),
+    "summaries": (tfm.summaries(3, 1), lambda b, i, j: j in (2, 5)),
+    "chosen blocks": (tfm.chosen_blocks(2, TABLE), lambda b, i, j: j // 2 in TABLE[i // 2]),
+    "not": (~tfm.causal(), lambda b, i, j: j > i),
     "padding": (tfm.padding(jnp.asarray(VALID)), lambda b, i, j: VALID[b, j]),
     "segments": (tfm.segments(jnp.asarray(QUERIES), jnp.asarray(KEYS)), lambda b, i, j: QUERIES[b, i] == KEYS[b, j]),
     "prefix": (tfm.prefix(jnp.asarray(LENGTHS)), lambda b, i, j: j < LENGTHS[b]),
@@ -152,6 +159,20 @@ def random_stride(rng):
     return tfm.strided(stride), lambda i, j: (j - i) % stride == 0
 
 
+def random_place(rng):
+    """A mask that asks where query and key stand, and its rule."""
+    size, count = int(rng.integers(1, 9)), int(rng.integers(1, 9))
+    before, after = (int(blocks) for blocks in rng.integers(0, 3, 2))
+    table = tuple(tuple(map(int, row)) for row in rng.integers(-1, 40, (40, 2)))
+    summary = max(1, size - count)
+    return [
+        (tfm.local_blocks(size, before, after), lambda i, j: -before <= j // size - i // size <= after),
+        (tfm.global_tokens(count), lambda i, j: i < count or j < count),
+        (tfm.summaries(size, summary), lambda i, j: j % size >= size - summary),
+        (tfm.chosen_blocks(size, table), lambda i, j: j // size in table[i // size]),
+    ][int(rng.integers(4))]
+
+
 def seen_blocks(rule, block_q, block_k, queries, keys):
     """Block by block and pair by pair."""
     seen = np.zeros((math.ceil(queries / block_q), math.ceil(keys / block_k)), bool)
@@ -167,10 +188,13 @@ def test_blocks(seed):
     sizes = *(int(size) for size in rng.choice([1, 2, 4, 8, 16, 100], 2)), *map(int, rng.integers(1, 40, 2))
     window, window_rule = random_window(rng)
     narrow, narrow_rule = random_window(rng)
+    place, place_rule = random_place(rng)
     stride, stride_rule = random_stride(rng)
     exact = {
         window: window_rule,
         stride: stride_rule,
+        place: place_rule,
+        place | window: lambda i, j: place_rule(i, j) or window_rule(i, j),
         window | stride: lambda i, j: window_rule(i, j) or stride_rule(i, j),
     }
     for mask, rule in exact.items():
@@ -197,9 +221,42 @@ def test_blocks_of_a_narrow_window_are_few():
     assert strided.sum() < 0.3 * 64 * 64
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_live_blocks_follow_the_texts_of_a_row(seed):
+    """No block is forgotten where texts begin anywhere; and where they begin at borders of blocks, none is in vain."""
+    rng = np.random.default_rng(seed)
+    place, rule = random_place(rng)
+    lengths = rng.permutation([8, 8, 16])
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[None] - (seed % 2) * int(rng.integers(0, 4))
+    mask = Restarted(place, jnp.asarray(starts)) & tfm.segments(jnp.asarray(starts))
+    place_rule = lambda i, j: starts[0, i] == starts[0, j] and rule(i - starts[0, i], j - starts[0, j])
+    visible = np.asarray(mask.live_blocks(4, 8, 32, 32))
+    seen = seen_blocks(place_rule, 4, 8, 32, 32)
+    assert (visible >= seen).all()
+    if seed % 2 == 0:
+        np.testing.assert_array_equal(visible, seen)
+    np.testing.assert_array_equal(mask.dense(32)[0], [[place_rule(i, j) for j in range(32)] for i in range(32)])
+
+
+def test_reach():
+    """The ends of the smallest window around a mask, None where it has no end."""
+    reaches = [
+        (tfm.window(3, None), (3, None)),
+        (tfm.causal() & tfm.local_blocks(4, 1), (7, 0)),
+        (tfm.window(3, 0) | tfm.window(1, 5), (3, 5)),
+        (tfm.window(3, 0) | tfm.global_tokens(1), (None, None)),
+        (tfm.strided(3), (None, None)),
+    ]
+    assert [mask.reach for mask, _ in reaches] == [reach for _, reach in reaches]
+
+
 def test_a_stride_is_positive():
     with pytest.raises(ValueError, match="stride=0 must be at least 1"):
         tfm.strided(0)
+    with pytest.raises(ValueError, match="size=0 must be at least 1"):
+        tfm.local_blocks(0)
+    with pytest.raises(ValueError, match="count=5 must be at least 1 and at most block=4"):
+        tfm.summaries(4, 5)
 
 
 def test_a_mask_of_your_own():

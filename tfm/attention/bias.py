@@ -14,7 +14,7 @@ class ScoreBias:
 
     # Whether it can be evaluated at some positions; otherwise its arrays belong to all positions of the sequence.
     blockwise = True
-    # Whether each of its arrays has the batch as its first axis; otherwise none has.
+    # Whether each of its arrays has the batch, or size 1, as its first axis; otherwise none has the batch.
     batched = False
 
     def __call__(self, i: Array, j: Array) -> Array:

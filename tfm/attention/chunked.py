@@ -19,6 +19,7 @@ from jax import Array
 from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, why_not_blocks
+from tfm.attention.passes import OrderedBias, OrderedMask, Pass, passes
 from tfm.attention.shards import on_shards
 from tfm.axes import platform
 from tfm.masks.mask import MASK_VALUE, Mask
@@ -57,7 +58,23 @@ def chunked(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreB
     Equal to `tfm.attend`, except for a query that may see nothing: it gets the mean of the values in the blocks that
     were visited. It has a gradient, but no forward mode and no second derivative; `tfm.attend` has.
     """
-    return flash(q, k, v, mask, bias) if q.size and k.size else attend(q, k, v, mask, bias)
+    if not q.size or not k.size:
+        return attend(q, k, v, mask, bias)
+    parts = [_in_order(part, q, k, v, bias) for part in passes(mask, q.shape[1], k.shape[1])]
+    if len(parts) == 1:
+        return parts[0][0]
+    shares = jax.nn.softmax(jnp.stack([log_mass for _, log_mass in parts]), axis=0)[..., None]
+    return sum(share * y for share, (y, _) in zip(shares, parts, strict=True)).astype(v.dtype)
+
+
+def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None) -> tuple[Array, Array]:
+    """`flash` over the pairs of one pass, in its order of positions."""
+    order = part.order
+    if order is None:
+        return flash(q, k, v, part.mask, bias)
+    ordered_bias = None if bias is None else OrderedBias(bias, order)
+    y, log_mass = flash(*map(order.sort, (q, k, v)), OrderedMask(part.mask, order), ordered_bias)
+    return order.unsort(y), order.unsort(log_mass)
 
 
 def why_not_chunked(case: Case) -> str:
@@ -66,13 +83,14 @@ def why_not_chunked(case: Case) -> str:
 
 
 @jax.custom_vjp
-def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> Array:
-    """`chunked` on one device."""
+def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> tuple[Array, Array]:
+    """`chunked` on one device, in one pass -> [B,T,K,G,H], and float32 [B,T,K,G]: the logarithm of the sum of the
+    exponentials of all scores of a query."""
     return _forward(q, k, v, mask, bias)[0]
 
 
 def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None):
-    """The output, and the residuals of the backward pass."""
+    """Both outputs, and the residuals of the backward pass."""
     blocks = _blocks(q, k, v, mask, bias)
     order, counts = visible_blocks(blocks)
 
@@ -98,18 +116,20 @@ def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | 
         return (y / mass[..., None]).astype(v.dtype), max_score, mass
 
     y, max_score, mass = jax.lax.map(query_block, (jnp.arange(len(blocks.q)), blocks.q))
-    return _join(y, q.shape[1]), (q, k, v, mask, bias, y, max_score, mass)
+    log_mass = _join((max_score + jnp.log(mass))[..., None], q.shape[1])[..., 0]
+    return (_join(y, q.shape[1]), log_mass), (q, k, v, mask, bias, y, max_score, mass)
 
 
-def _backward(residuals, dy: Array):
+def _backward(residuals, gradients: tuple[Array, Array]):
     """The gradients of q, k, v and of the float arrays of the bias."""
     q, k, v, mask, bias, *outputs = residuals
+    dy, dlog_mass = gradients
     blocks = _blocks(q, k, v, mask, bias)
     order, counts = visible_blocks(blocks)
 
     def query_block(sums, inputs):
-        index_q, q, y, max_score, mass, dy = inputs
-        delta = (dy.astype(jnp.float32) * y.astype(jnp.float32)).sum(-1)
+        index_q, q, y, max_score, mass, dy, dlog_mass = inputs
+        delta = (dy.astype(jnp.float32) * y.astype(jnp.float32)).sum(-1) - dlog_mass[..., 0]
 
         def visit(step, carry):
             dq, dk, dv, dbias = carry
@@ -127,7 +147,8 @@ def _backward(residuals, dy: Array):
         return sums, dq
 
     sums = [jnp.zeros(blocks.k.shape), jnp.zeros(blocks.v.shape), jax.tree.map(jnp.zeros_like, _partition(bias)[0])]
-    inputs = jnp.arange(len(blocks.q)), blocks.q, *outputs, _split(dy, blocks.q.shape[-2])
+    gradient_blocks = (_split(gradient, blocks.q.shape[-2]) for gradient in (dy, dlog_mass[..., None]))
+    inputs = jnp.arange(len(blocks.q)), blocks.q, *outputs, *gradient_blocks
     (dk, dv, dbias), dq = jax.lax.scan(query_block, sums, inputs)
     dq = _join(dq, q.shape[1]) * q.shape[-1] ** -0.5
     return (
@@ -164,13 +185,15 @@ def block_size(q: Array, keys: int, mask: Mask | None) -> int:
 
 
 def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
-    """The blocks of keys that each block of queries visits, int32 [P, at most Q], and their counts [P], at least 1.
-    Static."""
-    visible = np.ones((len(blocks.q), len(blocks.k)), bool)
-    if blocks.mask is not None:
-        visible = blocks.mask.blocks(blocks.q.shape[-2], blocks.k.shape[-2], blocks.queries, blocks.keys)
-    counts = np.maximum(visible.sum(1), 1)
-    order = np.argsort(~visible, axis=1, kind="stable")[:, : counts.max()]
+    """The blocks of keys that each block of queries visits, int32 [P, at most Q], and their counts [P], at least 1."""
+    if blocks.mask is None:
+        visible: Any = np.ones((len(blocks.q), len(blocks.k)), bool)
+        most_visible = visible
+    else:
+        sizes = blocks.q.shape[-2], blocks.k.shape[-2], blocks.queries, blocks.keys
+        visible, most_visible = blocks.mask.live_blocks(*sizes), blocks.mask.blocks(*sizes)
+    counts = visible.sum(1).clip(1)
+    order = (~visible).argsort(axis=1, stable=True)[:, : max(most_visible.sum(1).max(), 1)]
     return jnp.asarray(order, jnp.int32), jnp.asarray(counts, jnp.int32)
 
 

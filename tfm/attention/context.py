@@ -18,6 +18,7 @@ class AttentionContext:
     mask: which keys a query may see, beside the pattern of its layer and causality; None: all
     length: tokens that the decode states hold before these
     causal: no token sees a later one
+    restarts: positions may do other than count the columns of a row: it holds several texts, or padding before one
     keep: layers return what their decode states take
     record: layers return their attention weights
     record_inputs: layers return what they have read
@@ -28,6 +29,7 @@ class AttentionContext:
     mask: Mask | None = None
     length: Array | int = 0
     causal: bool = struct.field(pytree_node=False, default=False)
+    restarts: bool = struct.field(pytree_node=False, default=True)
     keep: bool = struct.field(pytree_node=False, default=False)
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)

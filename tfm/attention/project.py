@@ -1,5 +1,7 @@
 """The projections of attention: from a text to queries, keys and values, and back."""
 
+from typing import Any
+
 from flax import struct
 from jax import Array
 
@@ -14,7 +16,7 @@ from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
 class Attention:
     """Projections of multi-head attention; with fewer key/value heads than heads it is grouped-query attention.
 
-    The norms of queries and keys are None where a model has none.
+    The norms of queries and keys are None where a model has none, and so are the parameters of its pattern.
     """
 
     query: Linear
@@ -23,6 +25,7 @@ class Attention:
     output: Linear
     query_norm: Norm | None = None
     key_norm: Norm | None = None
+    pattern: Any = None
 
 
 def attention_specs(config: Config, qk_norm: bool = False) -> Attention:

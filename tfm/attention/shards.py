@@ -31,7 +31,8 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
             return PartitionSpec(spec[0] if leaf.ndim and leaf.shape[0] == len(q) else None)
 
         def of_bias(leaf: Array) -> PartitionSpec:
-            return PartitionSpec(spec[0]) if bias is not None and bias.batched else PartitionSpec()
+            has_rows = bias is not None and bias.batched and leaf.shape[0] == len(q)
+            return PartitionSpec(spec[0] if has_rows else None)
 
         specs = PartitionSpec(*spec), of_keys, of_keys, jax.tree.map(of_mask, mask), jax.tree.map(of_bias, bias)
         operands = jax.tree.map(reshard, (q, k, v, mask, bias), specs)

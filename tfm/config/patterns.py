@@ -1,9 +1,23 @@
 """The catalogue of patterns: which keys a query of softmax attention may see, beside padding and causality."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+
+MAX_LENGTH = 1 << 30
+
+
+def _check_sizes(options: Options, *names: str, minimum: int = 1) -> None:
+    """Raises ValueError for numbers of positions that no text has."""
+    check_minimum(options, **dict.fromkeys(names, minimum))
+    check_maximum(options, "no text is as long", **dict.fromkeys(names, MAX_LENGTH))
+
+
+def _check_fits(config: Any, name: str, tokens: int) -> None:
+    """Raises ValueError for more global tokens than a text has."""
+    if tokens > config.length:
+        raise ValueError(f"{name}={tokens} global tokens are more than length={config.length}; choose fewer")
 
 
 @dataclass(frozen=True)
@@ -14,19 +28,158 @@ class Full(Options):
 
 
 @dataclass(frozen=True)
+class Local(Options):
+    """Blocks, each of which sees itself alone (Liu et al. 2018, section 4.2.4).
+
+    block: tokens of a block; the last one may have fewer
+    neighbours: blocks before it, and for an encoder after it, that a block sees too
+    """
+
+    name: Literal["local"] = tag("local")
+    block: int = 256
+    neighbours: int = 0
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "block")
+        _check_sizes(self, "neighbours", minimum=0)
+
+
+@dataclass(frozen=True)
 class Sliding(Options):
     """A sliding window (Beltagy et al. 2020, section 3.1).
 
     window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
+    dilation: distance of the tokens that the window counts; it then reaches so many times as far
     """
 
     name: Literal["sliding"] = tag("sliding")
     window: int = 128
+    dilation: int = 1
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, window=1)
-        check_maximum(self, "no text is as long", window=1 << 30)
+        _check_sizes(self, "window", "dilation")
 
 
-Pattern = Full | Sliding
+@dataclass(frozen=True)
+class Strided(Options):
+    """The nearest tokens, and those at distances that are multiples of a stride (Child et al. 2019, section 4.3).
+
+    stride: a decoder's token sees that many tokens before it, an encoder's on either side
+    """
+
+    name: Literal["strided"] = tag("strided")
+    stride: int = 128
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "stride")
+
+
+@dataclass(frozen=True)
+class Fixed(Options):
+    """Blocks that see themselves, and the last tokens of all blocks (Child et al. 2019, section 4.3).
+
+    block: tokens of a block; the last one may have fewer
+    summary: tokens at the end of each block that all others see
+    """
+
+    name: Literal["fixed"] = tag("fixed")
+    block: int = 128
+    summary: int = 8
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "block", "summary")
+        if self.summary > self.block:
+            raise ValueError(f"summary={self.summary} must be at most block={self.block}")
+
+
+@dataclass(frozen=True)
+class Global(Options):
+    """A sliding window, and the first tokens, which see all others and are seen by them (Beltagy et al. 2020).
+
+    window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
+    tokens: tokens at the start of a text that are global
+    projections: queries of global tokens have their own projections, of keys and values too; for encoders
+    """
+
+    name: Literal["global"] = tag("global")
+    window: int = 512
+    tokens: int = 1
+    projections: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "window", "tokens")
+
+    @property
+    def reads_packed(self) -> bool:  # type: ignore[override]
+        """Global tokens that have their own projections stand in the first columns of a row."""
+        return not self.projections
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        _check_fits(config, "tokens", self.tokens)
+
+
+@dataclass(frozen=True)
+class Etc(Options):
+    """A global input, which sees all and is seen by all, before a long input with a window (Ainslie et al. 2020).
+
+    radius: tokens of the long input that a token of it sees before itself, and for an encoder after itself too
+    tokens: tokens of the global input, the first ones of a text
+    labels: distance from which on pairs share a relative position label; 0: there are no labels
+    """
+
+    name: Literal["etc"] = tag("etc")
+    radius: int = 84
+    tokens: int = 64
+    labels: int = 12
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "tokens")
+        _check_sizes(self, "radius", "labels", minimum=0)
+        check_maximum(self, "a table has a row for each", labels=1 << 20)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        _check_fits(config, "tokens", self.tokens)
+
+
+@dataclass(frozen=True)
+class BigBird(Options):
+    """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2).
+
+    Random blocks are drawn for texts of the length of the model: shorter texts have fewer of them. All heads have the
+    same ones.
+
+    block: tokens of a block; the last one may have fewer
+    window: blocks that a block sees around itself, an odd number; those of a decoder end with itself
+    global_blocks: blocks at the start of a text that see all others and are seen by them
+    random: random blocks that a block sees
+    seed: of the random blocks
+    """
+
+    name: Literal["bigbird"] = tag("bigbird")
+    block: int = 64
+    window: int = 3
+    global_blocks: int = 2
+    random: int = 3
+    seed: int = 0
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "block", "window")
+        _check_sizes(self, "global_blocks", "random", "seed", minimum=0)
+        if self.window % 2 == 0:
+            raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        _check_fits(config, "global_blocks * block", self.global_blocks * self.block)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length if self.random else None
+
+
+Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | BigBird

@@ -63,6 +63,11 @@ class Segments(Mask):
     def __call__(self, i, j):  # noqa: D102
         return take_positions(self.queries, i)[:, :, None] == take_positions(self.keys, j)[:, None, :]
 
+    def live_blocks(self, block_q, block_k, queries, keys):  # noqa: D102
+        (first_i, last_i), (first_j, last_j) = block_range(self.queries, block_q), block_range(self.keys, block_k)
+        overlap = (first_i[:, :, None] <= last_j[:, None]) & (first_j[:, None] <= last_i[:, :, None])
+        return overlap.any(0)
+
     @property
     def segment_ids(self):  # noqa: D102
         return self.queries, self.keys
@@ -111,3 +116,9 @@ def _check_shape(name: str, array: Array, batch: int | None, length: int | None 
     if not fits:
         meaning = "" if length is None else f", for {length} {of}"
         raise ValueError(f"{name} must be [{','.join(map(str, shape))}]{meaning}, not {list(array.shape)}")
+
+
+def block_range(x: Array, block: int) -> tuple[Array, Array]:
+    """Integers x [B,T] -> the smallest and the largest of each block of positions [B,P]."""
+    padded = jnp.pad(x, ((0, 0), (0, -x.shape[1] % block)), mode="edge").reshape(len(x), -1, block)
+    return padded.min(-1), padded.max(-1)

@@ -1,9 +1,8 @@
 """Static masks: what a query may see depends on the distance of the key alone."""
 
-import numpy as np
 from flax import struct
 
-from tfm.masks.mask import Mask
+from tfm.masks.mask import Mask, smaller_bound
 
 
 def causal() -> Mask:
@@ -43,19 +42,29 @@ class Window(Mask):
             allowed &= distance <= self.right
         return allowed
 
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
-        smallest, largest = _distances(block_q, block_k, queries, keys)
-        smallest = smallest if self.left is None else np.maximum(smallest, -self.left)
-        largest = largest if self.right is None else np.minimum(largest, self.right)
-        return smallest <= largest
+    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+        visible = super().between(first_i, last_i, first_j, last_j)
+        if self.left is not None:
+            visible &= last_j - first_i >= -self.left
+        if self.right is not None:
+            visible &= first_j - last_i <= self.right
+        return visible & (self.left is None or self.right is None or self.left + self.right >= 0)
 
     @property
     def as_window(self):  # noqa: D102
         return self
 
+    @property
+    def reach(self):  # noqa: D102
+        return self.left, self.right
+
+    @property
+    def shift_invariant(self):  # noqa: D102
+        return True
+
     def intersection(self, window: "Window") -> "Window":
         """The window that allows what both allow."""
-        return Window(_smaller(self.left, window.left), _smaller(self.right, window.right))
+        return Window(smaller_bound(self.left, window.left), smaller_bound(self.right, window.right))
 
 
 @struct.dataclass
@@ -67,18 +76,14 @@ class Strided(Mask):
     def __call__(self, i, j):  # noqa: D102
         return (j[:, None, :] - i[:, :, None]) % self.stride == 0
 
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
-        smallest, largest = _distances(block_q, block_k, queries, keys)
+    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+        smallest, largest = first_j - last_i, last_j - first_i
         return largest // self.stride > (smallest - 1) // self.stride  # a multiple of the stride lies between them
 
+    @property
+    def spacing(self):  # noqa: D102
+        return self.stride
 
-def _smaller(a: int | None, b: int | None) -> int | None:
-    """The smaller of two bounds; None is no bound."""
-    return min((bound for bound in (a, b) if bound is not None), default=None)
-
-
-def _distances(block_q: int, block_k: int, queries: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and the largest distance j - i, int [P,Q], of queries i and keys j of two blocks."""
-    first_i, first_j = np.arange(0, queries, block_q)[:, None], np.arange(0, keys, block_k)[None]
-    last_i, last_j = np.minimum(first_i + block_q, queries) - 1, np.minimum(first_j + block_k, keys) - 1
-    return first_j - last_i, last_j - first_i
+    @property
+    def shift_invariant(self):  # noqa: D102
+        return True

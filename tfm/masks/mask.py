@@ -3,10 +3,12 @@
 They combine with `&` and `|`, hold arrays where the answer depends on the example, and are pytrees. Dense, chunked and
 cached attention ask the same object, each at the positions that it works on.
 
-A mask without arrays is static: kernels know it at compile time. `mask.blocks` says which blocks of keys they can skip.
+A mask without arrays is static: kernels know it at compile time. `mask.blocks` says which blocks of keys they can skip,
+`mask.live_blocks` which ones they can skip for these arrays.
 """
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -37,12 +39,27 @@ class Mask:
     def __or__(self, mask: "Mask") -> "Mask":
         return Either(self, mask)
 
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def between(self, first_i: Any, last_i: Any, first_j: Any, last_j: Any) -> Any:
+        """bool [P,Q]: whether queries from first_i to last_i [P,1] may see any key from first_j to last_j [1,Q].
+
+        True where the answer depends on arrays. The positions are arrays of numpy or jax, and so is the answer.
+        """
+        return (first_i <= last_i) & (first_j <= last_j)
+
     def blocks(self, block_q: int, block_k: int, queries: int, keys: int) -> np.ndarray:
         """bool [P,Q]: whether a block of block_q queries may see anything of a block of block_k keys. Static.
 
         P = ceil(queries / block_q), Q = ceil(keys / block_k). True wherever the answer depends on arrays.
         """
-        return np.ones((-(-queries // block_q), -(-keys // block_k)), bool)
+        (first_i, last_i), (first_j, last_j) = block_ends(block_q, queries), block_ends(block_k, keys)
+        return self.between(first_i[:, None], last_i[:, None], first_j[None], last_j[None])
+
+    def live_blocks(self, block_q: int, block_k: int, queries: int, keys: int) -> Any:
+        """As `blocks`, by the arrays of the mask too: an array of numpy, or of jax where arrays have a say."""
+        return self.blocks(block_q, block_k, queries, keys)
 
     def dense(self, queries: int, keys: int | None = None) -> Array:
         """The mask of all positions, bool [B or 1, T, S]; by default there are as many keys as queries.
@@ -84,6 +101,26 @@ class Mask:
         return None
 
     @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """How far before and behind its query an allowed key can be; None: at any distance."""
+        return None, None
+
+    @property
+    def spacing(self) -> int:
+        """A number of which every allowed distance is a multiple."""
+        return 1
+
+    @property
+    def disjuncts(self) -> tuple["Mask", ...]:
+        """The masks of which this mask is the disjunction (`|`)."""
+        return (self,)
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether the answer depends on the distance j - i alone."""
+        return False
+
+    @property
     def segment_ids(self) -> tuple[Array, Array] | None:
         """Ids [B,T] of queries and [B,S] of keys if exactly the pairs with equal ids are allowed; else None."""
         return None
@@ -113,6 +150,10 @@ class Pair(Mask):
     def shardable(self):  # noqa: D102
         return self.first.shardable and self.second.shardable
 
+    @property
+    def shift_invariant(self):  # noqa: D102
+        return self.first.shift_invariant and self.second.shift_invariant
+
 
 @struct.dataclass
 class Both(Pair):
@@ -121,12 +162,24 @@ class Both(Pair):
     def __call__(self, i, j):  # noqa: D102
         return self.first(i, j) & self.second(i, j)
 
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
-        return self.first.blocks(block_q, block_k, queries, keys) & self.second.blocks(block_q, block_k, queries, keys)
+    def between(self, *positions):  # noqa: D102
+        return self.first.between(*positions) & self.second.between(*positions)
+
+    def live_blocks(self, *sizes):  # noqa: D102
+        return self.first.live_blocks(*sizes) & self.second.live_blocks(*sizes)
 
     @property
     def conjuncts(self):  # noqa: D102
         return self.first.conjuncts + self.second.conjuncts
+
+    @property
+    def reach(self):  # noqa: D102
+        (left, right), (left2, right2) = self.first.reach, self.second.reach
+        return smaller_bound(left, left2), smaller_bound(right, right2)
+
+    @property
+    def spacing(self):  # noqa: D102
+        return math.lcm(self.first.spacing, self.second.spacing)
 
     @property
     def as_window(self):  # noqa: D102
@@ -143,5 +196,54 @@ class Either(Pair):
     def __call__(self, i, j):  # noqa: D102
         return self.first(i, j) | self.second(i, j)
 
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
-        return self.first.blocks(block_q, block_k, queries, keys) | self.second.blocks(block_q, block_k, queries, keys)
+    def between(self, *positions):  # noqa: D102
+        return self.first.between(*positions) | self.second.between(*positions)
+
+    def live_blocks(self, *sizes):  # noqa: D102
+        return self.first.live_blocks(*sizes) | self.second.live_blocks(*sizes)
+
+    @property
+    def reach(self):  # noqa: D102
+        (left, right), (left2, right2) = self.first.reach, self.second.reach
+        return _larger_bound(left, left2), _larger_bound(right, right2)
+
+    @property
+    def disjuncts(self):  # noqa: D102
+        return self.first.disjuncts + self.second.disjuncts
+
+
+@struct.dataclass
+class Not(Mask):
+    """Allows a pair if a mask forbids it."""
+
+    mask: Mask
+
+    def __call__(self, i, j):  # noqa: D102
+        return ~self.mask(i, j)
+
+    def check(self, batch, queries, keys):  # noqa: D102
+        self.mask.check(batch, queries, keys)
+
+    @property
+    def key_only(self):  # noqa: D102
+        return self.mask.key_only
+
+    @property
+    def shardable(self):  # noqa: D102
+        return self.mask.shardable
+
+
+def block_ends(block: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last position of each block of a sequence, int [P]."""
+    first = np.arange(0, length, block)
+    return first, np.minimum(first + block, length) - 1
+
+
+def smaller_bound(a: int | None, b: int | None) -> int | None:
+    """The smaller of two bounds; None is no bound."""
+    return min((bound for bound in (a, b) if bound is not None), default=None)
+
+
+def _larger_bound(a: int | None, b: int | None) -> int | None:
+    """The larger of two bounds; None is no bound."""
+    return None if a is None or b is None else max(a, b)

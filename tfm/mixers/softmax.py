@@ -1,5 +1,6 @@
 """Softmax attention (Vaswani et al. 2017, eq. 1), under the pattern of its layer."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -17,49 +18,63 @@ from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.mixers import Mixer
 from tfm.ops import dropout
-from tfm.patterns import pattern_mask
+from tfm.patterns import pattern_mask, pattern_of
 from tfm.sharding import positions_like, replicate_length
 
 
 @struct.dataclass
 class KeysValues:
-    """Keys, with their positions, and values: [B,S,K,H] of one layer, [R,B,S,K,H] of R layers."""
+    """Keys, with their positions, and values: [B,S,K,H] of one layer, [R,B,S,K,H] of R layers.
+
+    Token n is in slot n % S. Where the pattern of a layer ends `reach` tokens before the query, S need not be larger.
+    """
 
     keys: Array
     values: Array
+    reach: int | None = struct.field(pytree_node=False, default=None)
+
+    @property
+    def slots(self) -> int:
+        """S."""
+        return self.keys.shape[-3]
 
 
 class Prepared(NamedTuple):
-    """The context of a pass, and the mask of this kind of layer."""
+    """The context of a pass; the mask of this kind of layer, and how far it reaches to the left."""
 
     context: AttentionContext
     mask: Mask | None
+    reach: int | None
 
 
 def specs(options: Softmax, config: Config) -> Attention:
-    """Projections to heads and back."""
-    return attention_specs(config, options.qk_norm)
+    """Projections to heads and back, and the parameters of the pattern."""
+    pattern = pattern_of(options.pattern).specs(options.pattern, config)
+    return replace(attention_specs(config, options.qk_norm), pattern=pattern)
 
 
 def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prepared:
     """The pattern, and what the context allows."""
-    pattern = pattern_mask(options.pattern, context.causal)
-    if pattern is None or context.mask is None:
-        return Prepared(context, pattern if context.mask is None else context.mask)
-    return Prepared(context, pattern & context.mask)
+    pattern = pattern_mask(options.pattern, config, context)
+    if pattern is None:
+        return Prepared(context, context.mask, None)
+    return Prepared(context, pattern if context.mask is None else pattern & context.mask, pattern.reach[0])
 
 
 def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
-    context, mask = call.prepared
+    context, mask, reach = call.prepared
     config = call.config
     rate = config.attn_rate if call.key is not None else 0.0
     k, v = keys_values(call.params, config, x)
     q, k, bias = score(queries(call.params, config, x), k, call.params)
+    pattern = pattern_of(call.options.pattern)
+    pattern_call = LayerCall(call.options.pattern, config, call.params.pattern, context, call.key)
+    bias = pattern.bias(pattern_call, bias)
     output = MixerOutput()
     if context.keep:
         k, v = replicate_length(k), replicate_length(v)
-        output = MixerOutput(state=KeysValues(k, v))
+        output = MixerOutput(state=KeysValues(k, v, reach))
     if state is not None:
         heads = cached_attend(q, (k, v), state, context.length, mask, bias)
     elif context.record:
@@ -70,7 +85,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
         heads = attend(q, k, v, mask, bias, rate, call.key)
     else:
         heads = attend_with(config, q, k, v, mask, bias, call.key)
-    return merge_heads(call.params, heads), output
+    return merge_heads(call.params, pattern.replace(pattern_call, x, heads, score)), output
 
 
 def cached_attend(
@@ -86,9 +101,9 @@ def cached_attend(
     Scores are concatenated, never keys: the state is read where it lies.
     """
     k, v = new
-    slots, positions = state.keys.shape[1], length + jnp.arange(q.shape[1])
-    key_positions = jnp.concatenate([jnp.arange(slots), positions])[None]
-    is_written = jnp.concatenate([jnp.arange(slots) < length, jnp.ones(len(positions), bool)])[None, None]
+    slots, positions = state.slots, length + jnp.arange(q.shape[1])
+    key_positions = jnp.concatenate([slot_positions(slots, length), positions])[None]
+    is_written = (key_positions >= 0)[None]
     scores = jnp.concatenate([attention_scores(q, state.keys), attention_scores(q, k)], axis=-1)
     if bias is not None:
         scores = bias.apply(scores, positions[None], key_positions)
@@ -99,20 +114,34 @@ def cached_attend(
     return heads if added is None else heads + added.astype(heads.dtype)
 
 
+def slot_positions(slots: int, length: Array | int) -> Array:
+    """The position of the token in each of `slots` slots, int32 [S], after `length` tokens; below 0 if it is empty."""
+    return length - 1 - (length - 1 - jnp.arange(slots)) % slots
+
+
 def start(options: Softmax, output: KeysValues, slots: int) -> KeysValues:
-    """Keys and values [R,B,T,K,H] in `slots` slots."""
+    """Keys and values [R,B,T,K,H] in `slots` slots, or in as many as the pattern reaches."""
+    length, reach = output.slots, output.reach
+    slots = slots if reach is None else min(slots, max(reach, 1))
 
-    def pad(rows: Array) -> Array:
-        return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - rows.shape[2]), (0, 0), (0, 0)))
+    def place(rows: Array) -> Array:
+        if length > slots:
+            return jnp.roll(rows[:, :, length - slots :], length % slots, axis=2)
+        return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - length), (0, 0), (0, 0)))
 
-    return jax.tree.map(pad, output)
+    return jax.tree.map(place, output)
 
 
 def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysValues:
     """The state with keys and values [R,B,T,K,H] of T more tokens."""
+    slots, count = state.slots, output.slots
 
-    def update(slots: Array, rows: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(slots, rows, length, axis=2)
+    def update(old: Array, new: Array) -> Array:
+        if count == 1:
+            return jax.lax.dynamic_update_slice_in_dim(old, new, length % slots, axis=2)
+        index = slot_positions(slots, length + count) - length
+        rows = jnp.take(new, jnp.maximum(index, 0), axis=2)
+        return jnp.where((index >= 0)[None, None, :, None, None], rows, old)
 
     return jax.tree.map(update, state, output)
 

@@ -47,7 +47,7 @@ def encoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, types, embed_key)
-    context = AttentionContext(default_positions(tokens) if positions is None else positions, mask)
+    context = _context(tokens, mask, positions, causal=False)
     return stack(model, config, x, context, key=stack_key)[0]
 
 
@@ -67,5 +67,12 @@ def decoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, key=embed_key)
-    context = AttentionContext(default_positions(tokens) if positions is None else positions, mask, causal=True)
+    context = _context(tokens, mask, positions, causal=True)
     return stack(model, config, x, context, memory=memory, key=stack_key)[0]
+
+
+def _context(tokens: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
+    """The pass over tokens [B,T], whose positions count from 0 where none are passed."""
+    if positions is None:
+        return AttentionContext(default_positions(tokens), mask, causal=causal, restarts=False)
+    return AttentionContext(positions, mask, causal=causal)

@@ -1,11 +1,67 @@
-"""Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`, with a function
-`mask`."""
+"""Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
 
 from tfm import variants
-from tfm.config.patterns import Pattern
+from tfm.attention.bias import ScoreBias
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.config.model import Config
+from tfm.config.patterns import Pattern as PatternOptions
+from tfm.masks.distance import window
 from tfm.masks.mask import Mask
+from tfm.masks.place import Restarted
+from tfm.sharding import replicate_length
 
 
-def pattern_mask(options: Pattern, causal: bool) -> Mask | None:
-    """Which keys a query may see by its pattern and by causality; None: all."""
-    return variants.load(options).mask(options, causal)
+def same_bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+    """The bias as it is."""
+    return bias
+
+
+def same_heads(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any]) -> Array:
+    """The heads as they are."""
+    return heads
+
+
+class Pattern(NamedTuple):
+    """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
+
+    mask: (options, config, is_causal) -> a static mask of all texts; None: every key
+    specs: (options, config) -> the spec tree of one layer
+    bias: (call, bias of positions or None) -> the bias of scores, or None
+    replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
+        is that of `Mixer.forward`
+    """
+
+    mask: Callable[[Any, Config, bool], Mask | None]
+    specs: Callable[..., Any] = variants.no_parameters
+    bias: Callable[..., ScoreBias | None] = same_bias
+    replace: Callable[..., Array] = same_heads
+
+
+def pattern_of(options: PatternOptions) -> Pattern:
+    """The functions of the pattern that options describe."""
+    return variants.load(options).PATTERN
+
+
+def pattern_mask(options: PatternOptions, config: Config, context: AttentionContext) -> Mask | None:
+    """Which keys a query may see by its pattern and by causality; None: all.
+
+    Blocks and global tokens count from the start of each text, wherever that is in its row.
+    """
+    mask = pattern_of(options).mask(options, config, context.causal)
+    if mask is None or mask.shift_invariant or not context.restarts:
+        return mask
+    return window(*mask.reach) & Restarted(mask, text_starts(context))
+
+
+def text_starts(context: AttentionContext) -> Array:
+    """The column at which the text of each position begins, int32 [B,T]; [B,1] for all positions of a row."""
+    count, positions = context.positions.shape[1], replicate_length(context.positions)
+    if context.keep:  # padding before a text has position 0 too, so that only the last position counts
+        return context.length + count - 1 - positions[:, -1:]
+    return jnp.arange(count)[None] - positions

@@ -2,7 +2,7 @@
 `tfm.mixers`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tfm.config.choices import Options, tag
 from tfm.config.mixers.fewer_keys import Linformer
@@ -21,6 +21,17 @@ class Softmax(Options):
     name: Literal["softmax"] = tag("softmax")
     pattern: Pattern = Full()
     qk_norm: bool = False
+
+    @property
+    def reads_packed(self) -> bool:  # type: ignore[override]
+        """As the pattern does."""
+        return self.pattern.reads_packed
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        self.pattern.check(config)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return self.pattern.max_length(config)
 
 
 Mixer = Softmax | Linformer | Performer

@@ -1,0 +1,115 @@
+"""Patterns as rules for a query i and a key j, pair by pair, and softmax attention under them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tfm
+from oracles import heads, output, softmax
+from tfm.patterns.bigbird import random_blocks
+
+Rule = Callable[[int, int], bool]
+
+
+def rule_of(options: Any, config: tfm.Config, causal: bool) -> Rule:
+    """What a pattern allows; i and j count from the start of a text."""
+    rule = RULES[options.name](options, config, causal)
+    return lambda i, j: bool(rule(i, j)) and (j <= i or not causal)
+
+
+def table(rule: Rule, queries: int, keys: int | None = None) -> np.ndarray:
+    """bool [T,S]."""
+    return np.array([[rule(i, j) for j in range(queries if keys is None else keys)] for i in range(queries)])
+
+
+def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
+    """The oracle of a row of variants: attention to the keys that its pattern allows."""
+
+    def oracle(params: Any, x: np.ndarray) -> np.ndarray:
+        from variants import BASE
+
+        config = tfm.override(BASE, row)
+        options = config.mixer.pattern
+        allowed = table(rule_of(options, config, False), x.shape[1])
+        bias = _labels(params.pattern, options, x.shape[1]) if options.name == "etc" else 0.0
+        y = _attend(*heads(params, x), allowed, bias)
+        if getattr(options, "projections", False):
+            y[:, : options.tokens] = _attend(*heads(params.pattern, x), np.ones_like(allowed))[:, : options.tokens]
+        return output(params, y)
+
+    return oracle
+
+
+def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray, bias: Any = 0.0) -> np.ndarray:
+    scores = np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5 + bias
+    return np.einsum("bkgts,bskgh->btkgh", softmax(np.where(allowed, scores, -np.inf)), v)
+
+
+def _labels(params: Any, options: Any, length: int) -> np.ndarray:
+    """Ainslie et al. 2020, section 3.1: the label of each pair, looked up one by one -> [K,G,T,S]."""
+    rows = np.asarray(params, np.float64)
+    reach = 2 * options.labels + 1
+    bias = np.zeros((*rows.shape[1:], length, length))
+    for i in range(length):
+        for j in range(length):
+            label = max(-options.labels, min(options.labels, j - i)) + options.labels
+            if i < options.tokens:
+                label = label + reach if j < options.tokens else 2 * reach
+            elif j < options.tokens:
+                label = 2 * reach + 1
+            bias[:, :, i, j] = rows[label]
+    return bias
+
+
+def _full(o, config, causal) -> Rule:
+    return lambda i, j: True
+
+
+def _local(o, config, causal) -> Rule:
+    return lambda i, j: abs(i // o.block - j // o.block) <= o.neighbours
+
+
+def _sliding(o, config, causal) -> Rule:
+    steps = o.window - 1 if causal else o.window // 2
+    return lambda i, j: (j - i) % o.dilation == 0 and abs(j - i) // o.dilation <= steps
+
+
+def _strided(o, config, causal) -> Rule:
+    return lambda i, j: abs(i - j) <= o.stride or (i - j) % o.stride == 0
+
+
+def _fixed(o, config, causal) -> Rule:
+    return lambda i, j: i // o.block == j // o.block or j % o.block in range(o.block - o.summary, o.block)
+
+
+def _global(o, config, causal) -> Rule:
+    steps = o.window - 1 if causal else o.window // 2
+    return lambda i, j: abs(i - j) <= steps or min(i, j) < o.tokens
+
+
+def _etc(o, config, causal) -> Rule:
+    return lambda i, j: abs(i - j) <= o.radius or min(i, j) < o.tokens
+
+
+def _bigbird(o, config, causal) -> Rule:
+    chosen = random_blocks(o, config.length, causal)
+    steps = o.window - 1 if causal else o.window // 2
+
+    def rule(i: int, j: int) -> bool:
+        block_i, block_j = i // o.block, j // o.block
+        return abs(block_i - block_j) <= steps or min(block_i, block_j) < o.global_blocks or block_j in chosen[block_i]
+
+    return rule
+
+
+RULES: dict[str, Callable[[Any, tfm.Config, bool], Rule]] = {
+    "full": _full,
+    "local": _local,
+    "sliding": _sliding,
+    "strided": _strided,
+    "fixed": _fixed,
+    "global": _global,
+    "etc": _etc,
+    "bigbird": _bigbird,
+}

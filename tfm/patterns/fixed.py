@@ -1,0 +1,17 @@
+"""Blocks that see themselves, and the last tokens of all blocks (Child et al. 2019, section 4.3)."""
+
+from tfm.config.model import Config
+from tfm.config.patterns import Fixed
+from tfm.masks.distance import causal
+from tfm.masks.mask import Mask
+from tfm.masks.place import local_blocks, summaries
+from tfm.patterns import Pattern
+
+
+def mask(options: Fixed, config: Config, is_causal: bool) -> Mask:
+    """Both kinds of keys of the paper in one head, which it calls a merged head."""
+    pattern = local_blocks(options.block) | summaries(options.block, options.summary)
+    return causal() & pattern if is_causal else pattern
+
+
+PATTERN = Pattern(mask)
