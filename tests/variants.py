@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracles
-from oracles import fewer_keys, kernels, patterns
+from oracles import fewer_keys, kernels, patterns, static
 
 import tfm
 
@@ -25,7 +25,9 @@ class Variant(NamedTuple):
     decoder: the variant reads texts from left to right
     generates: a decoder of it has a decode state
     packs: several documents may share a row
-    oracle: (parameters of a mixer, x [B,T,D]) -> what it returns without a mask, by numpy
+    ignores_padding: how long the padding behind a text is changes nothing
+    oracle: (parameters of a mixer, x [B,T,D]) -> what it returns without a mask, by numpy;
+        where the variant has no encoder, under causality
     """
 
     values: dict[str, Any]
@@ -33,6 +35,7 @@ class Variant(NamedTuple):
     decoder: bool = True
     generates: bool = True
     packs: bool = True
+    ignores_padding: bool = True
     oracle: Callable[[Any, np.ndarray], np.ndarray] | None = None
 
     @property
@@ -81,6 +84,24 @@ VARIANTS = {
         {"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=fewer_keys.linformer
     ),
     "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=kernels.performer),
+    "linear": Variant({"mixer": "linear", "mixer.chunk": 3}, oracle=kernels.linear),
+    "compressed": Variant({"mixer": "compressed"}, packs=False, oracle=fewer_keys.compressed),
+    "compressed_memory": Variant({"mixer": "compressed", "mixer.memory": 3, "position": "rotary"}, packs=False),
+    "nystrom": Variant(
+        {"mixer": "nystrom", "mixer.landmarks": 3, "mixer.window": 5},
+        decoder=False,
+        packs=False,
+        oracle=fewer_keys.nystrom,
+    ),
+    "aft": Variant({"mixer": "aft", "mixer.rank": 3}, oracle=kernels.aft),
+    "aft_local": Variant(
+        {"mixer": "aft", "mixer.reach": "local", "mixer.window": 3, "mixer.rank": 3}, oracle=kernels.aft_local
+    ),
+    "aft_simple": Variant({"mixer": "aft", "mixer.reach": "simple"}, oracle=kernels.aft_simple),
+    "delta": Variant({"mixer": "delta", "mixer.chunk": 3}, encoder=False, oracle=kernels.delta),
+    "delta_elu": Variant({"mixer": "delta", "mixer.chunk": 4, "mixer.nu": None, "position": "rotary"}, encoder=False),
+    "xca": Variant({"mixer": "xca"}, decoder=False, packs=False, oracle=kernels.xca),
+    "fnet": Variant({"mixer": "fnet"}, decoder=False, packs=False, ignores_padding=False, oracle=static.fnet),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}),

@@ -23,7 +23,7 @@ PUBLIC = {
             "scale_spec",
             "shardings",
         ),
-        *("stacked", "trained_mask", "weight_spec"),
+        *("redraw", "stacked", "trained_mask", "weight_spec"),
     ),
     "low_rank": ("LowRank", "low_rank_specs", "merge_low_rank"),
     "ops": (

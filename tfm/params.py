@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from tfm.axes import AXES, partition
 from tfm.config.model import Config
+from tfm.sharding import named_sharding, spec_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Spec:
     running: a running statistic: the backward pass returns its change in place of a gradient, and the training step
         adds that to it
     branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
+    redraw: training steps after which it is drawn anew; None: never
     padding: elements that exist only to round the vocabulary up
     dtype: stored dtype
     """
@@ -43,6 +45,7 @@ class Spec:
     trained: bool = True
     running: bool = False
     branch: bool = False
+    redraw: int | None = None
     padding: int = 0
     dtype: str = "float32"
 
@@ -69,9 +72,11 @@ def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
     return _spec(config, axes, _constant(1.0), sizes)
 
 
-def fixed_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
+def fixed_spec(
+    config: Config, axes: str, init: Callable[..., jax.Array], redraw: int | None = None, **sizes: int
+) -> Any:
     """An array that is stored, sharded and checkpointed like a parameter, but never trained."""
-    return dataclasses.replace(_spec(config, axes, init, sizes), trained=False)
+    return dataclasses.replace(_spec(config, axes, init, sizes), trained=False, redraw=redraw)
 
 
 def running_spec(config: Config, axes: str, value: float, **sizes: int) -> Any:
@@ -116,10 +121,31 @@ def init(specs, key: jax.Array, mesh: Mesh | None = None):
     """
 
     def make(path, spec):
-        leaf_key = jax.random.fold_in(key, zlib.crc32(jax.tree_util.keystr(path).encode()))
-        return spec.init(leaf_key, spec.shape, _sharding(spec, mesh) if mesh else None).astype(spec.dtype)
+        sharding = _sharding(spec, mesh) if mesh else None
+        return spec.init(_leaf_key(key, path), spec.shape, sharding).astype(spec.dtype)
 
     return jax.tree_util.tree_map_with_path(make, specs)
+
+
+def redraw(specs, params, key: jax.Array, step: jax.Array):
+    """Parameters as training step `step` reads them: those whose `Spec.redraw` divides the step are drawn anew.
+
+    What is drawn depends on the key, the path and the step alone.
+    """
+
+    def make(path, spec, leaf):
+        if spec.redraw is None:
+            return leaf
+        draw_key = jax.random.fold_in(_leaf_key(key, path), step)
+        sharding = named_sharding(leaf, leaf, *spec_of(leaf))
+        is_due = (step > 0) & (step % spec.redraw == 0)
+        return jax.lax.cond(is_due, lambda: spec.init(draw_key, spec.shape, sharding).astype(leaf.dtype), lambda: leaf)
+
+    return jax.tree_util.tree_map_with_path(make, specs, params)
+
+
+def _leaf_key(key: jax.Array, path: Any) -> jax.Array:
+    return jax.random.fold_in(key, zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
 def abstract(specs, mesh: Mesh | None = None):

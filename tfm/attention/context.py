@@ -44,6 +44,7 @@ class LayerCall(NamedTuple):
     params: its parameters in this layer
     prepared: what its `prepare` returned
     key: of dropout, or None
+    in_scores: positions are part of the scores of this layer
     """
 
     options: Any
@@ -51,6 +52,7 @@ class LayerCall(NamedTuple):
     params: Any
     prepared: Any
     key: Array | None
+    in_scores: bool = False
 
 
 @struct.dataclass
@@ -72,3 +74,15 @@ class VariantError(ValueError):
 def refuse(options: Options, reason: str, remedy: str) -> None:
     """Raises VariantError with the tag of the variant."""
     raise VariantError(f"{options.name} {reason}; {remedy}")
+
+
+def refuse_scores(call: LayerCall) -> None:
+    """Raises VariantError where positions are part of scores, for a mixer that has none."""
+    if call.in_scores:
+        refuse(call.options, "has no scores of queries and keys for positions to change", "try position=learned")
+
+
+def refuse_bias(call: LayerCall, bias: Any) -> None:
+    """Raises VariantError where positions add a bias to scores, for a mixer that has no scores of pairs of tokens."""
+    if bias is not None:
+        refuse(call.options, "has no scores of pairs of tokens to bias", "try position=learned or position=rotary")

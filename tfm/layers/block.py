@@ -13,7 +13,7 @@ from tfm.config.model import Config, Kind
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
 from tfm.mixers import mixer_of
 from tfm.ops import split
-from tfm.positions import position_of
+from tfm.positions import plain_score, position_of
 from tfm.residuals import SUBLAYERS, Sublayer, residual_of
 
 
@@ -85,10 +85,12 @@ def transformer_block(
     """x [B,T,D] -> [B,T,D]; a key turns dropout on."""
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
-    mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key)
+    position = position_of(kind.position)
+    in_scores = position.score is not plain_score
+    mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
 
     def score(q: Array, k: Array, projections: Attention):
-        return position_of(kind.position).score(position_call, q, k, projections)
+        return position.score(position_call, q, k, projections)
 
     def mix(y: Array):
         return mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)

@@ -248,6 +248,8 @@ def _fine_tuned(recipe: Callable[..., dict[str, Any]]) -> dict[str, dict[str, An
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "mlm": {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
+        "performer-tiny": _bert(2, 128, 2, rate=2.5e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK,
+        "linear-tiny": _bert(2, 128, 2, rate=2.5e-3, mixer="linear") | _QUICK,
         "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
@@ -260,6 +262,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
         "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _ALTERNATION,
         "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _GROWING_WINDOWS,
+        "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
+        "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
         "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
         | _WEB

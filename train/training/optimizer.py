@@ -48,23 +48,27 @@ class Optimizer(NamedTuple):
 
     init: all parameters -> its state
     update: (gradients, state, params) of the trained parameters -> (updates, state)
-    is_trained: a tree like the parameters: whether each is trained
-    is_running: the same: whether each is a running statistic
+    specs: the declared parameters, which say what is trained, and what a running statistic is
     """
 
     init: Callable[[Any], Any]
     update: Callable[[Any, Any, Any], tuple[Any, Any]]
-    is_trained: Any
-    is_running: Any
+    specs: Any
+
+    @property
+    def is_trained(self) -> Any:
+        """A tree like the parameters: whether each is trained."""
+        return tfm.trained_mask(self.specs)
 
     def split(self, params: Any) -> tuple[Any, Any]:
         """The trained and the frozen parameters: two trees with None in place of the others."""
-        frozen = jax.tree.map(lambda is_trained, leaf: None if is_trained else leaf, self.is_trained, params)
-        return _only(self.is_trained, params), frozen
+        is_trained = self.is_trained
+        frozen = jax.tree.map(lambda trained, leaf: None if trained else leaf, is_trained, params)
+        return _only(is_trained, params), frozen
 
     def running(self, params: Any) -> Any:
         """The running statistics, which are some of the frozen parameters: a tree with None in place of others."""
-        return _only(self.is_running, params)
+        return jax.tree.map(lambda spec, leaf: leaf if spec.running else None, self.specs, params)
 
     def join(self, trained: Any, frozen: Any) -> Any:
         """The inverse of `split`."""
@@ -94,7 +98,7 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    return Optimizer(init, inner.update, is_trained, jax.tree.map(lambda spec: spec.running, specs))
+    return Optimizer(init, inner.update, specs)
 
 
 def _only(is_chosen: Any, tree: Any) -> Any:

@@ -94,7 +94,8 @@ def make_train_step(
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        trained, frozen = optimizer.split(state.params)
+        params = tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step)
+        trained, frozen = optimizer.split(params)
         running = optimizer.running(frozen)
         if _parts(batch) == 1:
             (grads, changes), sums = gradient((trained, running), frozen, _part(batch, 0), key)
@@ -107,7 +108,7 @@ def make_train_step(
         updates, opt = optimizer.update(grads, wide_opt, wide_params)
         sums["grad_norm"] = optim.global_norm(grads)
         params = optax.apply_updates(wide_params, updates)
-        average = _average(state.ema, optimizer.join(params, frozen), ema, state.step) if ema else None
+        average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
         rounding_key = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)  # no step has this number
         params, opt = stochastic_rounding.narrow(
             (params, opt), (trained, state.opt), jax.random.fold_in(rounding_key, state.step)
@@ -139,10 +140,15 @@ def _part(batch, index: int):
     return {name: field[index] for name, field in batch.items()}
 
 
-def _average(average, params, decay: float, step: Array):
-    """Moves the average towards the parameters: by 1 - decay, and by more in the first steps."""
-    keep = jnp.minimum(decay, (1 + step) / (10 + step))
-    return jax.tree.map(lambda mean, param: mean + (1 - keep) * (param - mean), average, params)
+def _average(specs, state: State, params, decay: float):
+    """Moves the average towards the parameters: by 1 - decay, and by more in the first steps. What is drawn anew has no
+    average."""
+    keep = jnp.minimum(decay, (1 + state.step) / (10 + state.step))
+
+    def move(spec, mean, param):
+        return mean + (1 - keep) * (param - mean) if spec.redraw is None else jnp.copy(param).astype(mean.dtype)
+
+    return jax.tree.map(move, specs, state.ema, params)
 
 
 def make_eval_step(loss: Loss, model: tfm.Config):

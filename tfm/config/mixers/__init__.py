@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfm.config.choices import Options, tag
-from tfm.config.mixers.fewer_keys import Linformer
-from tfm.config.mixers.kernels import Performer
+from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
+from tfm.config.mixers.kernels import AttentionFree, CrossCovariance, DeltaRule, LinearAttention, Performer
+from tfm.config.mixers.static import FNet
 from tfm.config.patterns import Full, Pattern
 
 
@@ -34,4 +35,15 @@ class Softmax(Options):
         return self.pattern.max_length(config)
 
 
-Mixer = Softmax | Linformer | Performer
+Mixer = (
+    Softmax
+    | Compressed
+    | Linformer
+    | Nystrom
+    | AttentionFree
+    | CrossCovariance
+    | DeltaRule
+    | LinearAttention
+    | Performer
+    | FNet
+)

@@ -26,3 +26,54 @@ class Linformer(Options):
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
+
+
+@dataclass(frozen=True)
+class Compressed(Options):
+    """A strided convolution merges neighbouring keys, and neighbouring values (Liu et al. 2018, section 4.2.3).
+
+    A decoder's token sees the merged keys of the groups of tokens before its own, and the tokens of its own group up to
+    itself, which the paper leaves to layers of local attention.
+
+    factor: tokens that become one key
+    memory: keys that are left of a text of `length` tokens; the factor is then length / memory. none: factor decides
+    """
+
+    name: Literal["compressed"] = tag("compressed")
+    reads_packed: ClassVar[bool] = False
+    factor: int = 3
+    memory: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, factor=1, memory=1)
+        check_maximum(self, "no text is as long", factor=1 << 24, memory=1 << 24)
+
+    def group_size(self, config: Any) -> int:
+        """Tokens that become one key."""
+        return self.factor if self.memory is None else -(-config.length // self.memory)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return None if self.memory is None else config.length
+
+
+@dataclass(frozen=True)
+class Nystrom(Options):
+    """Softmax attention by way of landmarks, means of neighbouring tokens (Xiong et al. 2021); for encoders.
+
+    landmarks: landmarks of a text
+    iterations: steps of the iteration for the pseudo-inverse
+    window: tokens of the convolution of values that is added to each head; none: no convolution
+    """
+
+    name: Literal["nystrom"] = tag("nystrom")
+    reads_packed: ClassVar[bool] = False
+    landmarks: int = 64
+    iterations: int = 6
+    window: int | None = 33
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, landmarks=1, iterations=1, window=1)
+        check_maximum(self, "no text is as long", landmarks=1 << 24, window=1 << 16)
+        check_maximum(self, "it has converged long before", iterations=1000)

@@ -1,7 +1,7 @@
 """The catalogue of mixers whose scores are products of features: sums over the text take the place of its keys."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
@@ -12,13 +12,84 @@ class Performer(Options):
 
     features: random features of a head
     chunk: tokens whose products are computed at once, where tokens do not see all others
+    redraw: training steps after which the features are drawn anew; none: never
     """
 
     name: Literal["performer"] = tag("performer")
     features: int = 64
     chunk: int = 64
+    redraw: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, features=1, chunk=1)
+        check_minimum(self, features=1, chunk=1, redraw=1)
         check_maximum(self, "no model is as large", features=1 << 20, chunk=1 << 24)
+        check_maximum(self, "no run has as many steps", redraw=1 << 30)
+
+
+@dataclass(frozen=True)
+class LinearAttention(Options):
+    """Weights are products of features elu(x) + 1, in time linear in the length (Katharopoulos et al. 2020).
+
+    chunk: tokens whose products are computed at once, where tokens do not see all others
+    """
+
+    name: Literal["linear"] = tag("linear")
+    chunk: int = 64
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, chunk=1)
+        check_maximum(self, "no text is as long", chunk=1 << 24)
+
+
+@dataclass(frozen=True)
+class AttentionFree(Options):
+    """Every channel is a mean of values, weighted by the channels of keys and by pairs of places, times a gate (Zhai et
+    al. 2021).
+
+    reach: full | local | simple: the pairs of places that have weights: all, near ones, or none
+    window: near places are less than so many tokens apart
+    rank: size of the vectors of places whose products are the weights
+    """
+
+    name: Literal["aft"] = tag("aft")
+    reach: Literal["full", "local", "simple"] = "full"
+    window: int = 32
+    rank: int = 128
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, window=1, rank=1)
+        check_maximum(self, "no text is as long", window=1 << 24, rank=1 << 24)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return None if self.reach == "simple" else config.length
+
+
+@dataclass(frozen=True)
+class DeltaRule(Options):
+    """Fast weights: a matrix that every token corrects by the delta rule (Schlag et al. 2021); for decoders.
+
+    nu: features are products of the rectified channels with those up to so many places on; none: elu(x) + 1
+    chunk: tokens whose corrections are computed at once
+    """
+
+    name: Literal["delta"] = tag("delta")
+    nu: int | None = 1
+    chunk: int = 64
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, nu=1, chunk=1)
+        check_maximum(self, "no text is as long", chunk=1 << 24)
+        check_maximum(self, "no head is as large", nu=1 << 12)
+
+
+@dataclass(frozen=True)
+class CrossCovariance(Options):
+    """Channels attend to channels by products of whole columns, in time linear in the length (El-Nouby et al. 2021);
+    for encoders."""
+
+    name: Literal["xca"] = tag("xca")
+    reads_packed: ClassVar[bool] = False

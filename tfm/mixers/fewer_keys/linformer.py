@@ -9,13 +9,11 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attend
-from tfm.attention.case import decompose
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
+from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
+from tfm.attention.padding import refuse_decoders, valid_tokens
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
-from tfm.masks.distance import Window
-from tfm.masks.mask import Mask
 from tfm.mixers import Mixer
 from tfm.params import weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp
@@ -40,14 +38,10 @@ def specs(options: Linformer, config: Config) -> LinformerParams:
     )
 
 
-def prepare(options: Linformer, config: Config, context: AttentionContext) -> tuple[Mask, ...]:
-    """The masks of padding. Raises ValueError for causality and for masks that ask about queries."""
-    if context.causal:
-        refuse(options, "mixes later tokens into every key", "a decoder needs another mixer, such as mixer=softmax")
-    parts = decompose(context.mask)
-    if parts.segments is not None or parts.rest or parts.pattern != Window(None, None):
-        refuse(options, "reads texts with padding, and no other mask", "put every text into a row of its own")
-    return parts.keys
+def prepare(options: Linformer, config: Config, context: AttentionContext) -> Array | None:
+    """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
+    refuse_decoders(options, context)
+    return valid_tokens(options, context)
 
 
 def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
@@ -55,10 +49,9 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
     layer, config = call.params, call.config
     k, v = keys_values(layer.attention, config, x)
     q, k, bias = score(queries(layer.attention, config, x), k, layer.attention)
-    if bias is not None:
-        refuse(call.options, "has no scores of pairs of tokens to bias", "try position=learned or position=rotary")
-    for mask in call.prepared:
-        valid = mask(jnp.zeros((1, 1), jnp.int32), jnp.arange(x.shape[1])[None])[:, 0, :, None, None]
+    refuse_bias(call, bias)
+    if call.prepared is not None:
+        valid = call.prepared[:, :, None, None]
         k, v = (jnp.where(valid, replicate_length(rows), 0) for rows in (k, v))
     heads = linformer(q, k, v, layer.keys, layer.values, config.attn_rate, call.key)
     return merge_heads(layer.attention, heads), MixerOutput()

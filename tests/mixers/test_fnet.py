@@ -1,0 +1,18 @@
+"""FNet: what stands in padding is never seen."""
+
+import jax.numpy as jnp
+import numpy as np
+from variants import VARIANTS
+
+import tfm
+
+
+def test_padding_counts_as_zeros():
+    config = VARIANTS["fnet"].config
+    mixer = tfm.mixer_of(config.mixer)
+    x = np.random.default_rng(0).normal(size=(1, 6, 16)).astype(np.float32)
+    context = tfm.AttentionContext(jnp.arange(6)[None], tfm.padding(jnp.arange(6)[None] < 4))
+    call = tfm.LayerCall(config.mixer, config, None, mixer.prepare(config.mixer, config, context), None)
+    y, _ = mixer.forward(call, jnp.asarray(x), None, None)
+    x[:, 4:] = 0
+    np.testing.assert_allclose(y, np.fft.fft2(x).real, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,53 @@
+"""What mixers without scores of pairs of tokens can follow of a mask: padding, and perhaps segments."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.attention.case import MaskParts, decompose
+from tfm.attention.context import AttentionContext, refuse
+from tfm.config.choices import Options
+from tfm.masks.distance import Window
+
+
+def refuse_decoders(options: Options, context: AttentionContext) -> None:
+    """Raises VariantError for a pass in which no token sees a later one."""
+    if context.causal:
+        refuse(options, "mixes later tokens into all", "a decoder needs another mixer, such as mixer=softmax")
+
+
+def valid_tokens(options: Options, context: AttentionContext) -> Array | None:
+    """bool [B or 1,T], which of the places of a pass hold tokens; None: all.
+
+    Raises VariantError for a mask that says more than that.
+    """
+    parts = decompose(context.mask)
+    if parts.segments is not None or _asks_about_queries(parts):
+        refuse(options, "reads texts with padding, and no other mask", "put every text into a row of its own")
+    return _valid(parts, context)
+
+
+def valid_tokens_and_segments(options: Options, context: AttentionContext) -> tuple[Array | None, Array | None]:
+    """The same, and int32 [B or 1,T], the segment of each token; None: all are of one.
+
+    Raises VariantError for a mask that says more than that.
+    """
+    parts = decompose(context.mask)
+    if _asks_about_queries(parts):
+        refuse(options, "reads texts with padding and segments, and no other mask", "try mixer=softmax")
+    segments = None if parts.segments is None else parts.segments.segment_ids
+    return _valid(parts, context), segments[1] if segments else None
+
+
+def _asks_about_queries(parts: MaskParts) -> bool:
+    return bool(parts.rest) or parts.pattern != Window(None, None)
+
+
+def _valid(parts: MaskParts, context: AttentionContext) -> Array | None:
+    """The places that all masks of keys allow."""
+    if not parts.keys:
+        return None
+    new = jnp.arange(context.positions.shape[1])[None] + context.length
+    valid = jnp.ones_like(new, bool)
+    for mask in parts.keys:
+        valid = valid & mask(jnp.zeros((1, 1), jnp.int32), new)[:, 0]
+    return valid

@@ -1,0 +1,69 @@
+"""Cross-covariance attention (El-Nouby et al. 2021, eq. 3): channels attend to channels, in time linear in the length.
+
+Weights [H,H] of a head are products of whole columns of queries and keys, each of length 1. The local patch interaction
+of the paper's blocks is no part of it.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
+from tfm.attention.padding import refuse_decoders, valid_tokens
+from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
+from tfm.config.mixers.kernels import CrossCovariance
+from tfm.config.model import Config
+from tfm.mixers import Mixer
+from tfm.ops import dropout
+from tfm.params import scale_spec
+from tfm.sharding import replicate_length
+
+# The least length of a column that is divided by it.
+SHORTEST = 1e-12
+
+
+@struct.dataclass
+class CrossCovarianceParams:
+    """Projections to heads and back, and what the products of a head are multiplied by [K,G]."""
+
+    attention: Attention
+    temperature: Array
+
+
+def specs(options: CrossCovariance, config: Config) -> CrossCovarianceParams:
+    """The spec tree of one layer."""
+    return CrossCovarianceParams(attention_specs(config), scale_spec(config, "KG"))
+
+
+def prepare(options: CrossCovariance, config: Config, context: AttentionContext) -> Array | None:
+    """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
+    refuse_decoders(options, context)
+    return valid_tokens(options, context)
+
+
+def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]; products and softmax in float32."""
+    refuse_scores(call)
+    layer, config = call.params, call.config
+    k, v = keys_values(layer.attention, config, x)
+    q, k, v = (replicate_length(rows) for rows in (queries(layer.attention, config, x), k, v))
+    if call.prepared is not None:
+        valid = call.prepared[:, :, None, None]
+        q, k = jnp.where(valid[..., None], q, 0), jnp.where(valid, k, 0)
+    scores = jnp.einsum("BTKGh,BTKH->BKGhH", _columns(q), _columns(k))
+    weights = jax.nn.softmax(scores * layer.temperature.astype(jnp.float32)[None, :, :, None, None], axis=-1)
+    weights = dropout(weights, config.attn_rate, call.key)
+    heads = jnp.einsum("BKGhH,BTKH->BTKGh", weights.astype(v.dtype), v)
+    return merge_heads(layer.attention, heads), MixerOutput()
+
+
+def _columns(x: Array) -> Array:
+    """x [B,T,...] -> float32, every column along T of length 1; columns of zeros stay."""
+    x = x.astype(jnp.float32)
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(1, keepdims=True), SHORTEST**2))
+
+
+MIXER = Mixer(specs, prepare, forward)

@@ -1,0 +1,1 @@
+"""Mixers whose weights do not depend on the tokens."""
