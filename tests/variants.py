@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracles
-from oracles import fewer_keys, kernels, patterns, static
+from oracles import convolution, fewer_keys, kernels, patterns, recurrent, scores, static
 
 import tfm
 
@@ -102,6 +102,26 @@ VARIANTS = {
     "delta_elu": Variant({"mixer": "delta", "mixer.chunk": 4, "mixer.nu": None, "position": "rotary"}, encoder=False),
     "xca": Variant({"mixer": "xca"}, decoder=False, packs=False, oracle=kernels.xca),
     "fnet": Variant({"mixer": "fnet"}, decoder=False, packs=False, ignores_padding=False, oracle=static.fnet),
+    "dot": Variant({"mixer.score": "dot"}, oracle=scores.dot),
+    "multiplicative": Variant({"mixer.score": "multiplicative", "position": "rotary"}, oracle=scores.multiplicative),
+    "additive": Variant({"mixer.score": "additive", "position": "alibi"}, oracle=scores.additive),
+    "key_value": Variant({"mixer.score": "additive", "mixer.split_states": True}, oracle=scores.key_value),
+    "synthesizer": Variant({"mixer": "synthesizer"}, oracle=static.synthesizer),
+    "synthesizer_mixture": Variant(
+        {"mixer": "synthesizer", "mixer.terms": "dot_dense_random", "position": "alibi"}, oracle=static.synthesizer
+    ),
+    "synthesizer_factorized": Variant(
+        {"mixer": "synthesizer", "mixer.terms": "dense_random", "mixer.factorized": True, "mixer.rank": 3},
+        oracle=static.factorized_synthesizer,
+    ),
+    "gmlp": Variant({"mixer": "gmlp"}, oracle=static.gmlp),
+    "lightconv": Variant({"mixer": "lightconv", "mixer.window": 4}, oracle=convolution.lightconv),
+    "dynamicconv": Variant({"mixer": "dynamicconv", "mixer.window": 5}, oracle=convolution.dynamicconv),
+    "gru": Variant({"mixer": "gru", "mixer.size": 10}, oracle=recurrent.gru),
+    "lstm": Variant({"mixer": "lstm", "position": "none"}, oracle=recurrent.lstm),
+    "lstm_bidirectional": Variant(
+        {"mixer": "lstm", "mixer.size": 10, "mixer.bidirectional": True}, decoder=False, oracle=recurrent.lstm
+    ),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}),

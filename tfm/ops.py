@@ -40,12 +40,17 @@ class Norm:
     stats: RunningStats | None = None
 
 
-def linear_specs(config: Config, inputs: str, outputs: str, bias: bool | None = None, branch: bool = False) -> Linear:
-    """Kernel [inputs, outputs] and bias [outputs]; `bias=None` takes `config.bias`. See `tfm.Spec` for `branch`."""
+def linear_specs(
+    config: Config, inputs: str, outputs: str, bias: bool | None = None, branch: bool = False, **sizes: int
+) -> Linear:
+    """Kernel [inputs, outputs] and bias [outputs]; `bias=None` takes `config.bias`. See `tfm.Spec` for `branch`.
+
+    `sizes` are those of lower-case axes.
+    """
     has_bias = config.bias if bias is None else bias
     return Linear(
-        params.weight_spec(config, inputs + outputs, inputs=len(inputs), branch=branch),
-        params.bias_spec(config, outputs) if has_bias else None,
+        params.weight_spec(config, inputs + outputs, inputs=len(inputs), branch=branch, **sizes),
+        params.bias_spec(config, outputs, **sizes) if has_bias else None,
     )
 
 

@@ -3,6 +3,8 @@
 Tried on a CPU: other orders of axes, a backward pass of its own (docs/measured.md, M6).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -34,30 +36,56 @@ def attend(
     if q.ndim == k.ndim:
         grouped = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[-1])
         return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    return apply_weights(dropout(attention_weights(q, k, mask, bias), rate, key), v, bias, positions_like(q))
+    weights = dropout(attention_weights(q, k, mask, bias), rate, key)
+    return apply_weights(weights, v, bias, positions_like(q), jnp.arange(k.shape[1])[None])
 
 
-def apply_weights(weights: Array, v: Array, bias: ScoreBias | None, positions: Array) -> Array:
-    """weights [B,K,G,T,S] of queries at positions [1,T], v [B,S,K,H] -> [B,T,K,G,H], plus the values of a bias."""
+def apply_weights(weights: Array, v: Array, bias: ScoreBias | None, i: Array, j: Array) -> Array:
+    """weights [B,K,G,T,S] of queries at positions i [1,T] and keys at j [1,S], v [B,S,K,H] -> [B,T,K,G,H], plus the
+    values of a bias."""
     y = weighted_sum(weights, v)
-    if bias is None:
-        return y
-    term = bias.values(weights, positions, jnp.arange(v.shape[1])[None])
+    term = None if bias is None else bias.values(weights, i, j)
     return y if term is None else y + term.astype(y.dtype)
 
 
-def attention_weights(q: Array, k: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
+def attention_weights(
+    q: Array,
+    k: Array,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    compare: Callable[[Array, Array], Array] | None = None,
+) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 [B,K,G,T,S]; each row sums to 1.
 
-    On a mesh that shards the length, each device scores its own queries against all keys.
+    Scores are those of `compare`, by default `attention_scores`. On a mesh that shards the length, each device scores
+    its own queries against all keys.
     """
     i, j = positions_like(q), jnp.arange(k.shape[1])[None]
-    scores = attention_scores(q, k)
-    if bias is not None:
-        scores = bias.apply(scores, i, j)
+    return masked_weights(biased_scores(q, k, bias, i, j, compare), mask, i, j)
+
+
+def masked_weights(scores: Array, mask: Mask | None, i: Array, j: Array) -> Array:
+    """float32 scores [B,K,G,T,S] of queries at positions i [1,T] and keys at j [1,S] -> their weights where the mask
+    allows them."""
     if mask is not None:
         scores = jnp.where(mask(i, j)[:, None, None], scores, MASK_VALUE)
     return jax.nn.softmax(scores, axis=-1)
+
+
+def biased_scores(
+    q: Array,
+    k: Array,
+    bias: ScoreBias | None,
+    i: Array,
+    j: Array,
+    compare: Callable[[Array, Array], Array] | None = None,
+) -> Array:
+    """q [B,T,K,G,H] at positions i [1,T], k [B,S,K,H] at j [1,S] -> float32 scores [B,K,G,T,S] with their bias.
+
+    Scores are those of `compare`, by default `attention_scores`.
+    """
+    scores = (compare or attention_scores)(q, k)
+    return scores if bias is None else bias.apply(scores, i, j)
 
 
 def attention_scores(q: Array, k: Array) -> Array:

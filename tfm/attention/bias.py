@@ -8,8 +8,8 @@ class ScoreBias:
     """`bias(i, j)`: query positions i [B or 1, T], key positions j [B or 1, S] -> float32 [B or 1, K, G, T, S], added
     to the scores.
 
-    A subclass that does more than add overrides `apply`; one that also changes the weighted sum of values overrides
-    `values`.
+    Positions are consecutive, those of queries and those of keys. A subclass that does more than add overrides `apply`;
+    one that also changes the weighted sum of values overrides `values`.
     """
 
     # Whether it can be evaluated at some positions; otherwise its arrays belong to all positions of the sequence.
@@ -30,6 +30,10 @@ class ScoreBias:
         """weights [B,K,G,T,S] -> a term [B,T,K,G,H] of the weighted sum of values (Shaw et al. 2018, eq. 3); None for
         most biases."""
         return None
+
+    def for_keys(self, keys: Array) -> "ScoreBias":
+        """The bias of the same queries for the keys [B,S,K,H] of a decode state; most biases know no keys."""
+        return self
 
     @property
     def adds_values(self) -> bool:

@@ -16,7 +16,7 @@ from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
 class Attention:
     """Projections of multi-head attention; with fewer key/value heads than heads it is grouped-query attention.
 
-    The norms of queries and keys are None where a model has none, and so are the parameters of its pattern.
+    None where a model has none: the norms of queries and keys, and what its score function and its pattern train.
     """
 
     query: Linear
@@ -25,6 +25,7 @@ class Attention:
     output: Linear
     query_norm: Norm | None = None
     key_norm: Norm | None = None
+    score: Any = None
     pattern: Any = None
 
 
@@ -47,11 +48,14 @@ def queries(layer: Attention, config: Config, x: Array) -> Array:
     return q if layer.query_norm is None else norm(config, layer.query_norm, q)
 
 
-def keys_values(layer: Attention, config: Config, source: Array) -> tuple[Array, Array]:
-    """source [B,S,D] -> its keys, normalized where the model says so, and its values [B,S,K,H]."""
+def keys_values(
+    layer: Attention, config: Config, source: Array, value_source: Array | None = None
+) -> tuple[Array, Array]:
+    """source [B,S,D] -> its keys, normalized where the model says so, and its values [B,S,K,H], or those of
+    `value_source`."""
     k = linear(layer.key, "BSD,DKH->BSKH", source)
     k = k if layer.key_norm is None else norm(config, layer.key_norm, k)
-    return k, linear(layer.value, "BSD,DKH->BSKH", source)
+    return k, linear(layer.value, "BSD,DKH->BSKH", source if value_source is None else value_source)
 
 
 def merge_heads(layer: Attention, heads: Array) -> Array:

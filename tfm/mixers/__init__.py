@@ -6,6 +6,10 @@ One file a mixer, named like its tag in `tfm.config.mixers`; one folder a family
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+from jax import Array
+
 from tfm import variants
 from tfm.attention.context import refuse
 from tfm.config.mixers import Mixer as MixerOptions
@@ -19,6 +23,24 @@ def cannot_start(options: MixerOptions, output: Any, slots: int) -> Any:
 def replace_state(state: Any, output: Any, length: Any) -> Any:
     """The state of a mixer whose output is its next state."""
     return output
+
+
+def start_slots(options: MixerOptions, output: Any, slots: int) -> Any:
+    """A decode state with a slot for each token: leaves [R,B,T,...] in `slots` slots."""
+
+    def pad(rows: Array) -> Array:
+        return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - rows.shape[2]), *((0, 0),) * (rows.ndim - 3)))
+
+    return jax.tree.map(pad, output)
+
+
+def write_slots(state: Any, output: Any, length: Array | int) -> Any:
+    """Such a state with leaves [R,B,T,...] of T more tokens."""
+
+    def update(slots: Array, rows: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(slots, rows, length, axis=2)
+
+    return jax.tree.map(update, state, output)
 
 
 class Mixer(NamedTuple):

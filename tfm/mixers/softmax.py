@@ -1,6 +1,8 @@
 """Softmax attention (Vaswani et al. 2017, eq. 1), under the pattern of its layer."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,16 +10,17 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import apply_weights, attend, attention_scores, attention_weights, weighted_sum
+from tfm.attention.attend import apply_weights, attend, attention_weights, biased_scores
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
+from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
+from tfm.attention.scores import additive_scores, attend_in_blocks, score_queries, score_specs
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.mixers import Mixer
-from tfm.ops import dropout
+from tfm.ops import dropout, linear_specs
 from tfm.patterns import pattern_mask, pattern_of
 from tfm.sharding import positions_like, replicate_length
 
@@ -38,6 +41,16 @@ class KeysValues:
         """S."""
         return self.keys.shape[-3]
 
+    def in_order(self, length: Array | int) -> tuple[Array, Array, Array, Array]:
+        """Keys and values [B,S,K,H] of one layer after `length` tokens, the oldest first; their positions, which are
+        consecutive, and whether the state holds a token there, both [1,S]."""
+        slots = jnp.arange(self.slots)[None]
+        if self.reach is None:
+            return self.keys, self.values, slots, slots < length
+        keys, values = (jnp.roll(rows, -(length % self.slots), axis=1) for rows in (self.keys, self.values))
+        positions = slots + length - self.slots
+        return keys, values, positions, positions >= 0
+
 
 class Prepared(NamedTuple):
     """The context of a pass; the mask of this kind of layer, and how far it reaches to the left."""
@@ -48,9 +61,19 @@ class Prepared(NamedTuple):
 
 
 def specs(options: Softmax, config: Config) -> Attention:
-    """Projections to heads and back, and the parameters of the pattern."""
-    pattern = pattern_of(options.pattern).specs(options.pattern, config)
-    return replace(attention_specs(config, options.qk_norm), pattern=pattern)
+    """Projections to heads and back, of halves of the states where they are split; and what the score function and the
+    pattern train."""
+    score, pattern = score_specs(config, options.score), pattern_of(options.pattern).specs(options.pattern, config)
+    layer = replace(attention_specs(config, options.qk_norm), score=score, pattern=pattern)
+    if not options.split_states:
+        return layer
+    half = config.width // 2
+    return replace(
+        layer,
+        query=linear_specs(config, "d", "KGH", d=half),
+        key=linear_specs(config, "d", "KH", d=half),
+        value=linear_specs(config, "d", "KH", branch=True, d=half),
+    )
 
 
 def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prepared:
@@ -63,29 +86,45 @@ def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prep
 
 def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
-    context, mask, reach = call.prepared
-    config = call.config
+    (context, mask, reach), config, layer = call.prepared, call.config, call.params
     rate = config.attn_rate if call.key is not None else 0.0
-    k, v = keys_values(call.params, config, x)
-    q, k, bias = score(queries(call.params, config, x), k, call.params)
+    q, k, v = project(call, x)
+    plain_q, plain_k = q, k
+    q, k, bias = score(q, k, layer)
+    compare = None
+    if call.options.score == "additive":
+        compare = partial(additive_scores, vector=layer.score)
+        if q is not plain_q or k is not plain_k:
+            refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")
     pattern = pattern_of(call.options.pattern)
-    pattern_call = LayerCall(call.options.pattern, config, call.params.pattern, context, call.key)
+    pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
     bias = pattern.bias(pattern_call, bias)
     output = MixerOutput()
     if context.keep:
         k, v = replicate_length(k), replicate_length(v)
         output = MixerOutput(state=KeysValues(k, v, reach))
     if state is not None:
-        heads = cached_attend(q, (k, v), state, context.length, mask, bias)
+        heads = cached_attend(q, (k, v), state, context.length, mask, bias, compare)
     elif context.record:
-        weights = attention_weights(q, k, mask, bias)
-        heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q))
+        weights = attention_weights(q, k, mask, bias, compare)
+        j = jnp.arange(k.shape[1])[None]
+        heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
         output = MixerOutput(output.state, weights)
+    elif compare is not None:
+        heads = attend_in_blocks(compare, (q, k, v), mask, bias, rate, call.key)
     elif context.keep:  # a prompt is read once: no kernel needs to be compiled for it
         heads = attend(q, k, v, mask, bias, rate, call.key)
     else:
         heads = attend_with(config, q, k, v, mask, bias, call.key)
-    return merge_heads(call.params, pattern.replace(pattern_call, x, heads, score)), output
+    return merge_heads(layer, pattern.replace(pattern_call, x, heads, score)), output
+
+
+def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
+    """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]."""
+    compared, valued = jnp.split(x, 2, axis=-1) if call.options.split_states else (x, x)
+    k, v = keys_values(call.params, call.config, compared, valued)
+    q = queries(call.params, call.config, compared)
+    return score_queries(call.options.score, call.params.score, q), k, v
 
 
 def cached_attend(
@@ -95,23 +134,24 @@ def cached_attend(
     length: Array | int,
     mask: Mask | None,
     bias: ScoreBias | None,
+    compare: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """q [B,T,K,G,H], new keys and values [B,T,K,H], and a state with `length` tokens -> [B,T,K,G,H].
 
-    Scores are concatenated, never keys: the state is read where it lies.
+    Scores are those of `compare`, by default products. They are concatenated, never keys: the state is read where it
+    lies.
     """
     k, v = new
-    slots, positions = state.slots, length + jnp.arange(q.shape[1])
-    key_positions = jnp.concatenate([slot_positions(slots, length), positions])[None]
-    is_written = (key_positions >= 0)[None]
-    scores = jnp.concatenate([attention_scores(q, state.keys), attention_scores(q, k)], axis=-1)
-    if bias is not None:
-        scores = bias.apply(scores, positions[None], key_positions)
-    allowed = is_written if mask is None else mask(positions[None], key_positions) & is_written
-    weights = jax.nn.softmax(jnp.where(allowed[:, None, None], scores, MASK_VALUE), axis=-1)
-    heads = weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], v)
-    added = None if bias is None else bias.values(weights, positions[None], key_positions)
-    return heads if added is None else heads + added.astype(heads.dtype)
+    state_k, state_v, slots, is_filled = state.in_order(length)
+    i = length + jnp.arange(q.shape[1])[None]
+    j = jnp.concatenate([slots, i], axis=1)
+    is_written = jnp.concatenate([is_filled, jnp.ones_like(i, bool)], axis=1)[None]
+    state_bias = None if bias is None else bias.for_keys(state_k)
+    scores = biased_scores(q, state_k, state_bias, i, slots, compare), biased_scores(q, k, bias, i, i, compare)
+    allowed = is_written if mask is None else mask(i, j) & is_written
+    masked = jnp.where(allowed[:, None, None], jnp.concatenate(scores, axis=-1), MASK_VALUE)
+    old, recent = jnp.split(jax.nn.softmax(masked, axis=-1), [slots.size], axis=-1)
+    return apply_weights(old, state_v, state_bias, i, slots) + apply_weights(recent, v, bias, i, i)
 
 
 def slot_positions(slots: int, length: Array | int) -> Array:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfm.config.choices import Options, tag
+from tfm.config.mixers.convolution import DynamicConv, LightConv
 from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
 from tfm.config.mixers.kernels import AttentionFree, CrossCovariance, DeltaRule, LinearAttention, Performer
-from tfm.config.mixers.static import FNet
+from tfm.config.mixers.recurrent import Gru, Lstm
+from tfm.config.mixers.static import FNet, Gmlp, Synthesizer
 from tfm.config.patterns import Full, Pattern
 
 
@@ -17,19 +19,31 @@ class Softmax(Options):
 
     pattern: the keys that a query may see
     qk_norm: normalize the queries and keys of each head (Henry et al. 2020)
+    score: scaled_dot | dot | multiplicative | additive: q k / sqrt(H); q k; q W k (Luong et al. 2015, eq. 8);
+        v tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2)
+    split_states: queries and keys read the first half of a state, values the second one (Daniluk et al. 2017)
     """
 
     name: Literal["softmax"] = tag("softmax")
     pattern: Pattern = Full()
     qk_norm: bool = False
+    score: Literal["scaled_dot", "dot", "multiplicative", "additive"] = "scaled_dot"
+    split_states: bool = False
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        self.pattern.check(config)
+        if self.split_states and config.width % 2:
+            raise ValueError(f"width={config.width} must be even for mixer.split_states=true")
+        if self.score == "additive" and config.kernel not in ("auto", "einsum"):
+            raise ValueError(
+                f"kernel={config.kernel} multiplies queries and keys, and mixer.score=additive adds them; "
+                "leave kernel at auto"
+            )
 
     @property
     def reads_packed(self) -> bool:  # type: ignore[override]
         """As the pattern does."""
         return self.pattern.reads_packed
-
-    def check(self, config: Any) -> None:  # noqa: D102
-        self.pattern.check(config)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return self.pattern.max_length(config)
@@ -46,4 +60,10 @@ Mixer = (
     | LinearAttention
     | Performer
     | FNet
+    | Gmlp
+    | Synthesizer
+    | DynamicConv
+    | LightConv
+    | Gru
+    | Lstm
 )

@@ -1,9 +1,9 @@
-"""The catalogue of mixers whose weights do not depend on the tokens."""
+"""The catalogue of mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -16,3 +16,54 @@ class FNet(Options):
 
     name: Literal["fnet"] = tag("fnet")
     reads_packed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Synthesizer(Options):
+    """Attention whose scores are a trained table, or computed by each token alone (Tay et al. 2021).
+
+    terms: dense: a token computes the scores of its row; random: a trained table; dot: products of queries and keys;
+        several: a trained mixture
+    factorized: tables are products of two small ones, dense rows products of two short ones
+    rank: of the product that is a factorized table
+    """
+
+    name: Literal["synthesizer"] = tag("synthesizer")
+    terms: Literal["dense", "random", "dense_random", "dot_dense", "dot_random", "dot_dense_random"] = "dense"
+    factorized: bool = False
+    rank: int = 8
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, rank=1)
+        check_maximum(self, "no text is as long", rank=1 << 24)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length
+
+
+@dataclass(frozen=True)
+class Gmlp(Options):
+    """A gate mixes tokens by a trained matrix over the length (gMLP: Liu et al. 2021).
+
+    ffn: channels, of which one half gates the other; none: as many as the feed-forward layer has
+    """
+
+    name: Literal["gmlp"] = tag("gmlp")
+    ffn: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, ffn=2)
+        check_maximum(self, "no model is as large", ffn=1 << 24)
+
+    def channels(self, config: Any) -> int:
+        """Channels before they are split."""
+        return self.ffn or config.sizes["F"]
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if self.channels(config) % 2:
+            raise ValueError(f"mixer.ffn={self.channels(config)} must be even: one half gates the other")
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length

@@ -1,0 +1,102 @@
+"""Score functions; that they are their definitions is in the contracts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from tfm.attention import scores
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+CONFIG = tfm.Config(layers=1, heads=4, kv_heads=2, width=16, vocab=60, dropout=0.0)
+ADDITIVE = {"mixer.score": "additive"}
+
+
+def random(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def test_blocks_of_queries_are_all_queries_at_once(monkeypatch):
+    """Values and gradients, with a mask, and a last block that is not full."""
+    operands = random(2, 7, 2, 2, 4), random(2, 7, 2, 4, seed=1), random(2, 7, 2, 4, seed=2)
+    vector, mask = random(2, 2, 4, seed=3), tfm.causal() & tfm.padding(jnp.arange(7)[None] < jnp.array([[7], [5]]))
+
+    def loss(operands, vector):
+        compare = lambda q, k: scores.additive_scores(q, k, vector)
+        y = scores.attend_in_blocks(compare, operands, mask, None)
+        return jnp.square(y).sum(), y
+
+    def run():
+        return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(operands, vector)
+
+    at_once = run()
+    monkeypatch.setattr(scores, "BLOCK", 2 * 4 * 4 * 7 * 3)  # three queries
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), run(), at_once)
+
+
+def test_no_array_holds_the_sums_of_all_pairs():
+    q, k, vector = (
+        jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, 512, 1, 2, 32), (1, 512, 1, 32), (1, 2, 32))
+    )
+
+    def loss(q, k, vector):
+        return scores.attend_in_blocks(lambda q, k: scores.additive_scores(q, k, vector), (q, k, k), None, None).sum()
+
+    program = jax.make_jaxpr(jax.grad(loss, (0, 1, 2)))(q, k, vector)
+    sizes = [var.aval.size for eqn in equations(program.jaxpr) for var in eqn.outvars]
+    assert max(sizes) <= scores.BLOCK < 512 * 512 * 64
+
+
+def equations(jaxpr):
+    """All equations of a program, those of its loops too."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.core.jaxprs_in_params(eqn.params):
+            yield from equations(inner)
+
+
+def test_multiplicative_scores_start_as_scaled_products():
+    config = tfm.override(CONFIG, {"mixer.score": "multiplicative"})
+    mixer = tfm.mixer_of(config.mixer)
+    specs = mixer.specs(config.mixer, config)
+    matrix = tfm.init(specs, jax.random.key(0)).score
+    assert (specs.score.axes, matrix.shape) == ("KGHh", (2, 2, 4, 4))
+    q = random(1, 3, 2, 2, 4)
+    np.testing.assert_allclose(scores.score_queries("multiplicative", matrix, q), q, rtol=1e-6)
+    np.testing.assert_allclose(scores.score_queries("dot", None, q), 2 * q, rtol=1e-6)
+
+
+def test_additive_scores_refuse_kernels_that_multiply():
+    with pytest.raises(ValueError, match=r"kernel=chunked multiplies queries and keys.*leave kernel at auto"):
+        tfm.override(CONFIG, ADDITIVE | {"kernel": "chunked"})
+
+
+def test_additive_scores_refuse_positions_that_change_queries_and_keys():
+    config = tfm.override(CONFIG, ADDITIVE | {"position": "rotary"})
+    params = tfm.abstract(tfm.encoder_specs(config))
+    with pytest.raises(tfm.VariantError, match=r"softmax with score=additive.*try position=learned"):
+        jax.eval_shape(lambda params: tfm.encoder(params, config, jnp.zeros((1, 4), jnp.int32)), params)
+
+
+def test_halves_need_an_even_width():
+    with pytest.raises(ValueError, match=r"width=15 must be even for mixer.split_states=true"):
+        tfm.override(CONFIG, {"width": 15, "heads": 1, "kv_heads": 1, "mixer.split_states": True})
+
+
+def test_recorded_weights_are_those_of_additive_scores():
+    config = tfm.override(CONFIG, ADDITIVE)
+    mixer = tfm.mixer_of(config.mixer)
+    params = tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
+    x = random(1, 4, 16)
+    context = tfm.AttentionContext(jnp.arange(4)[None], record=True)
+    prepared = mixer.prepare(config.mixer, config, context)
+    call = tfm.LayerCall(config.mixer, config, params, prepared, None)
+    recorded, output = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
+    plain = call._replace(prepared=prepared._replace(context=context.replace(record=False)))
+    np.testing.assert_allclose(
+        recorded, mixer.forward(plain, x, lambda q, k, projections: (q, k, None), None)[0], rtol=1e-5, atol=1e-6
+    )
+    assert output.weights.shape == (1, 2, 2, 4, 4)
+    np.testing.assert_allclose(output.weights.sum(-1), 1.0, rtol=1e-5)

@@ -1,0 +1,42 @@
+from typing import Any
+
+import numpy as np
+
+from oracles import output, softmax
+
+
+def _attention(params: Any, x: np.ndarray, values: np.ndarray, score: Any) -> np.ndarray:
+    """Attention of states x with values of other states, by a score of two vectors of head (k, g); loops over pairs."""
+    query, key, value = (
+        np.einsum("btd,d...->bt...", rows, np.asarray(linear.kernel, np.float64)) + np.asarray(linear.bias)
+        for linear, rows in ((params.query, x), (params.key, x), (params.value, values))
+    )
+    heads = np.zeros(query.shape)
+    for b, t, k, g in np.ndindex(query.shape[:-1]):
+        scores = np.array([score(query[b, t, k, g], row[k], (k, g)) for row in key[b]])
+        heads[b, t, k, g] = softmax(scores) @ value[b, :, k]
+    return output(params, heads)
+
+
+def dot(params: Any, x: np.ndarray) -> np.ndarray:
+    """Luong et al. 2015, eq. 8: dot."""
+    return _attention(params, x, x, lambda q, k, head: q @ k)
+
+
+def multiplicative(params: Any, x: np.ndarray) -> np.ndarray:
+    """Luong et al. 2015, eq. 8: general."""
+    matrices = np.asarray(params.score, np.float64)
+    return _attention(params, x, x, lambda q, k, head: q @ matrices[head] @ k)
+
+
+def additive(params: Any, x: np.ndarray) -> np.ndarray:
+    """Bahdanau et al. 2015, appendix A.1.2."""
+    vectors = np.asarray(params.score, np.float64)
+    return _attention(params, x, x, lambda q, k, head: vectors[head] @ np.tanh(q + k))
+
+
+def key_value(params: Any, x: np.ndarray) -> np.ndarray:
+    """Daniluk et al. 2017: the first half of a state is compared, the second one is summed."""
+    vectors = np.asarray(params.score, np.float64)
+    compared, summed = np.split(x, 2, axis=-1)
+    return _attention(params, compared, summed, lambda q, k, head: vectors[head] @ np.tanh(q + k))

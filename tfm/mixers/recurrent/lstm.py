@@ -1,0 +1,50 @@
+"""Long short-term memory (Hochreiter & Schmidhuber 1997; forget gates: Gers et al. 2000).
+
+i, f, o = sigmoid(W x + b + U h)    c = f c + i tanh(W x + b + U h)    h = o tanh(c)
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.attention.context import LayerCall, MixerOutput
+from tfm.config.mixers.recurrent import Lstm
+from tfm.config.model import Config
+from tfm.mixers import Mixer
+from tfm.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
+
+# The bias that a forget gate starts from, so that cells remember at first (Jozefowicz et al. 2015, section 5).
+FORGET_BIAS = 1.0
+
+
+def specs(options: Lstm, config: Config) -> Recurrent:
+    """The gates i, f and o, and the candidate."""
+    layer = recurrent_specs(options, config, gates=4)
+    bias: Any = layer.input.bias
+    if bias is None:
+        return layer
+
+    def init(key, shape, sharding):
+        is_forget = jnp.expand_dims(jnp.arange(4) == 1, (*range(len(shape) - 2), -1))
+        return jnp.where(is_forget, FORGET_BIAS, bias.init(key, shape, sharding))
+
+    return replace(layer, input=replace(layer.input, bias=replace(bias, init=init)))
+
+
+def step(gates: Array, products: Array, state: State) -> State:
+    """What gates read of a token and of the state, both [n,B,4,r], and the state -> the next state."""
+    sums = gates + products
+    scale, forget, output = jnp.moveaxis(jax.nn.sigmoid(sums[..., :3, :]), -2, 0)
+    cell = forget * state.cell + scale * jnp.tanh(sums[..., 3, :])
+    return State(output * jnp.tanh(cell), cell)
+
+
+def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]."""
+    return read(call, x, state, step, has_cell=True)
+
+
+MIXER = Mixer(specs, prepare, forward, last_state)
