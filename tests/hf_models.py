@@ -121,6 +121,16 @@ MODELS = {
         ),
         ["GPTNeoXForCausalLM"],
     ),
+    "bloom": (
+        "bloom",
+        dict(vocab_size=103, hidden_size=24, n_layer=2, n_head=6, bos_token_id=0, eos_token_id=1),
+        ["BloomForCausalLM"],
+    ),
+    "mpt": (
+        "mpt",
+        dict(vocab_size=103, d_model=24, n_layers=2, n_heads=6, max_seq_len=40, bos_token_id=0, eos_token_id=1),
+        ["MptForCausalLM"],
+    ),
     "llama": ("llama", LLAMA, ["LlamaForCausalLM"]),
     "llama_tied": (
         "llama",

@@ -58,7 +58,8 @@ def recorded(params, x):
 
 
 def learned(table, positions):
-    return tfm.position_of(CONFIG.position).embed(table, CONFIG.position, CONFIG, positions)
+    x = jnp.zeros((*positions.shape, CONFIG.width))
+    return tfm.position_of(CONFIG.position).embed(table, CONFIG.position, CONFIG, x, positions)
 
 
 def rotary(positions):

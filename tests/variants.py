@@ -80,6 +80,23 @@ VARIANTS = {
         decoder=False,
     ),
     "none": Variant({"position": "none"}),
+    "learned_queries_keys": Variant({"position": "learned", "position.place": "queries_keys"}),
+    "learned_concatenated": Variant({"position": "learned", "position.place": "concatenated"}),
+    "sinusoidal_queries_keys": Variant({"position": "sinusoidal", "position.place": "queries_keys"}),
+    "sinusoidal_concatenated": Variant({"position": "sinusoidal", "position.place": "concatenated"}),
+    "shaw": Variant({"position": "shaw", "position.max_distance": 3}),
+    "shaw_keys": Variant({"position": "shaw", "position.values": False, "kv_heads": 1} | _UNBIASED),
+    "huang_1": Variant({"position": "huang", "position.method": 1, "position.max_distance": 3}),
+    "huang_2": Variant({"position": "huang", "position.method": 2, "position.max_distance": 3}),
+    "huang_3": Variant({"position": "huang", "position.method": 3, "position.max_distance": 3}),
+    "huang_4": Variant({"position": "huang", "position.method": 4, "position.max_distance": 3}),
+    "transformer_xl": Variant({"position": "transformer_xl"}),
+    "sinusoidal_relative": Variant({"position": "sinusoidal_relative", "position.max_distance": 3}),
+    "tupe": Variant({"position": "tupe"}),
+    "tupe_relative": Variant(
+        {"position": "tupe", "position.relative": True, "position.buckets": 8, "position.max_distance": 6}
+    ),
+    "tupe_tied": Variant({"position": "tupe", "position.reset": False, "position.max_distance": 17}),
     "linformer": Variant(
         {"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=fewer_keys.linformer
     ),

@@ -71,6 +71,7 @@ PUBLIC = {
     "layers.stack": ("Layers", "by_layer", "stack", "stack_specs"),
     "inputs.tokens": ("Embed", "default_positions", "embed", "embed_specs"),
     "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs"),
+    "models.position_effects": ("position_scores", "position_similarity"),
     "models.heads": (
         *(
             "CausalLM",

@@ -1,9 +1,12 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tfm
+from tfm.positions.alibi import slopes_of
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -23,6 +26,15 @@ def test_slopes_of_eight_heads_halve():
 def test_slopes_of_six_heads():
     slopes = -np.asarray(tfm.alibi(6).dense(1, 2))[0, :, 0, 0, 1]
     np.testing.assert_allclose(slopes, [2 ** (-8 * n / 6) for n in range(1, 7)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [3, 6, 12, 4])
+def test_slopes_of_bloom_and_mpt(heads):
+    """Those of 2, 4 or 8 heads, then every second one of twice as many; those of 4 heads are the plain ones."""
+    power = 2 ** int(math.log2(heads))
+    slopes = [2 ** (-8 * n / power) for n in range(1, power + 1)]
+    slopes += [2 ** (-4 * n / power) for n in range(1, 2 * (heads - power), 2)]
+    np.testing.assert_allclose(slopes_of(heads, True), slopes, rtol=1e-12)
 
 
 def test_a_bias_at_some_positions_is_a_part_of_the_dense_one():

@@ -37,5 +37,6 @@ def test_embeddings_of_any_width_take_them(order):
     values = {"position": "sinusoidal", "position.order": order, "width": 16, "input.width": 6}
     config = tfm.override(tfm.Config(), values)
     position = tfm.position_of(config.position)
-    y = position.embed(position.embed_specs(config.position, config), config.position, config, POSITIONS)
+    x = jnp.zeros((2, 5, 6))
+    y = position.embed(position.embed_specs(config.position, config), config.position, config, x, POSITIONS)
     np.testing.assert_array_equal(y, tfm.sinusoidal(POSITIONS, 6, order))

@@ -5,12 +5,37 @@ from typing import Any, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
+# Where the vectors of absolute positions go.
+Place = Literal["added", "queries_keys", "concatenated"]
+
+
+def check_place(options: Any, config: Any) -> None:
+    """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
+    if options.place != "queries_keys":
+        return
+    if config.input.width is not None:
+        raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
+    if any(kind.position == options and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+        raise ValueError(
+            "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
+        )
+
 
 @dataclass(frozen=True)
 class Learned(Options):
-    """A trained vector for each position, added to the embeddings (Devlin et al. 2018)."""
+    """A trained vector for each position (Devlin et al. 2018).
+
+    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    """
 
     name: Literal["learned"] = tag("learned")
+    place: Place = "added"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        check_place(self, config)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
@@ -18,16 +43,21 @@ class Learned(Options):
 
 @dataclass(frozen=True)
 class Sinusoidal(Options):
-    """Sines and cosines of the position, added to the embeddings (Vaswani et al. 2017, section 3.5).
+    """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
     order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
+    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
     order: Literal["interleaved", "halves"] = "interleaved"
+    place: Place = "added"
 
     def __post_init__(self):
         check_fields(self)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        check_place(self, config)
 
 
 @dataclass(frozen=True)
@@ -75,6 +105,22 @@ class Rotary(Options):
             )
 
 
+def check_buckets(options: Any) -> None:
+    """Raises ValueError for buckets that distances up to `max_distance` cannot fill."""
+    check_fields(options)
+    check_minimum(options, buckets=4)
+    check_maximum(options, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
+    if options.max_distance <= options.buckets // 2:
+        raise ValueError(f"max_distance={options.max_distance} must be more than half of buckets={options.buckets}")
+
+
+def check_distance(options: Any) -> None:
+    """Raises ValueError for a distance to clip at that is below 1 or absurd."""
+    check_fields(options)
+    check_minimum(options, max_distance=1)
+    check_maximum(options, "no text is as long", max_distance=1 << 24)
+
+
 @dataclass(frozen=True)
 class T5(Options):
     """A trained bias of scores for each bucket of distances and head (Raffel et al. 2020, section 2.1).
@@ -88,18 +134,21 @@ class T5(Options):
     max_distance: int = 128
 
     def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, buckets=4)
-        check_maximum(self, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
-        if self.max_distance <= self.buckets // 2:
-            raise ValueError(f"max_distance={self.max_distance} must be more than half of buckets={self.buckets}")
+        check_buckets(self)
 
 
 @dataclass(frozen=True)
 class Alibi(Options):
-    """Scores fall with the distance, in each head at a slope of its own (Press et al. 2022)."""
+    """Scores fall with the distance, in each head at a slope of its own (Press et al. 2022).
+
+    slopes: geometric | interleaved: 2^(-8 n / heads); or Bloom's and MPT's where heads are no power of two
+    """
 
     name: Literal["alibi"] = tag("alibi")
+    slopes: Literal["geometric", "interleaved"] = "geometric"
+
+    def __post_init__(self):
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -138,10 +187,103 @@ class Disentangled(Options):
 
 
 @dataclass(frozen=True)
+class Shaw(Options):
+    """Trained vectors of distances, added to keys and to values (Shaw et al. 2018).
+
+    max_distance: longer distances share the vectors of this one
+    values: add vectors to values too
+    """
+
+    name: Literal["shaw"] = tag("shaw")
+    max_distance: int = 16
+    values: bool = True
+
+    def __post_init__(self):
+        check_distance(self)
+
+
+@dataclass(frozen=True)
+class Huang(Options):
+    """Trained numbers or vectors of distances, multiplied with queries and keys (Huang et al. 2020).
+
+    method: 1 | 2 | 3 | 4: a number times scores, of |j - i| or of j - i; a vector times products; sums with vectors
+    max_distance: longer distances share what this one has
+    """
+
+    name: Literal["huang"] = tag("huang")
+    method: int = 4
+    max_distance: int = 128
+
+    def __post_init__(self):
+        check_distance(self)
+        check_minimum(self, method=1)
+        check_maximum(self, "the paper has four methods", method=4)
+
+
+@dataclass(frozen=True)
+class TransformerXL(Options):
+    """Sines and cosines of distances, and global queries of contents and of distances (Dai et al. 2019)."""
+
+    name: Literal["transformer_xl"] = tag("transformer_xl")
+
+
+@dataclass(frozen=True)
+class SinusoidalRelative(Options):
+    """Sines and cosines of distances, added to keys and to values (NEZHA: Wei et al. 2019).
+
+    max_distance: longer distances share the vectors of this one
+    values: add vectors to values too
+    """
+
+    name: Literal["sinusoidal_relative"] = tag("sinusoidal_relative")
+    max_distance: int = 64
+    values: bool = True
+
+    def __post_init__(self):
+        check_distance(self)
+
+
+@dataclass(frozen=True)
+class Tupe(Options):
+    """Positions are compared by projections of their own, apart from contents (TUPE: Ke et al. 2021).
+
+    reset: the first token, [CLS], sees all positions alike, and is seen by all alike
+    relative: add a trained bias for each bucket of distances and head, as in T5
+    buckets: number of buckets
+    max_distance: longer distances share the last bucket
+    """
+
+    name: Literal["tupe"] = tag("tupe")
+    reset: bool = True
+    relative: bool = False
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self):
+        check_buckets(self)
+
+    def max_length(self, config: Any) -> int | None:  # noqa: D102
+        return config.length
+
+
+@dataclass(frozen=True)
 class NoPosition(Options):
     """Nothing; order is then known by causality alone."""
 
     name: Literal["none"] = tag("none")
 
 
-Position = Learned | Sinusoidal | Rotary | T5 | Alibi | Disentangled | NoPosition
+Position = (
+    Learned
+    | Sinusoidal
+    | Rotary
+    | T5
+    | Alibi
+    | Disentangled
+    | Shaw
+    | Huang
+    | TransformerXL
+    | SinusoidalRelative
+    | Tupe
+    | NoPosition
+)

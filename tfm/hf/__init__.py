@@ -8,6 +8,7 @@ from tfm.hf.config import Family
 from tfm.hf.families.albert import ALBERT
 from tfm.hf.families.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.bert import BERT
+from tfm.hf.families.bloom import BLOOM
 from tfm.hf.families.deberta import DEBERTA
 from tfm.hf.families.distilbert import DISTILBERT
 from tfm.hf.families.electra import ELECTRA
@@ -15,6 +16,7 @@ from tfm.hf.families.gpt2 import GPT2
 from tfm.hf.families.gpt_neox import GPT_NEOX
 from tfm.hf.families.llama import LLAMA, MISTRAL, QWEN3
 from tfm.hf.families.modernbert import MODERNBERT
+from tfm.hf.families.mpt import MPT
 from tfm.hf.families.roberta import ROBERTA
 from tfm.hf.families.t5 import T5
 
@@ -23,7 +25,7 @@ FAMILIES = {
     family.name: family
     for family in (
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
-        *(GPT2, GPT_NEOX, LLAMA, MISTRAL, QWEN3),
+        *(GPT2, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
         *(T5, BART, MARIAN, PEGASUS),
     )
 }

@@ -16,7 +16,7 @@ from tfm.sharding import named_sharding, positions_like, spec_of
 
 @struct.dataclass
 class Embed:
-    """Tables of tokens [V,U], positions [P,U] and token types [Y,U], the norm of their sum, and the map from U to D.
+    """Tables of tokens [V,U] and token types [Y,U], what positions need, the norm over them, and the map from U to D.
 
     None where a model lacks one.
     """
@@ -66,8 +66,7 @@ def embed(
         positions = default_positions(tokens)
     options = config.input
     x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)
-    added = position_of(config.position).embed(tables.positions, config.position, config, positions)
-    x = x if added is None else x + added
+    x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
     if tables.types is not None:
         x = x + lookup(tables.types, jnp.zeros_like(tokens) if types is None else types)
     if options.projection == "first":

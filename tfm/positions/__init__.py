@@ -14,8 +14,9 @@ from tfm.config.model import Config
 from tfm.config.positions import Position as PositionOptions
 
 
-def no_embedding(params: Any, options: PositionOptions, config: Config, positions: Array) -> None:
-    """Nothing is added to the embeddings."""
+def plain_embedding(params: Any, options: PositionOptions, config: Config, x: Array, positions: Array) -> Array:
+    """The embeddings as they are."""
+    return x
 
 
 def prepare_nothing(params: Any, options: PositionOptions, config: Config, context: AttentionContext) -> None:
@@ -31,7 +32,7 @@ class Position(NamedTuple):
     """The functions of one scheme, as a record.
 
     embed_specs: (options, config) -> the spec tree of `embed`
-    embed: (params, options, config, positions [B,T]) -> float32 [B,T,U], added to the embeddings; or None
+    embed: (params, options, config, x, positions [B,T]) -> the embeddings x [B,T,U], float32, with positions
     shared_specs: (options, config) -> the spec tree that all layers with these options share
     specs: (options, config) -> the spec tree of one layer
     prepare: (shared parameters, options, config, context) -> once a pass: whatever the layers share
@@ -40,7 +41,7 @@ class Position(NamedTuple):
     """
 
     embed_specs: Callable[..., Any] = variants.no_parameters
-    embed: Callable[..., Any] = no_embedding
+    embed: Callable[..., Any] = plain_embedding
     shared_specs: Callable[..., Any] = variants.no_parameters
     specs: Callable[..., Any] = variants.no_parameters
     prepare: Callable[..., Any] = prepare_nothing

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
@@ -20,11 +21,11 @@ class AlibiBias(ScoreBias):
 
     kv_heads: int = struct.field(pytree_node=False)
     groups: int = struct.field(pytree_node=False)
+    interleaved: bool = struct.field(pytree_node=False, default=False)
 
     def __call__(self, i, j):  # noqa: D102
-        heads = self.kv_heads * self.groups
-        exponents = -8 / heads * jnp.arange(1, heads + 1, dtype=jnp.float32)
-        slopes = (2.0**exponents).reshape(1, self.kv_heads, self.groups, 1, 1)
+        heads = slopes_of(self.kv_heads * self.groups, self.interleaved)
+        slopes = jnp.asarray(heads, jnp.float32).reshape(1, self.kv_heads, self.groups, 1, 1)
         distance = jnp.abs(j[:, None, :] - i[:, :, None]).astype(jnp.float32)
         return -slopes * distance[:, None, None]
 
@@ -40,9 +41,21 @@ def alibi(heads: int, kv_heads: int | None = None) -> ScoreBias:
     return AlibiBias(kv_heads, heads // kv_heads)
 
 
+def slopes_of(heads: int, interleaved: bool) -> np.ndarray:
+    """The slope of each head.
+
+    `interleaved`: where heads are no power of two, the slopes of the power of two below, and after them every second
+    slope of the power of two above, from the first on. Source: the published code of Press et al. 2022.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    if interleaved and power < heads:
+        return np.concatenate([slopes_of(power, False), slopes_of(2 * power, False)[::2][: heads - power]])
+    return 2.0 ** (-8 / heads * np.arange(1, heads + 1))
+
+
 def prepare(params: Any, options: Alibi, config: Config, context: AttentionContext) -> ScoreBias:
     """The bias of all layers."""
-    return AlibiBias(config.sizes["K"], config.sizes["G"])
+    return AlibiBias(config.sizes["K"], config.sizes["G"], options.slopes == "interleaved")
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:

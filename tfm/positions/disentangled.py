@@ -48,12 +48,12 @@ class PositionProjections:
 
 def embed_specs(options: Disentangled, config: Config) -> Any:
     """The table of absolute positions, where there is one."""
-    return learned.embed_specs(options, config) if options.absolute else None
+    return learned.table_spec(config) if options.absolute else None
 
 
-def embed(table: Array | None, options: Disentangled, config: Config, positions: Array) -> Array | None:
-    """positions [B,T] -> float32 rows [B,T,U] of that table."""
-    return None if table is None else lookup(table, positions)
+def embed(table: Array | None, options: Disentangled, config: Config, x: Array, positions: Array) -> Array:
+    """x [B,T,U] plus the rows of positions [B,T] in that table."""
+    return x if table is None else x + lookup(table, positions)
 
 
 def shared_specs(options: Disentangled, config: Config) -> RelativeEmbedding:

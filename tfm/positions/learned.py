@@ -1,12 +1,15 @@
 """A trained vector for each position (Devlin et al. 2018)."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import reshard
 
+from tfm.attention.context import AttentionContext
+from tfm.attention.positions.absolute import embed_at, embed_specs_at, score_at
 from tfm.config.model import Config
 from tfm.config.positions import Learned
 from tfm.ops import lookup
@@ -15,7 +18,7 @@ from tfm.positions import Position
 from tfm.positions.sinusoidal import sinusoidal
 
 
-def embed_specs(options: Any, config: Config) -> Any:
+def table_spec(config: Config) -> Any:
     """The table [P,U].
 
     It starts as sinusoids with the variance of other weights: relative positions can be read off it from the first
@@ -29,9 +32,24 @@ def embed_specs(options: Any, config: Config) -> Any:
     return dataclasses.replace(weight_spec(config, "P" + config.embed_axis), init=init)
 
 
-def embed(table: Array, options: Learned, config: Config, positions: Array) -> Array:
-    """positions [B,T] -> float32 rows [B,T,U] of the table."""
-    return lookup(table, positions)
+def embed_specs(options: Learned, config: Config) -> Any:
+    """What embeddings need."""
+    return embed_specs_at(options.place, config, table_spec(config))
 
 
-POSITION = Position(embed_specs=embed_specs, embed=embed)
+def embed(params: Any, options: Learned, config: Config, x: Array, positions: Array) -> Array:
+    """x [B,T,U] with the rows of positions [B,T]."""
+    return embed_at(options.place, params, x, partial(lookup, ids=positions))
+
+
+def shared_specs(options: Learned, config: Config) -> Any:
+    """The table of all layers, where queries and keys need one."""
+    return table_spec(config) if options.place == "queries_keys" else None
+
+
+def prepare(table: Array | None, options: Learned, config: Config, context: AttentionContext) -> Array | None:
+    """float32 rows [B,T,D] for queries and keys."""
+    return None if table is None else lookup(table, context.positions)
+
+
+POSITION = Position(embed_specs, embed, shared_specs, prepare=prepare, score=score_at)

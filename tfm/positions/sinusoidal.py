@@ -5,6 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.attention.context import AttentionContext
+from tfm.attention.positions.absolute import embed_at, embed_specs_at, score_at
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
 from tfm.positions import Position
@@ -23,9 +25,19 @@ def sinusoidal(positions: Array, width: int, order: str = "interleaved") -> Arra
     return jnp.stack(waves, axis=-1).reshape(*positions.shape, -1)[..., :width]
 
 
-def embed(params: Any, options: Sinusoidal, config: Config, positions: Array) -> Array:
-    """positions [B,T] -> float32 [B,T,U]."""
-    return sinusoidal(positions, config.sizes["U"], options.order)
+def embed_specs(options: Sinusoidal, config: Config) -> Any:
+    """What embeddings need."""
+    return embed_specs_at(options.place, config, None)
 
 
-POSITION = Position(embed=embed)
+def embed(params: Any, options: Sinusoidal, config: Config, x: Array, positions: Array) -> Array:
+    """x [B,T,U] with the waves of positions [B,T]."""
+    return embed_at(options.place, params, x, lambda _: sinusoidal(positions, x.shape[-1], options.order))
+
+
+def prepare(params: Any, options: Sinusoidal, config: Config, context: AttentionContext) -> Array | None:
+    """float32 waves [B,T,D] for queries and keys."""
+    return sinusoidal(context.positions, config.width, options.order) if options.place == "queries_keys" else None
+
+
+POSITION = Position(embed_specs, embed, prepare=prepare, score=score_at)

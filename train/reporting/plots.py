@@ -78,6 +78,34 @@ def types(scores: Mapping[str, Mapping[str, float]], folder: Path):
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
 
 
+def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: Path):
+    """plots/positions.png: the similarity [T,T] of positions in the embeddings, and what positions add to scores
+    [R,T,T] of R heads: their mean by pair, and every head by distance. Nothing where both are None."""
+    panels = [] if similarity is None else [("cosine similarity of positions", "position", "position", similarity)]
+    if scores is not None:
+        panels += [
+            ("added to scores, mean of heads", "position of the key", "position of the query", scores.mean(0)),
+            ("added to scores, by distance", "key - query", "head, from the first layer on", _by_distance(scores)),
+        ]
+    if not panels:
+        return
+    with _figure(folder / "plots" / "positions.png", (5.2 * len(panels), 4.4), len(panels)) as axes:
+        for panel, (title, x_label, y_label, table) in zip(np.atleast_1d(axes), panels, strict=True):
+            limit = np.nanmax(np.abs(table)) or 1.0
+            rows, columns = table.shape
+            first = -(columns // 2) if rows != columns else 0
+            extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
+            image = panel.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", extent=extent)
+            panel.set(title=title, xlabel=x_label, ylabel=y_label)
+            panel.figure.colorbar(image, ax=panel)
+
+
+def _by_distance(scores: np.ndarray) -> np.ndarray:
+    """[R,T,T] -> the means [R,2T-1] along diagonals, from the largest distance to the left; NaN where there is none."""
+    distances = range(1 - scores.shape[-1], scores.shape[-1])
+    return np.stack([np.diagonal(scores, distance, 1, 2).mean(-1) for distance in distances], axis=1)
+
+
 def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):
     """plots/alignment-1.png and so on, of source words, target words and attention weights [target, source]."""
     for index, (source, target, weights) in enumerate(pairs, start=1):

@@ -15,12 +15,15 @@ import tfm
 from train import UserError, tasks
 from train.data import feed
 from train.devices import distributed
-from train.reporting import finite
+from train.reporting import finite, plots
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
 from train.training import step
 from train.training.job import Job
+
+# Positions that plots/positions.png shows.
+LONGEST_PICTURE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Evaluator:
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
+                _draw_positions(local_params, run.model, folder)
         return result
 
     def _measure(self, params, max_batches: int = 0) -> dict[str, Any]:
@@ -104,6 +108,15 @@ def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()
     }
+
+
+def _draw_positions(params, model: tfm.Config, folder: Path):
+    """Draws plots/positions.png: of the decoder where there is one, else of the encoder."""
+    decoder = getattr(params, "decoder", None)
+    stack = params.encoder if decoder is None else decoder
+    length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
+    scores = tfm.position_scores(stack, model, length, causal=decoder is not None)
+    plots.positions(tfm.position_similarity(stack, model, length), scores, folder)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,69 @@
+"""Where the vectors of absolute positions go."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+CONFIG = tfm.Config(layers=1, heads=2, kv_heads=1, width=8, ffn=8, vocab=20, pad_vocab_to=4, length=6, dropout=0.0)
+TOKENS, POSITIONS = jnp.array([[3, 1, 4, 1]]), jnp.array([[0, 1, 0, 5]])
+
+
+def embedded(fill, name, place):
+    """The config, the embeddings without a norm, and their parameters."""
+    config = tfm.override(
+        CONFIG,
+        {"position": name, "position.place": place, "input.norm": False, "input.token_types": None},
+    )
+    tables = fill(tfm.embed_specs(config))
+    return config, np.asarray(tfm.embed(tables, config, TOKENS, POSITIONS)), tables
+
+
+def rows_of(name, table):
+    """The vectors of the positions."""
+    rows = tfm.sinusoidal(POSITIONS, 8) if name == "sinusoidal" else table[POSITIONS]
+    return np.asarray(rows, np.float64)
+
+
+@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
+def test_concatenated_positions_are_a_product_with_both(fill, name):
+    _, x, tables = embedded(fill, name, "concatenated")
+    both = np.concatenate([np.asarray(tables.tokens)[TOKENS], rows_of(name, tables.positions.table)], axis=-1)
+    np.testing.assert_allclose(x, both @ np.asarray(tables.positions.kernel, np.float64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
+def test_queries_and_keys_of_tokens_and_positions(fill, name):
+    """Equal to projections of x + p, but for values; the embeddings know no positions."""
+    config, x, tables = embedded(fill, name, "queries_keys")
+    assert tables.positions is None
+    np.testing.assert_array_equal(x, tables.tokens[TOKENS])
+    options, position = config.position, tfm.position_of(config.position)
+    layer, shared = fill(tfm.attention_specs(config)), fill(position.shared_specs(options, config), seed=1)
+    prepared = position.prepare(shared, options, config, tfm.AttentionContext(POSITIONS))
+    call = tfm.LayerCall(options, config, None, prepared, None)
+    states = jnp.asarray(x)
+    q, k, bias = position.score(
+        call, tfm.queries(layer, config, states), tfm.keys_values(layer, config, states)[0], layer
+    )
+    summed = jnp.asarray(x + rows_of(name, shared), jnp.float32)
+    assert bias is None
+    np.testing.assert_allclose(q, tfm.queries(layer, config, summed), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(k, tfm.keys_values(layer, config, summed)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused():
+    place = {"position": "learned", "position.place": "queries_keys"}
+    with pytest.raises(ValueError, match=r"position\.place=queries_keys adds vectors of the model's width"):
+        tfm.override(CONFIG, place | {"input.width": 4})
+    with pytest.raises(ValueError, match=r"position\.place=queries_keys adds to what mixer\.qk_norm=true has"):
+        tfm.override(CONFIG, place | {"mixer.qk_norm": True})
+    with pytest.raises(ValueError, match="place=between is unknown"):
+        tfm.override(CONFIG, {"position": "learned", "position.place": "between"})
+    with pytest.raises(ValueError, match=r"method=5 must be at most 4: the paper has four methods"):
+        tfm.override(CONFIG, {"position": "huang", "position.method": 5})
+    with pytest.raises(ValueError, match=r"max_distance=0 must be at least 1"):
+        tfm.override(CONFIG, {"position": "shaw", "position.max_distance": 0})

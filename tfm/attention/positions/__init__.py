@@ -1,0 +1,1 @@
+"""What position schemes share: vectors of distances, and where vectors of absolute positions go."""

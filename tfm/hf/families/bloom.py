@@ -1,0 +1,75 @@
+"""Bloom (BigScience 2022): ALiBi, and a norm of the embeddings."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
+from tfm.config.positions import Alibi
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.fields import Size
+from tfm.hf.names import HfTensor
+
+LAYER = "transformer.h.{}"
+ALIBI = Alibi(slopes="interleaved")
+
+
+def joined(part: int) -> HfTensor:
+    """Queries, keys or values; the kernel holds all three, head by head."""
+    return HfTensor(f"{LAYER}.self_attention.query_key_value", part=part, parts=3, by_head=True)
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The width, by its older name."""
+    width = fields.get("n_embed")
+    return {} if width is None else {"width": width}, {"n_embed"}
+
+
+def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+    """A power of two of heads has the same slopes by either rule."""
+    is_same = config.heads & (config.heads - 1) == 0 and config.position == Alibi()
+    return (dataclasses.replace(config, position=ALIBI) if is_same else config), params
+
+
+BLOOM = Family(
+    name="bloom",
+    prefix="transformer.",
+    base=Config(input=Tokens(token_types=None), position=ALIBI, residual=PreNorm(), activation="gelu_tanh"),
+    fields={
+        "vocab_size": Field("vocab", 250880),
+        "hidden_size": Field("width", 64),
+        "n_layer": Field("layers", 2),
+        "n_head": Field("heads", 8),
+        "hidden_dropout": Field("dropout", 0.0),
+        "attention_dropout": Field("attn_dropout", 0.0),
+        "layer_norm_epsilon": Field("norm_eps", 1e-5),
+        "tie_word_embeddings": Field("tie_embeddings", True),
+    },
+    allowed={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
+    must_equal={"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    ignored=frozenset(
+        """pretraining_tp slow_but_exact seq_length offset_alibi skip_bias_add skip_bias_add_qkv unk_token_id
+        attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion""".split()
+    ),
+    types={"n_embed": Size | None},
+    read=read,
+    canonicalize=canonicalize,
+    names={
+        "decoder.embed.tokens": "transformer.word_embeddings.weight",
+        "decoder.embed.norm": "transformer.word_embeddings_layernorm",
+        "decoder.layers.mixer.query": joined(0),
+        "decoder.layers.mixer.key": joined(1),
+        "decoder.layers.mixer.value": joined(2),
+        "decoder.layers.mixer.output": f"{LAYER}.self_attention.dense",
+        "decoder.layers.residual.mixer": f"{LAYER}.input_layernorm",
+        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.dense_h_to_4h",
+        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.dense_4h_to_h",
+        "decoder.layers.residual.feed_forward": f"{LAYER}.post_attention_layernorm",
+        "decoder.norm": "transformer.ln_f",
+        "table": "lm_head.weight",
+    },
+    heads={"BloomForCausalLM": Head("lm")},
+    unused=r"^lm_head\.weight$",
+)
