@@ -4,11 +4,12 @@ Values are dotted names as in flags, on top of `BASE`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import oracles
-from oracles import convolution, fewer_keys, kernels, patterns, recurrent, scores, static
+from oracles import clustered, convolution, fewer_keys, kernels, patterns, recurrent, scores, static
 
 import tfm
 
@@ -138,6 +139,20 @@ VARIANTS = {
     "lstm": Variant({"mixer": "lstm", "position": "none"}, oracle=recurrent.lstm),
     "lstm_bidirectional": Variant(
         {"mixer": "lstm", "mixer.size": 10, "mixer.bidirectional": True}, decoder=False, oracle=recurrent.lstm
+    ),
+    "reformer": Variant(
+        {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},
+        oracle=partial(clustered.reformer, chunk=3),
+    ),
+    "routing": Variant(
+        {"mixer": "routing", "mixer.clusters": 3, "mixer.chunk": 2, "period": 2} | _layer(1, _LOCAL),
+        oracle=partial(clustered.routing, chunk=2),
+    ),
+    "sinkhorn": Variant(
+        {"mixer": "sinkhorn", "mixer.block": 3, "mixer.iterations": 4},
+        generates=False,
+        packs=False,
+        oracle=partial(clustered.sinkhorn, block=3, iterations=4, temperature=0.75),
     ),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),

@@ -20,6 +20,8 @@ PUBLIC = {
             "decay_mask",
             "fixed_spec",
             "init",
+            "momenta",
+            "running_spec",
             "scale_spec",
             "shardings",
         ),

@@ -121,7 +121,7 @@ def norm_specs(config: Config, axis: str = "D") -> Norm:
     bias = params.bias_spec(config, axis) if config.norm in ("layer", "power") else None
     stats = None
     if config.norm == "power":
-        stats = RunningStats(*(params.running_spec(config, axis, value) for value in (1.0, 0.0)))
+        stats = RunningStats(*(params.running_spec(config, axis, params.constant(value)) for value in (1.0, 0.0)))
     return Norm(params.scale_spec(config, axis), bias, stats)
 
 

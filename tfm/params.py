@@ -29,8 +29,7 @@ class Spec:
     decay: weight decay applies to it
     inputs: how many leading axes, L left out, are the inputs of a product; 0 for biases and norms
     trained: the optimizer changes it
-    running: a running statistic: the backward pass returns its change in place of a gradient, and the training step
-        adds that to it
+    running: running state: training steps add the change that layers return in place of a gradient (`tfm.running`)
     branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
     redraw: training steps after which it is drawn anew; None: never
     padding: elements that exist only to round the vocabulary up
@@ -64,12 +63,12 @@ def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False
 
 def bias_spec(config: Config, axes: str, **sizes: int) -> Any:
     """A bias: zeros, not decayed."""
-    return _spec(config, axes, _constant(0.0), sizes)
+    return _spec(config, axes, constant(0.0), sizes)
 
 
 def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
     """A norm's scale: ones, not decayed."""
-    return _spec(config, axes, _constant(1.0), sizes)
+    return _spec(config, axes, constant(1.0), sizes)
 
 
 def fixed_spec(
@@ -79,9 +78,9 @@ def fixed_spec(
     return dataclasses.replace(_spec(config, axes, init, sizes), trained=False, redraw=redraw)
 
 
-def running_spec(config: Config, axes: str, value: float, **sizes: int) -> Any:
-    """A running statistic, float32, that starts at a value."""
-    spec = _spec(config, axes, _constant(value), sizes)
+def running_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
+    """Running state, float32, that training steps change as its layers say (`tfm.running`)."""
+    spec = _spec(config, axes, init, sizes)
     return dataclasses.replace(spec, trained=False, running=True, dtype="float32")
 
 
@@ -180,7 +179,7 @@ def trained_mask(specs):
     return jax.tree.map(lambda spec: spec.trained, specs)
 
 
-def _constant(value: float) -> Callable[..., jax.Array]:
+def constant(value: float) -> Callable[..., jax.Array]:
     """The initializer of a constant."""
 
     def init(key, shape, sharding):

@@ -105,7 +105,7 @@ def positions_of_the_cache_off_by_one(patch):
 
 
 def slots_of_the_cache_off_by_one(patch):
-    original = softmax.write
+    original = softmax.MIXER.write
     record = softmax.MIXER._replace(write=lambda state, output, length: original(state, output, length + 1))
     patch.setattr(softmax, "MIXER", record)
 

@@ -140,6 +140,10 @@ class Config:
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}; try kv_heads={nearest}")
         if not self.period:
             raise ValueError("period=0 must be at least 1")
+        if self.share_layers and self.norm == "power":
+            raise ValueError(
+                "share_layers=true adds up the changes of running state, and norm=power has some; try norm=layer"
+            )
         if self.share_layers and (self.prefix or self.layers % len(self.period)):
             raise ValueError(
                 "share_layers=true shares whole periods; leave out the prefix, or choose layers that period divides"

@@ -188,6 +188,8 @@ def _pattern(name: str, **options) -> dict[str, Any]:
 _LONG_ROWS = {"model.length": 4096, "batch.length": 4096, "batch.size": 8}
 _LONGFORMER = _pattern("global", window=512, tokens=1) | _LONG_ROWS
 _BIGBIRD = _pattern("bigbird", block=64, window=3, global_blocks=2, random=3) | _LONG_ROWS
+# Attention among tokens with the same hash, on rows that are long enough for it; as many tokens a batch as without.
+_REFORMER = _model(mixer="reformer") | {"model.mixer.buckets": 8, "model.mixer.chunk": 32}
 
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
 _LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tie_embeddings": False}
@@ -250,6 +252,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
         "performer-tiny": _bert(2, 128, 2, rate=2.5e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK,
         "linear-tiny": _bert(2, 128, 2, rate=2.5e-3, mixer="linear") | _QUICK,
+        "reformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | _REFORMER | {"batch.size": 4, "batch.length": 256},
         "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
@@ -264,6 +267,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _GROWING_WINDOWS,
         "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
         "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
+        "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | _REFORMER | {"batch.size": 4},
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
         "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
         | _WEB

@@ -48,7 +48,7 @@ class Optimizer(NamedTuple):
 
     init: all parameters -> its state
     update: (gradients, state, params) of the trained parameters -> (updates, state)
-    specs: the declared parameters, which say what is trained, and what a running statistic is
+    specs: the declared parameters, which say what is trained, and what running state is
     """
 
     init: Callable[[Any], Any]
@@ -67,7 +67,7 @@ class Optimizer(NamedTuple):
         return _only(is_trained, params), frozen
 
     def running(self, params: Any) -> Any:
-        """The running statistics, which are some of the frozen parameters: a tree with None in place of others."""
+        """The running state, which is some of the frozen parameters: a tree with None in place of others."""
         return jax.tree.map(lambda spec, leaf: leaf if spec.running else None, self.specs, params)
 
     def join(self, trained: Any, frozen: Any) -> Any:

@@ -77,19 +77,19 @@ def make_train_step(
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
-    parameters that the optimizer trains. Running statistics move by the mean of their changes in all parts. Leaves of
+    parameters that the optimizer trains. Running state moves by the mean of its changes in all parts. Leaves of
     the state in bfloat16 are updated in float32 and rounded at random.
     `compiler_options` is what that function returns.
     """
 
     def summed_loss(changing, frozen, part, key):
-        """The sum to differentiate, and all scalar sums; what changes are trained parameters and running statistics."""
+        """The sum to differentiate, and all scalar sums; what changes are trained parameters and running state."""
         trained, running = changing
         params = with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
         sums = {name: value for name, value in loss(params, model, part, key).items() if value.ndim == 0}
         return sums["loss"], sums
 
-    gradient = jax.grad(summed_loss, has_aux=True)
+    gradient = jax.grad(summed_loss, argnums=(0, 1), has_aux=True)
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
@@ -119,7 +119,9 @@ def make_train_step(
 
 
 def _accumulate(gradient, batch, key):
-    """Gradients in float32 and sums, added up over the parts of a batch, one part at a time."""
+    """Gradients and sums, added up over the parts of a batch, one part at a time; those of several parts in float32."""
+    if _parts(batch) == 1:
+        return gradient(_part(batch, 0), key)
     keys = None if key is None else jax.random.split(key, _parts(batch))
 
     def add(total, inputs):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfm.config.choices import Options, tag
+from tfm.config.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.config.mixers.convolution import DynamicConv, LightConv
 from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
 from tfm.config.mixers.kernels import AttentionFree, CrossCovariance, DeltaRule, LinearAttention, Performer
@@ -54,6 +55,9 @@ Mixer = (
     | Compressed
     | Linformer
     | Nystrom
+    | Reformer
+    | Routing
+    | Sinkhorn
     | AttentionFree
     | CrossCovariance
     | DeltaRule

@@ -1,0 +1,89 @@
+from typing import Any
+
+import numpy as np
+
+from oracles import heads, output, softmax
+
+
+def seen_in_buckets(buckets: np.ndarray, chunk: int, causal: bool) -> np.ndarray:
+    """buckets [T,R] -> bool [T,T]: what a token sees of its buckets, and itself only where it sees nothing else.
+
+    A token of bucket b, before which there are n tokens of b, is in chunk n // chunk of b. It sees its own chunk and
+    the one before.
+    """
+    length, rounds = buckets.shape
+    chunks = [[sum(buckets[:t, r] == buckets[t, r]) // chunk for r in range(rounds)] for t in range(length)]
+    seen = np.zeros((length, length), bool)
+    for i in range(length):
+        for j in range(i + 1 if causal else length):
+            near = [chunks[i][r] - chunks[j][r] in (0, 1) for r in range(rounds) if buckets[i, r] == buckets[j, r]]
+            seen[i, j] = i != j and any(near)
+        seen[i, i] = not seen[i].any()
+    return seen
+
+
+def bucket_attention(
+    scores: np.ndarray, v: np.ndarray, buckets: np.ndarray, chunk: int, causal: bool = False
+) -> np.ndarray:
+    """scores [B,K,G,T,T], v [B,T,K,G,H] and buckets [B,T,K,G,R] -> [B,T,K,G,H]: softmax over all that is seen."""
+    seen = np.zeros(scores.shape, bool)
+    for b, k, g in np.ndindex(scores.shape[:3]):
+        seen[b, k, g] = seen_in_buckets(buckets[b, :, k, g], chunk, causal)
+    return np.einsum("bkgts,bskgh->btkgh", softmax(np.where(seen, scores, -np.inf)), v)
+
+
+def shared_heads(params: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Queries, which are keys too, and values [B,T,K,G,H]."""
+    q = np.einsum("btd,dkgh->btkgh", x, np.asarray(params.query.kernel)) + np.asarray(params.query.bias)
+    v = np.einsum("btd,dkh->btkh", x, np.asarray(params.value.kernel)) + np.asarray(params.value.bias)
+    return q, np.broadcast_to(v[:, :, :, None], q.shape)
+
+
+def reformer(params: Any, x: np.ndarray, chunk: int) -> np.ndarray:
+    """Kitaev et al. 2020: softmax attention over the union of rounds (eq. 3), hashes by section 2.2."""
+    q, v = shared_heads(params.attention, x)
+    k = q / np.linalg.norm(q, axis=-1, keepdims=True)
+    rotated = np.einsum("btkgh,hrn->btkgrn", k, np.asarray(params.rotations, np.float64))
+    buckets = np.concatenate([rotated, -rotated], axis=-1).argmax(-1)
+    return output(params.attention, bucket_attention(np.einsum("btkgh,bskgh->bkgts", q, k), v, buckets, chunk))
+
+
+def routing(params: Any, x: np.ndarray, chunk: int) -> np.ndarray:
+    """Roy et al. 2021, eq. 8: softmax attention among the tokens of the nearest centroid."""
+    q, v = shared_heads(params.attention, x)
+    k = (q - q.mean(-1, keepdims=True)) / np.sqrt(q.var(-1, keepdims=True) + 1e-6)
+    clusters = np.asarray(params.clusters, np.float64)
+    distances = np.square(k[..., None, :] - clusters[..., :-1] / clusters[..., -1:]).sum(-1)
+    scores = np.einsum("btkgh,bskgh->bkgts", k, k) * k.shape[-1] ** -0.5
+    return output(params.attention, bucket_attention(scores, v, distances.argmin(-1)[..., None], chunk))
+
+
+def sinkhorn(params: Any, x: np.ndarray, block: int, iterations: int, temperature: float) -> np.ndarray:
+    """Tay et al. 2020, section 3: every block, every head, on its own."""
+    q, k, v = heads(params.attention, x)
+    starts = range(0, x.shape[1], block)
+    sums = np.stack([x[:, start : start + block].sum(1) for start in starts], 1)
+    kernel, bias = (
+        np.asarray(leaf, np.float64)[..., : len(starts)] for leaf in (params.blocks.kernel, params.blocks.bias)
+    )
+    mixture = (np.maximum(np.einsum("bnd,dkm->bknm", sums, kernel) + bias[None, :, None], 0) + 1e-6) ** (
+        1 / temperature
+    )
+    for _ in range(iterations):
+        mixture = mixture / mixture.sum(3, keepdims=True)
+        mixture = mixture / mixture.sum(2, keepdims=True)
+    y = np.zeros(q.shape)
+    for b, n, head, group in np.ndindex(len(x), len(starts), *q.shape[2:4]):
+        own = slice(starts[n], starts[n] + block)
+
+        def mixed(rows: np.ndarray, weights: np.ndarray = mixture[b, head, n]) -> np.ndarray:
+            """rows [T,H] -> those of the mixture [b,H]; a block that is cut short adds less."""
+            result = np.zeros((min(block, len(rows)), rows.shape[1]))
+            for start, weight in zip(starts, weights, strict=True):
+                result[: len(rows[start : start + block])] += weight * rows[start : start + block]
+            return result
+
+        keys, values = (np.concatenate([mixed(rows[b, :, head, group]), rows[b, own, head, group]]) for rows in (k, v))
+        weights = softmax(q[b, own, head, group] @ keys.T * q.shape[-1] ** -0.5)
+        y[b, own, head, group] = weights @ values
+    return output(params.attention, y)
