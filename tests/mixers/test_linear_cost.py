@@ -28,8 +28,12 @@ DECODERS = {
     "delta": {},
     "aft": {"mixer.reach": "local"},
 }
-ROWS = [(name, values, False) for name, values in ENCODERS.items()]
-ROWS += [(name, values, True) for name, values in DECODERS.items()]
+PLAIN = ["compressed", "linformer", "nystrom", "linear", "performer"]
+ROWS = [
+    pytest.param(name, values, causal, marks=[] if name in PLAIN and not causal else [pytest.mark.slow])
+    for rows, causal in ((ENCODERS, False), (DECODERS, True))
+    for name, values in rows.items()
+]
 
 
 def costs(jaxpr):

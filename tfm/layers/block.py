@@ -1,5 +1,6 @@
 """One block: a mixer, perhaps cross-attention, and a feed-forward layer, joined by a residual scheme."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,12 +9,12 @@ from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.cross import cross_attention
-from tfm.attention.project import Attention, attention_specs
+from tfm.attention.project import attention_specs
 from tfm.config.model import Config, Kind
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
 from tfm.mixers import mixer_of
 from tfm.ops import split
-from tfm.positions import plain_score, position_of
+from tfm.positions import position_of
 from tfm.residuals import SUBLAYERS, Sublayer, residual_of
 
 
@@ -86,11 +87,8 @@ def transformer_block(
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
     position = position_of(kind.position)
-    in_scores = position.score is not plain_score
+    score, in_scores = partial(position.score, position_call), position.in_scores(kind.position)
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
-
-    def score(q: Array, k: Array, projections: Attention):
-        return position.score(position_call, q, k, projections)
 
     def mix(y: Array):
         return mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)

@@ -77,9 +77,8 @@ def make_train_step(
     """step(state, batch) -> (state, sums); the batch has fields [parts, rows, ...], and the old state is donated.
 
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
-    parameters that the optimizer trains. Running state moves by the mean of its changes in all parts. Leaves of
-    the state in bfloat16 are updated in float32 and rounded at random.
-    `compiler_options` is what that function returns.
+    parameters that the optimizer trains. Running state moves by the mean of its changes in all parts. Leaves of the
+    state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
     """
 
     def summed_loss(changing, frozen, part, key):
@@ -89,7 +88,7 @@ def make_train_step(
         sums = {name: value for name, value in loss(params, model, part, key).items() if value.ndim == 0}
         return sums["loss"], sums
 
-    gradient = jax.grad(summed_loss, argnums=(0, 1), has_aux=True)
+    gradient = jax.grad(summed_loss, has_aux=True)
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):

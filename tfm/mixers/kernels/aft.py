@@ -112,7 +112,8 @@ def _near(call: LayerCall, tokens: Sums, reach: int) -> Sums:
     count = -(-length // size)
     edge = size if is_local else 0
     keys = _pad(edge, count * size - length + edge, (tokens, w, segments))
-    span = 3 * size if is_local else count * size
+    neighbours = 2 if prepared.context.causal else 3  # the chunk itself, the one before it, and the one after it
+    span = neighbours * size if is_local else count * size
 
     @partial(jax.checkpoint, prevent_cse=False)
     def one_chunk(_, inputs):
@@ -231,12 +232,12 @@ def _pad(left: int, right: int, rows: tuple[Sums, Array, Array]) -> tuple[Sums, 
 
 def start(options: AttentionFree, output: Any, slots: int) -> Any:
     """The state after a prefill: sums, or keys and values where places have weights."""
-    return output if isinstance(output, Sums) else softmax.start(options, output, slots)
+    return output if isinstance(output, Sums) else softmax.MIXER.start(options, output, slots)
 
 
 def write(state: Any, output: Any, length: Array | int) -> Any:
     """The state with the next tokens."""
-    return output if isinstance(output, Sums) else softmax.write(state, output, length)
+    return output if isinstance(output, Sums) else softmax.MIXER.write(state, output, length)
 
 
 MIXER = Mixer(specs, prepare, forward, start, write)
