@@ -78,10 +78,13 @@ def values_and_gradients(kernel, mask, bias=None):
     return kernel(q, k, v, mask, bias), jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(q, k, v)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "strided" else pytest.mark.slow) for name in OPTIONS]
-)
+def slow_but(name):
+    """All options; those without this name are slow tests."""
+    return [pytest.param(option, marks=() if option == name else pytest.mark.slow) for option in OPTIONS]
+
+
+@pytest.mark.parametrize("causal", [pytest.param(False, id="encoder", marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("name", slow_but("strided"))
 def test_chunks_agree_with_dense_attention(name, causal, monkeypatch):
     """Values and gradients, with padding and a bias."""
     monkeypatch.setattr(chunked, "SMALLEST", 4)
@@ -137,7 +140,7 @@ def test_random_blocks():
 REMEMBERED = {"local": 7, "neighbours": 11, "sliding": 4, "dilated": 12}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but("sliding"))
 def test_memory_of_a_decode_state(name):
     """Under a pattern with an end it does not grow with the text."""
     config = dataclasses.replace(CONFIG, mixer=tfm.Config().mixer.__class__(pattern=OPTIONS[name]))
