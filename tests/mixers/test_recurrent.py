@@ -14,7 +14,7 @@ def mixer_and_params(tag, **values):
     """A mixer, its configuration and parameters."""
     config = tfm.override(CONFIG, {"mixer": tag, **{f"mixer.{name}": value for name, value in values.items()}})
     mixer = tfm.mixer_of(config.mixer)
-    return mixer, config, tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
+    return mixer, config, jax.jit(lambda: tfm.init(mixer.specs(config.mixer, config), jax.random.key(0)))()
 
 
 def test_hidden_matrices_are_orthogonal_and_lstms_remember_at_first():

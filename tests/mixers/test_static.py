@@ -12,13 +12,19 @@ CONFIG = tfm.Config(layers=1, heads=2, width=8, ffn=12, vocab=60, length=10, dro
 
 
 def forward(values, x, params=None, **context):
-    """The result and the weights of a mixer on x [B,T,D]."""
+    """The result and the weights of a mixer on x [B,T,D], and its parameters."""
     config = tfm.override(CONFIG, values)
     mixer = tfm.mixer_of(config.mixer)
-    params = params or tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
-    context = tfm.AttentionContext(jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2]), **context)
-    call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
-    y, output = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
+    params = params or jax.jit(lambda: tfm.init(mixer.specs(config.mixer, config), jax.random.key(0)))()
+
+    @jax.jit
+    def run(params, x):
+        positions = jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2])
+        prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(positions, **context))
+        call = tfm.LayerCall(config.mixer, config, params, prepared, None)
+        return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
+
+    y, output = run(params, x)
     return y, output.weights, params
 
 

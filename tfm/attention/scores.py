@@ -43,7 +43,7 @@ def score_specs(config: Config, score: str) -> Any:
     return replace(weight_spec(config, "KGHh", inputs=3, h=size), init=init)
 
 
-def score_queries(score: str, matrix: Array | None, q: Array) -> Array:
+def score_queries(score: str, matrix: Any, q: Array) -> Array:
     """q [B,T,K,G,H] -> queries whose scaled products with keys are the scores (Luong et al. 2015, eq. 8: dot, general);
     those of additive scores as they are."""
     if score == "multiplicative":

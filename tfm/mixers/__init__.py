@@ -25,8 +25,8 @@ def replace_state(state: Any, output: Any, length: Any) -> Any:
     return output
 
 
-def start_slots(options: MixerOptions, output: Any, slots: int) -> Any:
-    """A decode state with a slot for each token: leaves [R,B,T,...] in `slots` slots."""
+def pad_slots(options: MixerOptions, output: Any, slots: int) -> Any:
+    """Starts a state with a slot for every token: leaves [R,B,T,...] -> [R,B,slots,...]."""
 
     def pad(rows: Array) -> Array:
         return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - rows.shape[2]), *((0, 0),) * (rows.ndim - 3)))
@@ -35,12 +35,12 @@ def start_slots(options: MixerOptions, output: Any, slots: int) -> Any:
 
 
 def write_slots(state: Any, output: Any, length: Array | int) -> Any:
-    """Such a state with leaves [R,B,T,...] of T more tokens."""
+    """Writes leaves [R,B,T,...] of T more tokens into their slots."""
 
-    def update(slots: Array, rows: Array) -> Array:
+    def write(slots: Array, rows: Array) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(slots, rows, length, axis=2)
 
-    return jax.tree.map(update, state, output)
+    return jax.tree.map(write, state, output)
 
 
 class Mixer(NamedTuple):

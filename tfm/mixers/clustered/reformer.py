@@ -17,7 +17,7 @@ from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import merge_heads
 from tfm.config.mixers.clustered import Reformer
 from tfm.config.model import Config
-from tfm.mixers import Mixer, start_slots, write_slots
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.clustered import SharedAttention, attend_in_buckets, positioned, prepare, shared_specs, unit_length
 from tfm.ops import linear
 from tfm.params import fixed_spec
@@ -60,4 +60,4 @@ def hashes(keys: Array, rotations: Array) -> Array:
     return jnp.concatenate([rotated, -rotated], axis=-1).argmax(-1).astype(jnp.int32)
 
 
-MIXER = Mixer(specs, prepare, forward, start_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)

@@ -21,7 +21,7 @@ from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import merge_heads
 from tfm.config.mixers.clustered import Routing
 from tfm.config.model import Config
-from tfm.mixers import Mixer, start_slots, write_slots
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.clustered import SharedAttention, attend_in_buckets, positioned, prepare, shared_specs
 from tfm.ops import linear, standardized
 from tfm.params import running_spec
@@ -84,4 +84,4 @@ def sums_of_clusters(keys: Array, is_member: Array) -> Array:
     return jnp.einsum("BTKGc,BTKGh->BKGch", replicate_length(is_member), replicate_length(counted)).sum(0)
 
 
-MIXER = Mixer(specs, prepare, forward, start_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)

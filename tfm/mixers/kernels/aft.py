@@ -18,7 +18,7 @@ from tfm.attention.context import LayerCall, MixerOutput, refuse_scores
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers.kernels import AttentionFree
 from tfm.config.model import Config
-from tfm.mixers import Mixer, softmax
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.kernels import NOTHING, Prepared, cut_chunks, positive, prepare
 from tfm.mixers.softmax import KeysValues
 from tfm.ops import lookup
@@ -232,12 +232,12 @@ def _pad(left: int, right: int, rows: tuple[Sums, Array, Array]) -> tuple[Sums, 
 
 def start(options: AttentionFree, output: Any, slots: int) -> Any:
     """The state after a prefill: sums, or keys and values where places have weights."""
-    return output if isinstance(output, Sums) else softmax.MIXER.start(options, output, slots)
+    return output if isinstance(output, Sums) else pad_slots(options, output, slots)
 
 
 def write(state: Any, output: Any, length: Array | int) -> Any:
     """The state with the next tokens."""
-    return output if isinstance(output, Sums) else softmax.MIXER.write(state, output, length)
+    return output if isinstance(output, Sums) else write_slots(state, output, length)
 
 
 MIXER = Mixer(specs, prepare, forward, start, write)

@@ -59,7 +59,7 @@ Step = Callable[[Array, Array, State], State]
 
 def recurrent_specs(options: RecurrentOptions, config: Config, gates: int) -> Recurrent:
     """The spec tree of one layer."""
-    sizes = {"n": 1 + options.bidirectional, "r": options.size or config.width}
+    sizes: dict[str, Any] = {"n": 1 + options.bidirectional, "r": options.size or config.width}
     hidden = weight_spec(config, "nrgs", g=gates, s=sizes["r"], **sizes)
     return Recurrent(
         input=linear_specs(config, "D", "ngr", g=gates, **sizes),

@@ -1,6 +1,6 @@
 """Mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -19,8 +19,8 @@ class Pairs(NamedTuple):
 
     i: Array
     j: Array
-    queries: Array | None
-    keys: Array | None
+    queries: Any
+    keys: Any
     allowed: Array | None
 
 

@@ -16,7 +16,7 @@ from jax import Array
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.config.mixers.static import Gmlp
 from tfm.config.model import Config
-from tfm.mixers import Mixer, start_slots, write_slots
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.static import Pairs, pairs_of, take_last
 from tfm.ops import Linear, Norm, activation, linear, linear_specs, lookup, norm, norm_specs
 from tfm.params import scale_spec, weight_spec
@@ -95,4 +95,4 @@ def mix_places(weights: Array, rows: Array) -> Array:
     return jnp.einsum("BTS,BSF->BTF", weights, rows)
 
 
-MIXER = Mixer(specs, prepare, forward, start_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)

@@ -26,7 +26,7 @@ from tfm.attention.project import merge_heads
 from tfm.config.mixers.static import Synthesizer
 from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer, start_slots, write_slots
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.static import Pairs, pairs_of, take_last
 from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup
 from tfm.params import bias_spec, weight_spec
@@ -55,7 +55,7 @@ class SynthesizerParams:
 class State:
     """Keys, where the scores read them, and values [B,slots,K,H]."""
 
-    keys: Array | None
+    keys: Any
     values: Array
 
 
@@ -91,10 +91,10 @@ def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple
     layer, context, rate = call.params, call.prepared, call.config.attn_rate
     slots = 0 if state is None else state.values.shape[1]
     pairs = pairs_of(context, slots)
-    q = None if layer.query is None else replicate_length(linear(layer.query, "BTD,DKGH->BTKGH", x))
-    k = None if layer.key is None else replicate_length(linear(layer.key, "BSD,DKH->BSKH", x))
-    v = replicate_length(linear(layer.value, "BSD,DKH->BSKH", x))
-    terms, bias = {}, None
+    q = project(layer.query, "BTD,DKGH->BTKGH", x)
+    k, v = project(layer.key, "BSD,DKH->BSKH", x), project(layer.value, "BSD,DKH->BSKH", x)
+    terms: dict[str, Array] = {}
+    bias = None
     if layer.dense:
         terms["dense"] = dense_scores(layer.dense, jax.nn.relu(q), pairs, slots + x.shape[1])
     if layer.random:
@@ -115,6 +115,11 @@ def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple
     heads = sum_values(dropout(weights, rate, call.key), v, bias, pairs, state)
     output = MixerOutput(State(k, v) if context.keep else None, weights if context.record else None)
     return merge_heads(layer, heads), output
+
+
+def project(layer: Linear | None, equation: str, x: Array) -> Any:
+    """x [B,T,D] -> its projection, with its length replicated; None where there is no projection."""
+    return None if layer is None else replicate_length(linear(layer, equation, x))
 
 
 def sum_values(weights: Array, v: Array, bias: ScoreBias | None, pairs: Pairs, state: State | None) -> Array:
@@ -173,4 +178,4 @@ def shared_sum(weights: Array, v: Array) -> Array:
     return jnp.einsum("KGTS,BSKH->BTKGH", weights[0].astype(v.dtype), v)
 
 
-MIXER = Mixer(specs, prepare, forward, start_slots, write_slots)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
