@@ -15,6 +15,14 @@ class UserError(Exception):
     """Bad usage or bad input: one plain sentence that says what is wrong, where, and what to do."""
 
 
+class DivergedError(UserError):
+    """A run fails: what it computes is not finite."""
+
+
+class OutOfMemoryError(UserError):
+    """A run fails: memory is too small for it."""
+
+
 # Characters of an error: of a file that is no table, a line may be a name.
 _MAX_LENGTH = 2000
 

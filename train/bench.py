@@ -8,6 +8,7 @@ import dataclasses
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,17 @@ from tfm.config.choices import check_fields, check_maximum
 from tfm.config.dotted import override
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.runs import folder as folders
-from train.settings import flags, resolve
+from train.settings import flags
 from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
 from train.settings.schema import Batch, Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
+       python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
 
 Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
 tokens a second, seconds of compilation, operations and the share of the fastest possible, the loss reached. With
+--lengths, one object for every length, and one with the exponents by which time and bytes grow, of each mixer. With
 --preset, a step of that run of train.main, whose flags it takes (see its --help), and the shares of making batches
 (data), sending them (host) and computing (device). With --generate, the times of reading prompts and of writing. Flags
 of its own, and their defaults:"""
@@ -50,7 +52,9 @@ class Options:
     batch: rows
     length: tokens a row
     dtype: float32 | bfloat16
-    mixer: how tokens learn of each other: one of those of train.main --help=model.mixer
+    mixer: how tokens learn of each other: one of those of train.main --help=model.mixer; with --lengths several
+    lengths: instead of one length several, joined by commas
+    plot: the picture of --lengths
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
     steps: timed steps
     warmup: steps before them
@@ -71,6 +75,8 @@ class Options:
     length: int = 64
     dtype: str = "float32"
     mixer: str = "softmax"
+    lengths: str = ""
+    plot: str = "lengths.png"
     kernel: str = "auto"
     steps: int = 60
     warmup: int = 10
@@ -94,6 +100,8 @@ class Options:
             raise ValueError("batch, length, steps and warmup must be at least 1")
         check_maximum(self, "no batch is as large", batch=MAX_ROWS, length=MAX_ROWS)
         check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
+        if self.lengths and (self.generate or self.profile):
+            raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
@@ -118,6 +126,9 @@ def bench(argv):
     import tfm
 
     try:
+        if options.lengths:
+            _bench_lengths(options)
+            return
         if options.preset:
             result = _bench_preset(options, rest)
         elif options.generate:
@@ -149,24 +160,40 @@ def _bench_model(options: Options) -> dict[str, Any]:
     return result
 
 
+def _bench_lengths(options: Options):
+    """A line of JSON for every mixer and length, and for the exponents of each mixer; and the picture."""
+    from train.costs import random_task, scaling
+    from train.devices.mesh import use_cores
+
+    plot, lengths = Path(options.plot), scaling.parse_lengths(options.lengths)
+    if plot.is_dir() or not plot.absolute().parent.is_dir():
+        raise UserError(f"--plot={plot} cannot be written; name a file in a folder that is there")
+    task = random_task.RandomTask(options.model, options.predict)
+
+    def job_of(mixer: str, length: int):
+        run = _plain_run(dataclasses.replace(options, mixer=mixer, length=length))
+        use_cores(run)
+        return _job(run, task), task.batches(run)
+
+    mixers = options.mixer.split(",")
+    for mixer in mixers:
+        _plain_run(dataclasses.replace(options, mixer=mixer, length=lengths[-1]))  # refused before anything is timed
+    jobs = {mixer: {length: partial(job_of, mixer, length) for length in lengths} for mixer in mixers}
+    results = scaling.measure_all(jobs, options.steps, lambda line: print(json_text(line), flush=True))
+    scaling.draw(results, plot)
+
+
 def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
-    import jax
-
     from train import tasks
-    from train.costs import capacity, timing
-    from train.devices.mesh import use_cores
+    from train.costs import timing
     from train.reporting.console import Log
+    from train.training import startup
     from train.training.job import tokens_per_step
 
-    argv = resolve.infer_task([*argv, f"--preset={options.preset}"], folders.run_values)
-    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
-    use_cores(run)
-    capacity.check_run(run, explicit)
     log = Log()
-    task = tasks.find(run.task.name)
-    corpus = task.load(run, log, folders.read_saved(run.init) if run.init else None)
-    job = _job(resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), task)
+    run, corpus = startup.prepare([*argv, f"--preset={options.preset}"], log)
+    job = _job(run, tasks.find(run.task.name))
     shapes = corpus.example_batches()
 
     def batches(step: int):
@@ -242,36 +269,13 @@ def _profile(options: Options, job, state, batch):
 def _bench_generation(options: Options) -> dict[str, Any]:
     """Milliseconds of the prefill, and of each token: with a cache (also its first and last tenth), and without."""
     import jax
-    import numpy as np
 
-    import tfm
     from train.costs import timing
 
     model = _plain_run(options).model
-    prompt_length = options.length - options.generate
-    specs = tfm.causal_lm_specs(model)
-    params = tfm.init(specs, jax.random.key(0))
-    prompts = np.random.default_rng(0).integers(options.vocab, size=(options.batch, prompt_length), dtype=np.int32)
-    repeats = options.warmup // 3 + 1
-    times = [timing.time_generation(params, model, prompts, options.generate) for _ in range(1 + repeats)][1:]
-    prefill, decode, without_cache = (1e3 * np.median(seconds, axis=0) for seconds in zip(*times, strict=True))
-    tenth = options.generate // 10
-    milliseconds = {
-        "prefill": prefill,
-        "decode": decode,
-        "decode_first": decode[:tenth],
-        "decode_last": decode[-tenth:],
-        "read_again": without_cache,
-    }
-    return {
-        "model": options.model,
-        "device": jax.default_backend(),
-        "dtype": options.dtype,
-        "params": tfm.count_params(specs),
-        **{f"ms_{name}": round(float(values.mean()), 4) for name, values in milliseconds.items()},
-        "prefill_tokens_per_s": round(options.batch * prompt_length * 1e3 / prefill.mean()),
-        "decode_tokens_per_s": round(options.batch * 1e3 / decode.mean()),
-    }
+    prompt = (options.batch, options.length - options.generate)
+    times = timing.generation(model, prompt, options.generate, options.warmup // 3 + 1)
+    return {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, **times}
 
 
 def _plain_run(options: Options) -> Run:

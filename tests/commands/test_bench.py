@@ -1,9 +1,12 @@
 """The bench command."""
 
 import json
+import math
 
 import pytest
 
+from tfm.config.choices import alternatives, type_hints
+from tfm.config.model import Config
 from train import bench
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
@@ -53,6 +56,30 @@ def test_a_preset_with_its_own_data(preset, capsys):
     assert result["data_over_step"] == pytest.approx(result["data_tokens_per_s"] / result["tokens_per_s"], rel=0.05)
 
 
+@pytest.mark.slow
+def test_several_lengths_of_several_mixers(capsys, tmp_path):
+    picture = tmp_path / "lengths.png"
+    second = next(tag for tag in alternatives(type_hints(Config)["mixer"]) if tag != "softmax")
+    mixers = f"--mixer=softmax,{second}"
+    assert bench.main([*TINY, "--batch=1", "--lengths=64,32", mixers, f"--plot={picture}", "--steps=3"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["mixer"], line.get("length")) for line in lines] == [
+        ("softmax", 32),
+        ("softmax", 64),
+        ("softmax", None),
+        (second, 32),
+        (second, 64),
+        (second, None),
+    ]
+    for fit in (lines[2], lines[5]):
+        assert fit["lengths"] == [32, 64]
+    shorter, longer, fit = lines[:3]
+    slope = math.log2(longer["peak_bytes"] / shorter["peak_bytes"])
+    assert fit["exponent_peak_bytes"] == pytest.approx(slope, abs=1e-3)
+    assert fit["exponent_time"] == pytest.approx(math.log2(longer["ms_median"] / shorter["ms_median"]), abs=1e-3)
+    assert picture.stat().st_size > 5000
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -69,6 +96,11 @@ def test_a_preset_with_its_own_data(preset, capsys):
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--mixer=sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),
+        (["--lengths=64"], "--lengths=64 must be two or more whole numbers from 8 on, such as 512,1024,2048"),
+        (["--lengths=64,a"], "--lengths=64,a must be two or more whole numbers"),
+        (["--lengths=64,128", "--mixer=softmax,sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
+        (["--lengths=64,128", "--plot=nowhere/a.png"], "--plot=nowhere/a.png cannot be written"),
+        (["--lengths=64,128", "--profile=x"], "--lengths=64,128 is for training steps; leave --generate and --profile"),
         (["--steps=0"], "batch, length, steps and warmup must be at least 1"),
     ],
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tfm.config.choices import choices_of
 from tfm.config.dotted import flatten
 from tfm.config.model import Config
-from train import UserError
+from train import OutOfMemoryError, UserError
 from train.settings import flags
 from train.settings.schema import Run
 
@@ -31,7 +31,7 @@ def explain_oom(explanation: Callable[[], str]) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise UserError(explanation()) from error
+        raise OutOfMemoryError(explanation()) from error
 
 
 def advise(run: Run, devices: int, needs: Needs, capacity: float | None) -> str:

@@ -12,7 +12,7 @@ import jax
 
 import tfm
 from tfm.config.model import Config
-from train import UserError, tasks
+from train import OutOfMemoryError, UserError, tasks
 from train.costs.advice import human_bytes
 from train.devices import cpu
 from train.devices.mesh import available_devices
@@ -45,7 +45,7 @@ def check_run(run: Run, explicit: Set[str]) -> None:
     sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in specs]
     needed, capacity = sum(count * size for count, size in sizes), device_bytes()
     if needed > capacity:
-        raise UserError(
+        raise OutOfMemoryError(
             f"a model of {sum(count for count, _ in sizes):,} parameters needs {human_bytes(needed)} or more to train, "
             f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers"
         )
@@ -60,7 +60,7 @@ def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--bat
     """
     states, fields = _NUMBER * model.width * tokens // parts, _INTEGER * _FIELDS * tokens
     if fields > cpu.memory_bytes() or states > device_bytes():
-        raise UserError(
+        raise OutOfMemoryError(
             f"a batch of {tokens:,} tokens needs {human_bytes(max(states, fields))} or more, and there "
             f"are {human_bytes(device_bytes())}; take a smaller {flags}"
         )

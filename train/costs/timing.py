@@ -113,6 +113,33 @@ def _to_devices(job: Job, batch: Mapping[str, np.ndarray]):
     return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
 
 
+def generation(model: tfm.Config, prompt: tuple[int, int], max_new_tokens: int, repeats: int) -> dict[str, Any]:
+    """The numbers of reading prompts [B,T] of random tokens and of writing after them, the means of some repetitions.
+
+    Milliseconds of the prefill, and of a token: with a cache, the first and the last tenth too, and without one.
+    """
+    rows, prompt_length = prompt
+    specs = tfm.causal_lm_specs(model)
+    params = tfm.init(specs, jax.random.key(0))
+    prompts = np.random.default_rng(0).integers(model.vocab, size=prompt, dtype=np.int32)
+    times = [time_generation(params, model, prompts, max_new_tokens) for _ in range(1 + repeats)][1:]
+    prefill, decode, without_cache = (1e3 * np.median(seconds, axis=0) for seconds in zip(*times, strict=True))
+    tenth = max_new_tokens // 10
+    milliseconds = {
+        "prefill": prefill,
+        "decode": decode,
+        "decode_first": decode[:tenth],
+        "decode_last": decode[-tenth:],
+        "read_again": without_cache,
+    }
+    return {
+        "params": tfm.count_params(specs),
+        **{f"ms_{name}": round(float(values.mean()), 4) for name, values in milliseconds.items()},
+        "prefill_tokens_per_s": round(rows * prompt_length * 1e3 / prefill.mean()),
+        "decode_tokens_per_s": round(rows * 1e3 / decode.mean()),
+    }
+
+
 def time_generation(params, model, prompts: np.ndarray, max_new_tokens: int):
     """Prompts [B,T] -> seconds (lists): of the prefill and first token; of each later token; of each without a cache.
 

@@ -22,10 +22,13 @@ class Tokens(NamedTuple):
 
     They have no special tokens, or a separator before each text and after the last. The last separator belongs to no
     text.
+
+    counted: of a language model, whether an id counts as a target, bool; None: all do
     """
 
     ids: np.ndarray
     starts: np.ndarray
+    counted: np.ndarray | None = None
 
     @property
     def lengths(self) -> np.ndarray:

@@ -91,6 +91,13 @@ class RunFolder:
         self._check_unchanged()
         return self._section("data")
 
+    @cached_property
+    def surroundings(self) -> dict[str, Any]:
+        """What run.json says beside the configuration: versions, data, devices, mesh, checksums of files."""
+        self._check_unchanged()
+        apart = ("format", "config", "command", "checksums")
+        return {name: value for name, value in self._sections.items() if name not in apart}
+
     @property
     def text_prefix(self) -> list[int]:
         """The tokens before every document in training, of a language model."""

@@ -40,17 +40,23 @@ class Lm(TaskOptions):
 
     windows: rows begin anywhere in the text, all documents in a line; else a token sees its own document alone
     stride: validation rows begin so many tokens apart, and only their new tokens count; none: they do not overlap
+    score_from: a token after which tokens count in the loss; none: all count, but in --data=copy and recall the answers
+    score_to: a token at which they cease to, until the next --task.score-from; none: the end of a document
     """
 
     name: Literal["lm"] = tag("lm")
     windows: bool = False
     stride: int | None = None
+    score_from: str | None = None
+    score_to: str | None = None
 
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, stride=1)
 
     def check(self, run: Any) -> None:  # noqa: D102
+        if self.score_to is not None and self.score_from is None:
+            raise ValueError(f"task.score-to={self.score_to} ends what task.score-from begins; name that token too")
         if self.stride is not None and self.stride > run.batch.length:
             raise ValueError(
                 f"task.stride={self.stride} must be at most batch.length={run.batch.length}, or tokens are left out"

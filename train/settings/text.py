@@ -10,7 +10,7 @@ from tfm.config.choices import check_fields, check_maximum, check_minimum, check
 class Data:
     """The text.
 
-    source: training text: builtin | path or glob of .txt .jsonl .tsv .csv .conll, optionally .gz | tfds:NAME[:SPLIT]
+    source: builtin | listops | copy | recall | path or glob of .txt .jsonl .tsv .csv .conll (.gz) | tfds:NAME[:SPLIT]
     eval: validation text; without it, a tenth of the training text is held out
     field: the column that holds the text; for pairs two of them, joined by a comma; of .conll its position, from 1
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1

@@ -29,7 +29,7 @@ from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.data.processors import TOKENIZER
 from train.data.rows.examples import Examples
-from train.data.sources import files, sources
+from train.data.sources import files, generated, sources
 from train.data.synthetic import opinions
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
@@ -143,6 +143,9 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
         part.loss = LossFields(
             class_weights(run.task.class_weights, part.labels, labels.names), run.task.smoothing, run.task.focal
         )
+        generated.check_length(run.data.source, part.longest, run.batch.length)
+    valid_rows = rows(valid, "validation text")
+    generated.check_length(run.data.eval or run.data.source, valid_rows.longest, run.batch.length)
     sizes = {"vocab": tokenizer.get_vocab_size(), "classes": labels.outputs}
     names = (*columns.texts, *columns.labels)
     facts = {
@@ -152,7 +155,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
         "classes": labels.names,
         "cut": train_rows[0].cut if train_rows else 0.0,
     }
-    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
+    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
 
 
 def _builtin(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:

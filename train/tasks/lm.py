@@ -22,12 +22,13 @@ import numpy as np
 from jax import Array
 
 import tfm
+from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.rows import packing
-from train.data.rows.causal import Packed, Windows
-from train.data.sources import documents
+from train.data.rows.causal import Packed, Windows, count_between
+from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
@@ -106,15 +107,17 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
     train, valid = documents.load(run.data, run.task.name, valid_only)
+    train_source, valid_source = run.data.source, run.data.eval or run.data.source
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     train_rows = [
-        _rows(
-            run, tokenizer, encode(tokenizer, train, log, "training text", segmentation, _separator(tokenizer)), train
+        _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
+        for text in (
+            encode(tokenizer, train, log, "training text", segmentation, _separator(tokenizer))
+            for segmentation in (segmentations(run) if train else [])
         )
-        for segmentation in (segmentations(run) if train else [])
     ]
     valid_text = encode(tokenizer, valid, log, "validation text", separator=_separator(tokenizer))
-    valid_rows = _rows(run, tokenizer, valid_text, valid, validation=True)
+    valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
@@ -122,6 +125,27 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
         "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
     }
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _scored(run: Run, tokenizer, text: Tokens, source: str) -> Tokens:
+    """The text, of which only the answers count where the run or its data mark them."""
+    task = run.task
+    marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
+    if marks is None:
+        return text
+    if not task.windows:
+        generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
+    begin, end = (_ids_of(tokenizer, mark) if mark else [] for mark in marks)
+    return count_between(text, begin, end)
+
+
+def _ids_of(tokenizer, mark: str) -> list[int]:
+    """The tokens that are this text, with or without spaces around it. Raises UserError if there are none."""
+    size = tokenizer.get_vocab_size()
+    ids = [index for index in range(size) if tokenizer.decode([index], skip_special_tokens=False).strip() == mark]
+    if not ids:
+        raise UserError(f"{mark!r}, where scores begin or end, is no token of the tokenizer; name another")
+    return ids
 
 
 def _separator(tokenizer) -> int:
@@ -142,7 +166,8 @@ def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validatio
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     """`n`: the number of validation targets."""
-    return {"n": int(corpus.valid.tokens)}
+    counted = corpus.valid.text.counted
+    return {"n": int(corpus.valid.tokens if counted is None else counted.sum())}
 
 
 def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):

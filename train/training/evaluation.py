@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import tfm
-from train import UserError, tasks
+from train import DivergedError, tasks
 from train.data import feed
 from train.devices import distributed
 from train.reporting import finite, plots
@@ -101,7 +101,7 @@ def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -
         fields = feed.to_devices(batch, batch_spec, mesh)
         results = {name: distributed.to_host(value) for name, value in eval_step(params, fields).items()}
         if tfm.names_not_finite(results):
-            raise UserError(finite.explain(eval_step, params, fields))
+            raise DivergedError(finite.explain(eval_step, params, fields))
         for name, value in results.items():
             outputs.setdefault(name, []).append(value)
     return {

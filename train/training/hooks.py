@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 import tfm
-from train import UserError, interruption
+from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.runs import checkpoint
 from train.runs import folder as folders
@@ -218,7 +218,7 @@ def _explain_not_finite(
         with deferral.suspended():
             place = replay.explain(evaluator.job, evaluator.corpus, folder, error, evaluator.log)
         subject = "the loss of" if error.values else "what the parameters are after"
-        raise UserError(
+        raise DivergedError(
             f"{subject} step {step} is not finite: {place}; the last good checkpoint is {good} in {folder}; "
             f"lower --optim.rate or look at those rows; python -m train.replay --run={folder} shows the step"
         ) from error

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,23 @@ def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
     devices.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:
         yield folder
+
+
+def _refuse_resume(folder: str):
+    raise UserError("--resume goes on with a run, and nothing is trained here; leave it out")
+
+
+def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _refuse_resume) -> tuple[Run, Any]:
+    """The run that train.main would begin with these flags, with what data and devices decide, and its corpus.
+
+    No folder is made. Raises UserError for `--resume`, and for whatever train.main would refuse until then.
+    """
+    run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
+    devices.use_cores(run)
+    capacity.check_run(run, explicit)
+    source = folders.read_saved(run.init, facts=False) if run.init else None
+    corpus = tasks.find(run.task.name).load(run, log, source)
+    return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
 
 
 def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log]:

@@ -9,7 +9,7 @@ of a document is a target once, its first token and the separator after it too:
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class Packed:
         source, target = ranges(pieces.starts, pieces.sizes), ranges(pieces.places, pieces.sizes)
         fields = _tokens_and_targets(self.text, source, target, segments.shape, self.pad)
         fields |= {"segments": segments, "positions": positions}
-        return fields | _weights(segments > 0, self.bytes_per_target)
+        is_target = _counted(self.text, source, target, segments > 0)
+        return fields | _weights(is_target, self.bytes_per_target)
 
 
 class Windows:
@@ -91,7 +92,29 @@ class Windows:
         is_target.ravel()[ranges(places + sizes - targets, targets)] = True
         source, target = ranges(starts, sizes), ranges(places, sizes)
         fields = _tokens_and_targets(self.text, source, target, is_target.shape, self.pad)
+        is_target = _counted(self.text, source, target, is_target)
         return fields | _weights(is_target, self.bytes_per_target)
+
+
+def count_between(text: Tokens, begin: Iterable[int], end: Iterable[int]) -> Tokens:
+    """The text, of which tokens count after one of the ids `begin`, up to one of `end` or the end of the document."""
+    places = np.arange(len(text.ids))
+    closes = np.isin(text.ids, [*end])
+    closes[text.starts] = True  # the separators
+    opened = np.maximum.accumulate(np.where(np.isin(text.ids, [*begin]), places, -1))
+    closed = np.maximum.accumulate(np.where(closes, places, -1))
+    counted = np.zeros(len(places), bool)
+    counted[1:] = (opened > closed)[:-1]
+    return text._replace(counted=counted & ~closes)
+
+
+def _counted(text: Tokens, source: np.ndarray, target: np.ndarray, is_target: np.ndarray) -> np.ndarray:
+    """bool [B,T]: the targets that count; those at the places `target` are the tokens after `source`."""
+    if text.counted is None:
+        return is_target
+    chosen = np.zeros_like(is_target)
+    chosen.ravel()[target] = text.counted[source + 1]
+    return is_target & chosen
 
 
 def _tokens_and_targets(

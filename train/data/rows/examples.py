@@ -13,6 +13,8 @@ from train.text import tokenizer as tokenize
 class Examples:
     """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer.
 
+    `longest` is the size of the longest text or pair, with its special tokens.
+
     `loss` says how they count in the loss: here all the same; a task may replace it for training.
     """
 
@@ -24,6 +26,7 @@ class Examples:
         self.tokens = sum(len(text.ids) for text in texts)
         sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.separators if len(texts) > 1 else 0)
         self.padding = float(1 - np.minimum(sizes, length).mean() / length) if len(sizes) else 0.0
+        self.longest = int(sizes.max(initial=0))
         self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
 
     def __len__(self):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from train import UserError
-from train.data.sources import files
+from train.data.sources import files, generated
 from train.data.sources.files import Reader, Row
 from train.settings.schema import Data
 
@@ -30,11 +30,12 @@ def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False
             f"--data.folds={data.folds} holds out rows of --data, and --eval-data={data.eval} names others; "
             "leave one of them out"
         )
+    own = _own_rows(data.source, columns, builtin)
     if data.folds:
-        rows = builtin()[0] if data.source == "builtin" else read(data.source, data, columns, builtin)
+        rows = own[0] if own else read(data.source, data, columns, builtin)
         return fold_split(rows, columns, data.folds, data.fold or 0)
-    if data.source == "builtin":
-        train, valid = builtin()
+    if own:
+        train, valid = own
         return train, read(data.eval, data, columns, builtin) if data.eval else valid
     rows = read(data.source, data, columns, builtin)
     return (rows, read(data.eval, data, columns, builtin)) if data.eval else train_valid_split(rows, columns)
@@ -42,8 +43,8 @@ def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False
 
 def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row]:
     """The rows of a source; blank rows only of sentence pairs, which are counted. Raises UserError for a bad source."""
-    if source == "builtin":
-        return builtin()[1]
+    if own := _own_rows(source, columns, builtin):
+        return own[1]
     if "," in source and columns.parallel:
         rows = files.read_parallel(source, columns)
     elif source.startswith("tfds:"):
@@ -59,6 +60,11 @@ def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row
     if not filled:
         raise UserError(f"{source} holds no text; check the file, or choose another")
     return rows if columns.parallel else filled
+
+
+def _own_rows(source: str, columns: Reader, builtin: Builtin) -> tuple[list[Row], list[Row]] | None:
+    """Training and validation rows of the task itself, or of a generator; None of other sources."""
+    return builtin() if source == "builtin" else generated.rows_of(source, columns)
 
 
 def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list[Row]]:

@@ -1,0 +1,181 @@
+"""Texts of generators: their grammar by a parser of our own, what counts of them, and what runs read."""
+
+import itertools
+import random
+import statistics
+
+import numpy as np
+import pytest
+from small import call
+
+from train import UserError, inspect
+from train.data.rows.causal import Packed, Windows, count_between
+from train.data.sources import files, generated
+from train.data.synthetic import listops, memory
+from train.data.tokens import Tokens
+
+LABELLED, PLAIN = files.Columns(("words",), ("class",)), files.Columns(("text",))
+
+
+def parse(words):
+    """The value of an expression, its depth, and the arguments of all its operators; removes its words."""
+    word = words.pop(0)
+    if not word.startswith("["):
+        return int(word), 1, []
+    values, depths, counts = [], [], []
+    while words[0] != "]":
+        value, depth, inner = parse(words)
+        values.append(value)
+        depths.append(depth)
+        counts += inner
+    words.pop(0)
+    rules = {"[MIN": min, "[MAX": max, "[MED": statistics.median, "[SM": lambda values: sum(values) % 10}
+    return int(rules[word](values)), 1 + max(depths), [*counts, len(values)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(4, 12), (30, 60), (100, 200)])
+def test_listops_have_the_value_of_their_expression(low, high):
+    rng = random.Random(1)
+    rows = [listops.draw(low, high, rng) for _ in range(40)]
+    operators = {word for row in rows for word in row["text"].split() if word.startswith("[")}
+    assert operators == {"[MIN", "[MAX", "[MED", "[SM"}
+    for row in rows:
+        words = row["text"].split()
+        assert low <= len(words) <= high
+        value, depth, counts = parse(words)
+        assert words == []
+        assert str(value) == row["label"]
+        assert depth <= 10
+        assert 2 <= min(counts) <= max(counts) <= 10
+
+
+def test_listops_draw_digits_three_times_of_four():
+    """Of the arguments of the outermost operator, where length rejects next to nothing."""
+    rng = random.Random(0)
+    words: list[str] = []
+    for _ in range(4000):
+        listops._expression(words, 9, 10**6, rng)
+    digits = 4000 - sum(word.startswith("[") for word in words)
+    assert digits / 4000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_copies_and_recalls():
+    rng = random.Random(2)
+    for _ in range(50):
+        start, *letters = memory.draw_copy(3, 9, rng)["text"].split()
+        middle = letters.index("=")
+        assert start == "copy"
+        assert letters[:middle] == letters[middle + 1 :]
+        assert 3 <= middle <= 9
+        pairs, questions = memory.draw_recall(2, 40, rng)["text"].removeprefix("recall ").split(" ? ")
+        keys, values = pairs.split()[::2], pairs.split()[1::2]
+        table = dict(zip(keys, values, strict=True))
+        assert len(table) == len(keys)
+        answers = [tuple(text.split(" = ")) for text in questions.removesuffix(" ;").split(" ; ")]
+        assert len(dict(answers)) == len(answers) == min(8, len(keys))
+        assert all(table[key] == value for key, value in answers)
+
+
+def test_rows_are_different_and_the_same_each_time(monkeypatch):
+    monkeypatch.setattr(generated, "_VALID", 20)
+    monkeypatch.setattr(generated, "_TRAIN", 60)
+    train, valid = generated.rows_of("listops:6-9", LABELLED)
+    assert (len(train), len(valid)) == (60, 20)
+    assert len({row["words"] for row in (*train, *valid)}) == 80
+    assert set(train[0]) == {"words", "class"}
+    assert generated.rows_of("listops:6-9", LABELLED) == (train, valid)
+    assert generated.rows_of("texts.txt", PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "columns", "says"),
+    [
+        (
+            "listops:1-5",
+            LABELLED,
+            "listops:N or listops:N-M, of 4 to 100,000 symbols; try listops:5-20",
+        ),
+        ("copy:20-10", PLAIN, "must be copy, copy:N or copy:N-M"),
+        ("copy:", PLAIN, "must be copy"),
+        ("recall:700", PLAIN, "of 1 to 676 pairs"),
+        ("copy:1", PLAIN, "has only 26 different texts"),
+        ("copy", LABELLED, "--data=copy is for --task=lm or mlm"),
+        ("listops", PLAIN, "--data=listops is for --task=classify"),
+    ],
+)
+def test_bad_sources(source, columns, says, monkeypatch):
+    monkeypatch.setattr(generated, "_VALID", 100)
+    with pytest.raises(UserError, match=says):
+        generated.rows_of(source, columns)
+
+
+def counted_by_loop(ids, starts, begin, end):
+    """What counts, token by token."""
+    counts, inside = [], False
+    for place, token in enumerate(ids):
+        if place in starts or token in end:
+            inside = False
+        counts.append(inside)
+        if token in begin and place not in starts:
+            inside = True
+    return counts
+
+
+@pytest.mark.parametrize("end", [[], [4]])
+def test_what_counts_stands_between_marks(end):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(2, 9, 60)
+    starts = np.array([0, 11, 12, 40, 59])
+    ids[starts] = 1
+    text = count_between(Tokens(ids, starts), [3, 7], end)
+    assert text.counted.tolist() == counted_by_loop(ids.tolist(), set(starts.tolist()), {3, 7}, set(end))
+    packed = Packed(text, 16, True, 0, 1.0)
+    batch = packed.batch(np.arange(len(packed)), rng)
+    assert batch["weights"].sum() == text.counted.sum()
+    assert (batch["targets"][batch["weights"] > 0] > 1).all(), "no separator counts"
+    windows = Windows(text, 16, 8, 0, 1.0, across=False)
+    assert windows.batch(np.arange(len(windows)), rng)["weights"].sum() == text.counted.sum()
+
+
+SMALL = "--batch.size=8 --model.width=32 --model.heads=2 --model.layers=1 --rows=2".split()
+
+
+@pytest.mark.parametrize(
+    ("data", "targets"),
+    [
+        ("copy:6", lambda words: words[words.index("=") + 1 :]),
+        ("recall:3", lambda words: [after for word, after in itertools.pairwise(words) if word == "="]),
+    ],
+)
+def test_the_score_is_of_the_answers_alone(data, targets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(generated, "_VALID", 50)
+    monkeypatch.setattr(generated, "_TRAIN", 200)
+    code, out, err = call(inspect.main, "--task=lm", f"--data={data}", "--data.pack=false", *SMALL)
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if line.startswith("tokens: ")]
+    assert len(lines) == 2
+    for line in lines:
+        words = [word.strip("\u00b7") for word in line.removeprefix("tokens: ").partition(" and ")[0].split()]
+        assert [word for word in words if word.endswith("*")] == [
+            f"{word.strip('*')}*" for word in targets([word.strip("*") for word in words])
+        ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--task=lm --data=copy:40", "--data=copy:40 has texts of 83 tokens, and --batch.length=64 cuts them"),
+        ("--task=lm --data=copy:6 --task.score-from=zebra", "'zebra', where scores begin or end, is no token"),
+        ("--task=lm --data=copy:6 --task.score-to=a", "--task.score-to=a ends what task.score-from begins"),
+        ("--task=classify --data=listops:40-50", "tokens, and --batch.length=32 cuts them; add --batch.length="),
+        ("--task=span --data=copy:6", "--data=copy:6 is for --task=lm or mlm; choose that task, or other data"),
+    ],
+)
+def test_bad_runs(flags, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(generated, "_VALID", 50)
+    monkeypatch.setattr(generated, "_TRAIN", 200)
+    code, out, err = call(inspect.main, *flags.split())
+    assert (code, out) == (2, "")
+    assert says in err.splitlines()[-1]
