@@ -19,6 +19,7 @@ from jax import Array
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.layers.block import Block
+from tfm.low_rank import kernel_of
 
 # By the name of an attention, such as encoder.layers.period.0.mixer: a number for each head, [K,G], or [L,K,G] where
 # layers are stacked.
@@ -30,7 +31,7 @@ TEMPERATURE, LOW, HIGH = 2 / 3, -0.1, 1.1
 
 def head_gates(params: Any) -> Gates:
     """Open gates for all heads of a model: ones, float32."""
-    return {name: jnp.ones(node.output.kernel.shape[:-2]) for name, node in _attentions(params).items()}
+    return {name: jnp.ones(kernel_of(node.output.kernel).shape[:-2]) for name, node in _attentions(params).items()}
 
 
 def with_gates(params: Any, gates: Mapping[str, Any]) -> Any:
@@ -39,7 +40,7 @@ def with_gates(params: Any, gates: Mapping[str, Any]) -> Any:
     def gated(path, node):
         if not isinstance(node, Attention):
             return node
-        kernel = node.output.kernel
+        kernel = kernel_of(node.output.kernel)
         factors = jnp.asarray(gates[_name(path)])[..., None, None].astype(kernel.dtype)
         return replace(node, output=replace(node.output, kernel=kernel * factors))
 

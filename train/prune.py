@@ -169,7 +169,7 @@ def _cut(options: Options, job: Any, params: Any, pruned: Any) -> tuple[Any, Any
     letter, _ = cut_axis(job.model)
     try:
         small = cut_heads(params, job.specs, pruned.places, letter)
-        model = cut_config(job.run.model, letter, pruned.count)
+        model = cut_config(job.run.model, letter, pruned.kept)
     except ValueError as error:
         raise UserError(f"--run={options.run} cannot be pruned: {error}") from error
     small_job = dataclasses.replace(job, run=dataclasses.replace(job.run, model=model))

@@ -104,10 +104,10 @@ def cached_bucket_attention(q: Array, new: BucketedKeys, state: BucketedKeys, le
     same = (buckets[..., slots:, None] == buckets[..., None, :]) & jnp.expand_dims(seen, range(4))
     chunks = (jnp.cumsum(same, axis=-1, dtype=jnp.int32) - 1) // chunk
     seen = (same & (chunks >= chunks[..., -1:] - 1)).any(0)
-    scores = [
+    parts = [
         jnp.einsum("BTKGH,BSKGH->BKGTS", q, keys, preferred_element_type=jnp.float32) for keys in (state.keys, new.keys)
     ]
-    scores = jnp.where(seen, jnp.concatenate(scores, axis=-1), MASK_VALUE)
+    scores = jnp.where(seen, jnp.concatenate(parts, axis=-1), MASK_VALUE)
     weights = jax.nn.softmax(jnp.where(jnp.expand_dims(i == j, range(3)), SELF_SCORE, scores), axis=-1)
     return weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], new.values)
 

@@ -54,7 +54,7 @@ class LabelBias(ScoreBias):
     batched = True
 
     @property
-    def blockwise(self):  # noqa: D102
+    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
         return self.bias is None or self.bias.blockwise
 
     @property

@@ -102,7 +102,9 @@ def xavier_branches(specs: Any, gain: float = 1.0) -> Any:
 
     def start(node: Any) -> Any:
         if isinstance(node, Linear):
-            return replace(node, kernel=xavier(node.kernel, gain if node.kernel.branch else 1.0))
+            spec: Any = node.kernel
+            kernel: Any = xavier(spec, gain if spec.branch else 1.0)
+            return replace(node, kernel=kernel)
         return xavier(node, gain) if node.branch else node
 
     return jax.tree.map(start, specs, is_leaf=lambda node: isinstance(node, Linear))

@@ -32,7 +32,9 @@ def rescale_embed(specs: Embed, options: TFixup, config: Config) -> Embed:
         name: normal(table, scale * table.shape[-1] ** -0.5) for name, table in tables.items() if table is not None
     }
     if specs.projection is not None:
-        changes["projection"] = replace(specs.projection, kernel=xavier(specs.projection.kernel))
+        spec: Any = specs.projection.kernel
+        kernel: Any = xavier(spec)
+        changes["projection"] = replace(specs.projection, kernel=kernel)
     return replace(specs, **changes)
 
 

@@ -15,12 +15,12 @@ from train.training.job import Job
 class Pruned(NamedTuple):
     """A model with some heads, whose gates are closed for the rest.
 
-    count: heads of every layer, or of every group of query heads
+    kept: heads of every layer, or of every group of query heads
     metrics: on the validation rows
     places: those heads, by the name of an attention (`tfm.pruning.top_heads`)
     """
 
-    count: int
+    kept: int
     metrics: dict[str, float]
     places: dict[str, np.ndarray]
 

@@ -64,7 +64,7 @@ def _write_report(
     facts = {"task": job.run.task.name, "steps": done, "params": tfm.count_params(job.specs)}
     folders.write_json(path / folders.RESULT, facts | {f"eval_{name}": value for name, value in metrics.items()})
     shown = shown_metrics(job.task, results)
-    plots.heads(list(results), shown, chosen.count, scores, path)
+    plots.heads(list(results), shown, chosen.kept, scores, path)
     folders.write_json(
         path / HEADS,
         {

@@ -64,7 +64,8 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
         refuse(options, "does not score all pairs of tokens", "try position=learned or position=rotary")
     size = min(options.block, x.shape[1])
     k, v, text = (jnp.where(jnp.expand_dims(rows.valid, range(2, y.ndim)), replicate_length(y), 0) for y in (k, v, x))
-    blocks = Blocks(*(cut(y, size) for y in (replicate_length(q), k, v, rows.valid)), context.causal)
+    q_blocks, k_blocks, v_blocks, valid = (cut(y, size) for y in (replicate_length(q), k, v, rows.valid))
+    blocks = Blocks(q_blocks, k_blocks, v_blocks, valid, context.causal)
     sums = sums_of_blocks(cut(text, size), context.causal)
     scores = linear(layer.blocks, "BnD,DKb->BnKb", sums)[..., : sums.shape[1]]
     mixture = mixtures(jnp.moveaxis(scores, 2, 1).astype(jnp.float32), blocks, options, noise_key)

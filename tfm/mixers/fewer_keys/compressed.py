@@ -239,14 +239,14 @@ def write(state: MergedKeys, output: MergedKeys, length: Array | int) -> MergedK
 
 def _convolution_specs(options: Compressed, config: Config) -> Linear:
     """A convolution that keeps the variance of what it reads."""
-    sizes = {"c": options.group_size(config), "h": config.sizes["H"]}
+    group, size = options.group_size(config), config.sizes["H"]
 
     def init(key, shape, sharding):
         scale = (shape[-4] * shape[-3]) ** -0.5
         return scale * jax.random.truncated_normal(key, -2, 2, shape, jnp.float32, out_sharding=sharding)
 
-    kernel = dataclasses.replace(weight_spec(config, "cHKh", inputs=2, **sizes), init=init)
-    return Linear(kernel, bias_spec(config, "Kh", h=sizes["h"]) if config.bias else None)
+    kernel = dataclasses.replace(weight_spec(config, "cHKh", inputs=2, c=group, h=size), init=init)
+    return Linear(kernel, bias_spec(config, "Kh", h=size) if config.bias else None)
 
 
 MIXER = Mixer(specs, prepare, forward, start, write)

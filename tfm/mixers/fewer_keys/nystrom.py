@@ -4,6 +4,7 @@ Landmarks are means of neighbouring queries and keys. With three small softmaxes
 landmarks to landmarks A [m,m] and of landmarks to keys F2 [m,T], attention is nearly F1 pinv(A) F2 (eq. 13).
 """
 
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -102,7 +103,8 @@ def convolve(v: Array, kernel: Array) -> Array:
     kernel = unshard_fsdp(kernel).astype(v.dtype)
     width, length = len(kernel), v.shape[1]
     padded = jnp.pad(v, ((0, 0), (width // 2, width - 1 - width // 2), (0, 0), (0, 0)))
-    return sum(padded[:, n : n + length] * kernel[n][None, None, :, None] for n in range(width))
+    shifted = [padded[:, n : n + length] * kernel[n][None, None, :, None] for n in range(width)]
+    return reduce(jnp.add, shifted)
 
 
 MIXER = Mixer(specs, prepare, forward)

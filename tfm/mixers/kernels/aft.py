@@ -65,6 +65,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     tokens = Sums(v.astype(jnp.float32), jnp.ones_like(k, jnp.float32), k.astype(jnp.float32))
     if prepared.valid is not None:
         tokens = _where(prepared.valid, tokens)
+    output: Sums | KeysValues
     if call.options.reach == "simple":
         sums, output = _simple(tokens, prepared, state)
     elif state is not None:
@@ -189,8 +190,8 @@ def _earlier(tokens: Sums, segments: Array | None, distance: int) -> Sums:
 
 def _later(tokens: Sums, segments: Array | None, distance: int) -> Sums:
     """The same from a distance after it to the last one."""
-    flipped = jax.tree.map(lambda x: jnp.flip(x, 1), (tokens, segments))
-    return jax.tree.map(lambda x: jnp.flip(x, 1), _earlier(*flipped, distance))
+    flipped, flipped_segments = jax.tree.map(lambda x: jnp.flip(x, 1), (tokens, segments))
+    return jax.tree.map(lambda x: jnp.flip(x, 1), _earlier(flipped, flipped_segments, distance))
 
 
 def _running(tokens: Sums, segments: Array | None) -> Sums:
@@ -219,8 +220,8 @@ def _join(left: Sums, right: Sums) -> Sums:
 def _where(exists: Array, sums: Sums) -> Sums:
     """Sums [B,T,K,H] where bool [B or 1,T], and of no keys elsewhere."""
     exists = exists[:, :, None, None]
-    zeros = (jnp.where(exists, x, 0) for x in (sums.values, sums.mass))
-    return Sums(*zeros, jnp.where(exists, sums.top, NOTHING))
+    values, mass = (jnp.where(exists, x, 0) for x in (sums.values, sums.mass))
+    return Sums(values, mass, jnp.where(exists, sums.top, NOTHING))
 
 
 def _pad(left: int, right: int, rows: tuple[Sums, Array, Array]) -> tuple[Sums, Array, Array]:

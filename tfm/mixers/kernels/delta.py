@@ -94,8 +94,8 @@ def delta_rule(
         state = FastWeights(weights, jnp.zeros_like(weights, jnp.int32).sum((1, 2, 3)))
     segments = extend_segments(segments_per_row(segments, phi_k), -length % size)
     chunks = tuple(cut_chunks(row, size) for row in (*rows, segments))
-    state, heads = jax.lax.scan(_one_chunk, state, chunks)
-    return jnp.moveaxis(heads, 0, 1).reshape(heads.shape[1], -1, *heads.shape[3:])[:, :length], state
+    last_state, heads = jax.lax.scan(_one_chunk, state, chunks)
+    return jnp.moveaxis(heads, 0, 1).reshape(heads.shape[1], -1, *heads.shape[3:])[:, :length], last_state
 
 
 def _one_chunk(state: FastWeights, rows: tuple[Array, ...]) -> tuple[FastWeights, Array]:
