@@ -82,7 +82,7 @@ def measure_all(
             del job
             jax.clear_caches()
             gc.collect()
-        fit = {"mixer": mixer, "lengths": [line["length"] for line in measured if "error" not in line]}
+        fit: dict[str, Any] = {"mixer": mixer, "lengths": [line["length"] for line in measured if "error" not in line]}
         for name, key in (("exponent_time", "ms_median"), ("exponent_peak_bytes", "peak_bytes")):
             fit[name] = exponent([(line["length"], line[key]) for line in measured if key in line])
         show(fit)

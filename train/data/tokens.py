@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from train.text import tokenizer as tokenize
 _PIECE, _BATCH = 50_000, 800_000
 
 
-class Tokens(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Tokens:
     """The ids of several texts, joined: text d is ids[starts[d] : starts[d + 1]].
 
     They have no special tokens, or a separator before each text and after the last. The last separator belongs to no
@@ -35,7 +36,7 @@ class Tokens(NamedTuple):
         """Tokens of each text."""
         return np.diff(self.starts)
 
-    def __getitem__(self, text):
+    def __getitem__(self, text: Any) -> np.ndarray:
         """The ids of a text."""
         return self.ids[self.starts[text] : self.starts[text + 1]]
 

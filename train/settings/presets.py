@@ -6,6 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
+from train.settings.long_texts import BIGBIRD, GROWING_WINDOWS, LONGFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 
@@ -170,24 +171,6 @@ _ALTERNATION = {
     "model.period.1.mixer.pattern.window": 16,
 }
 
-# Windows that grow from layer to layer (Beltagy et al. 2020, section 4.1).
-_GROWING_WINDOWS = {"model.period": 4} | {
-    f"model.period.{layer}.{name}": value
-    for layer, window in enumerate((8, 16, 32, 64))
-    for name, value in {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": window}.items()
-}
-
-
-def _pattern(name: str, **options) -> dict[str, Any]:
-    """Dotted names of a pattern of attention and its options."""
-    return {"model.mixer.pattern": name} | {f"model.mixer.pattern.{key}": value for key, value in options.items()}
-
-
-# A window and the first token, and rows of 4,096 tokens (Beltagy et al. 2020, table 7); blocks (Zaheer et al. 2020,
-# table 8).
-_LONG_ROWS = {"model.length": 4096, "batch.length": 4096, "batch.size": 8}
-_LONGFORMER = _pattern("global", window=512, tokens=1) | _LONG_ROWS
-_BIGBIRD = _pattern("bigbird", block=64, window=3, global_blocks=2, random=3) | _LONG_ROWS
 # Attention among tokens with the same hash, on rows that are long enough for it; as many tokens a batch as without.
 _REFORMER = _model(mixer="reformer") | {"model.mixer.buckets": 8, "model.mixer.chunk": 32}
 
@@ -257,14 +240,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
         "bert-large": _bert(24, 1024, 16, rate=1e-4),
-        "longformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | _pattern("global", window=16, tokens=1),
-        "longformer-base": _bert(12, 768, 12, rate=3e-5) | _LONGFORMER,
-        "bigbird-base": _bert(12, 768, 12, rate=1e-4) | _BIGBIRD,
+        "longformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | pattern("global", window=16, tokens=1),
+        "longformer-base": _bert(12, 768, 12, rate=3e-5) | LONGFORMER,
+        "bigbird-base": _bert(12, 768, 12, rate=1e-4) | BIGBIRD,
     },
     "lm": {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
         "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _ALTERNATION,
-        "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _GROWING_WINDOWS,
+        "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | GROWING_WINDOWS,
         "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
         "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
         "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | _REFORMER | {"batch.size": 4},
@@ -291,9 +274,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "classify": {
         "bert-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS,
         **_fine_tuned(_classify),
-        "longformer-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS | _pattern("global", window=16, tokens=1),
-        "longformer-base": _classify(12, 768, 12, rate=3e-5) | _LONGFORMER,
-        "bigbird-base": _classify(12, 768, 12, rate=3e-5) | _BIGBIRD,
+        "longformer-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS | pattern("global", window=16, tokens=1),
+        "longformer-base": _classify(12, 768, 12, rate=3e-5) | LONGFORMER,
+        "bigbird-base": _classify(12, 768, 12, rate=3e-5) | BIGBIRD,
     },
     "choice": {
         "bert-micro": _choice(1, 64, 2, rate=5e-3) | _QUICK_CONTINUATIONS,

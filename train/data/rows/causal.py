@@ -8,6 +8,7 @@ of a document is a target once, its first token and the separator after it too:
     targets    the cat sat |   on mats |
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 
@@ -105,7 +106,7 @@ def count_between(text: Tokens, begin: Iterable[int], end: Iterable[int]) -> Tok
     closed = np.maximum.accumulate(np.where(closes, places, -1))
     counted = np.zeros(len(places), bool)
     counted[1:] = (opened > closed)[:-1]
-    return text._replace(counted=counted & ~closes)
+    return dataclasses.replace(text, counted=counted & ~closes)
 
 
 def _counted(text: Tokens, source: np.ndarray, target: np.ndarray, is_target: np.ndarray) -> np.ndarray:

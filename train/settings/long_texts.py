@@ -1,0 +1,22 @@
+"""Settings of models that read long texts: flags of patterns of attention and of rows, for presets."""
+
+from typing import Any
+
+# Windows that grow from layer to layer (Beltagy et al. 2020, section 4.1).
+GROWING_WINDOWS = {"model.period": 4} | {
+    f"model.period.{layer}.{name}": value
+    for layer, window in enumerate((8, 16, 32, 64))
+    for name, value in {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": window}.items()
+}
+
+
+def pattern(name: str, **options) -> dict[str, Any]:
+    """Dotted names of a pattern of attention and its options."""
+    return {"model.mixer.pattern": name} | {f"model.mixer.pattern.{key}": value for key, value in options.items()}
+
+
+# A window and the first token, and rows of 4,096 tokens (Beltagy et al. 2020, table 7); blocks (Zaheer et al. 2020,
+# table 8).
+_LONG_ROWS = {"model.length": 4096, "batch.length": 4096, "batch.size": 8}
+LONGFORMER = pattern("global", window=512, tokens=1) | _LONG_ROWS
+BIGBIRD = pattern("bigbird", block=64, window=3, global_blocks=2, random=3) | _LONG_ROWS
