@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +13,6 @@ from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention, keys_values, queries
 from tfm.config.model import Config, Kind
 from tfm.inputs.tokens import embed
-from tfm.layers.block import Block
-from tfm.layers.stack import unstack
 from tfm.models.encoder import Encoder
 from tfm.ops import standardized
 from tfm.positions import position_of
@@ -42,16 +39,10 @@ def position_scores(model: Encoder, config: Config, length: int, causal: bool = 
     """What positions add to the scores [R,T,T] of two equal tokens at positions i and j, in every head of every layer.
 
     It is the mean over tokens of the vocabulary, as the embeddings have them, and has no mean over the pairs that are
-    seen: softmax ignores it. Later keys of a causal model are NaN. None where positions do nothing to scores, or
-    where no layer has queries and keys.
+    seen: softmax ignores it. Later keys of a causal model are NaN. Layers without softmax attention are left out; None
+    where positions do nothing to scores.
     """
-    ids = jnp.asarray(np.linspace(0, config.vocab - 1, CONTENTS), jnp.int32)
-    tokens = jnp.broadcast_to(ids[:, None], (CONTENTS, length))
-    x = standardized(embed(model.embed, config, tokens).astype(jnp.float32), config.norm_eps).astype(config.dtype)
-    shared = dict(zip(config.positions, model.positions, strict=True))
-    layers = [
-        _layer_scores(kind, config, causal, layer, shared[kind.position], x) for kind, layer in _layers(model, config)
-    ]
+    layers = [_layer_scores(kind, config, length, causal, model, place, row) for kind, place, row in _layers(config)]
     scores = [np.asarray(layer, np.float64).reshape(-1, length, length) for layer in layers if layer is not None]
     if not scores:
         return None
@@ -60,28 +51,41 @@ def position_scores(model: Encoder, config: Config, length: int, causal: bool = 
     return np.where(seen, heads - heads[:, seen].mean(-1)[:, None, None], np.nan)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _layer_scores(kind: Kind, config: Config, causal: bool, layer: Block, shared: Any, x: Array) -> Array | None:
-    """float32 [K,G,T,T] of one layer, for equal tokens x [B,T,D]."""
-    projections = layer.mixer if isinstance(layer.mixer, Attention) else getattr(layer.mixer, "attention", None)
-    if projections is None:
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 5))
+def _layer_scores(
+    kind: Kind, config: Config, length: int, causal: bool, model: Encoder, place: tuple[str, int], row: Array | None
+) -> Array | None:
+    """float32 [K,G,T,T] of one layer: its place is a part of the stack and a tree in it, of which it is a row."""
+    part, index = place
+    layer = getattr(model.layers, part)[index]
+    if row is not None:
+        layer = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, row, keepdims=False), layer)
+    if not isinstance(layer.mixer, Attention):
         return None
-    position, i = position_of(kind.position), jnp.arange(x.shape[1])[None]
+    position, i = position_of(kind.position), jnp.arange(length)[None]
+    x = _contents(model, config, length)
     context = AttentionContext(jnp.broadcast_to(i, x.shape[:2]), causal=causal)
-    q, k = queries(projections, config, x), keys_values(projections, config, x)[0]
+    q, k = queries(layer.mixer, config, x), keys_values(layer.mixer, config, x)[0]
+    shared = model.positions[config.positions.index(kind.position)]
     prepared = position.prepare(shared, kind.position, config, context)
     call = LayerCall(kind.position, config, layer.position, prepared, None)
-    positioned_q, positioned_k, bias = position.score(call, q, k, projections)
+    positioned_q, positioned_k, bias = position.score(call, q, k, layer.mixer)
     if bias is None and positioned_q is q and positioned_k is k:
         return None
     return (biased_scores(positioned_q, positioned_k, bias, i, i) - attention_scores(q, k)).mean(0)
 
 
-def _layers(model: Encoder, config: Config) -> Iterator[tuple[Kind, Block]]:
-    """The kind and the parameters of every layer in order; shared parameters once."""
+def _contents(model: Encoder, config: Config, length: int) -> Array:
+    """Tokens from all over the vocabulary as a layer reads them, each at all positions: [B,T,D]."""
+    ids = jnp.asarray(np.linspace(0, config.vocab - 1, CONTENTS), jnp.int32)
+    x = embed(model.embed, config, jnp.broadcast_to(ids[:, None], (CONTENTS, length)))
+    return standardized(x.astype(jnp.float32), config.norm_eps).astype(config.dtype)
+
+
+def _layers(config: Config) -> Iterator[tuple[Kind, tuple[str, int], Array | None]]:
+    """The kind of every layer in order, and where its parameters are; shared parameters once."""
     plan = config.layer_plan
-    yield from zip(plan.prefix, model.layers.prefix, strict=True)
-    rows = 1 if config.share_layers else plan.times
-    for trees in zip(*(unstack(tree, rows) for tree in model.layers.period), strict=True):
-        yield from zip(plan.period, trees, strict=True)
-    yield from zip(plan.tail, model.layers.tail, strict=True)
+    yield from ((kind, ("prefix", index), None) for index, kind in enumerate(plan.prefix))
+    for row in range(1 if config.share_layers else plan.times):
+        yield from ((kind, ("period", index), jnp.int32(row)) for index, kind in enumerate(plan.period))
+    yield from ((kind, ("tail", index), None) for index, kind in enumerate(plan.tail))

@@ -58,6 +58,9 @@ class Evaluator:
             "params": tfm.count_params(job.specs),
         }
         folders.write_json(distributed.output_dir(folder) / folders.RESULT, facts | metrics)
+        if job.run.eval.final:
+            with single_device(job.mesh, params) as local_params:
+                _draw_positions(local_params, job.model, distributed.output_dir(folder))
         return metrics
 
     def _final_metrics(self, params, folder: Path) -> dict[str, Any]:
@@ -70,7 +73,6 @@ class Evaluator:
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
-                _draw_positions(local_params, run.model, folder)
         return result
 
     def _measure(self, params, max_batches: int = 0) -> dict[str, Any]:
