@@ -13,9 +13,9 @@ IDS = {word: index for index, word in enumerate(WORDS)}
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    made = Tokenizer(models.WordLevel(IDS, unk_token="[UNK]"))
-    made.add_special_tokens(WORDS[:5])
-    return made
+    words = Tokenizer(models.WordLevel(IDS, unk_token="[UNK]"))
+    words.add_special_tokens(WORDS[:5])
+    return words
 
 
 def ids(*texts):

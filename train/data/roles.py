@@ -175,5 +175,5 @@ def _become_target(place: Place):
 
 def _plain(value: np.generic) -> Any:
     """A number of a field; a whole one without a point."""
-    number = value.item()
-    return int(number) if number == int(number) else number
+    plain = value.item()
+    return int(plain) if plain == int(plain) else plain

@@ -119,8 +119,8 @@ def _token(place: Place, begins: bool) -> str:
 
 def _begins(places: Sequence[Place], index: int) -> bool:
     """Whether another text begins at a place: its segment or its type is not that of the place before it."""
-    before, here = places[index - 1].details, places[index].details
-    return any(before.get(name) != here.get(name) for name in ("segments", "types"))
+    before, current = places[index - 1].details, places[index].details
+    return any(before.get(name) != current.get(name) for name in ("segments", "types"))
 
 
 def _safe(text: Any) -> str:

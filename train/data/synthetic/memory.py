@@ -12,7 +12,7 @@ from itertools import product
 
 _LETTERS = string.ascii_lowercase
 _PAIRS = ["".join(pair) for pair in product(_LETTERS, repeat=2)]
-_VALUES = [str(number) for number in range(10, 100)]
+_VALUES = [str(value) for value in range(10, 100)]
 
 # Keys that are asked for, at most; pairs that a text may have, since its keys differ.
 QUESTIONS, MAX_PAIRS = 8, len(_PAIRS)
