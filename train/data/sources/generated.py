@@ -72,8 +72,11 @@ def rows_of(source: str, columns: files.Reader) -> tuple[list[files.Row], list[f
         task = "--task=classify" if generator.labelled else "--task=lm or mlm"
         raise UserError(f"--data={source} is for {task}; choose that task, or other data")
     names = dict(zip(("text", "label"), (*columns.texts, *columns.labels), strict=False))
-    train, valid = _cached(source, generator, low, high)
-    return ([{names[key]: row[key] for key in names} for row in part] for part in (train, valid))  # type: ignore
+    train, valid = (
+        [{name: row[key] for key, name in names.items()} for row in part]
+        for part in _cached(source, generator, low, high)
+    )
+    return train, valid
 
 
 def marks_of(source: str) -> Marks | None:
