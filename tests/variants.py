@@ -27,6 +27,8 @@ class Variant(NamedTuple):
     generates: a decoder of it has a decode state
     packs: several documents may share a row
     ignores_padding: how long the padding behind a text is changes nothing
+    prunes: its heads can be cut
+    trains_deep: its residual scheme needs no warm-up in deep models
     oracle: (parameters of a mixer, x [B,T,D]) -> what it returns without a mask, by numpy;
         where the variant has no encoder, under causality
     """
@@ -38,6 +40,8 @@ class Variant(NamedTuple):
     packs: bool = True
     ignores_padding: bool = True
     oracle: Callable[[Any, np.ndarray], np.ndarray] | None = None
+    prunes: bool = False
+    trains_deep: bool = False
 
     @property
     def config(self) -> tfm.Config:
@@ -69,16 +73,19 @@ _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
 
 VARIANTS = {
-    "learned": Variant({}, oracle=oracles.attention),
+    "learned": Variant({}, oracle=oracles.attention, prunes=True),
     "sinusoidal": Variant({"position": "sinusoidal"}),
     "sinusoidal_halves": Variant({"position": "sinusoidal", "position.order": "halves"}),
     "rotary": Variant({"position": "rotary"}),
-    "rotary_fraction": Variant({"position": "rotary", "position.fraction": 0.5, "residual": "parallel", "kv_heads": 1}),
+    "rotary_fraction": Variant(
+        {"position": "rotary", "position.fraction": 0.5, "residual": "parallel", "kv_heads": 1}, prunes=True
+    ),
     "t5": Variant({"position": "t5", "position.buckets": 8, "position.max_distance": 6} | _UNBIASED),
     "alibi": Variant({"position": "alibi"}),
     "disentangled": Variant(
         {"position": "disentangled", "position.buckets": 8, "position.max_distance": 5, "position.norm": True},
         decoder=False,
+        prunes=True,
     ),
     "none": Variant({"position": "none"}),
     "learned_queries_keys": Variant({"position": "learned", "position.place": "queries_keys"}),
@@ -99,9 +106,11 @@ VARIANTS = {
     ),
     "tupe_tied": Variant({"position": "tupe", "position.reset": False, "position.max_distance": 17}),
     "linformer": Variant(
-        {"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=fewer_keys.linformer
+        {"mixer": "linformer", "mixer.rank": 4}, decoder=False, packs=False, oracle=fewer_keys.linformer, prunes=True
     ),
-    "performer": Variant({"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=kernels.performer),
+    "performer": Variant(
+        {"mixer": "performer", "mixer.features": 8, "mixer.chunk": 3}, oracle=kernels.performer, prunes=True
+    ),
     "linear": Variant({"mixer": "linear", "mixer.chunk": 3}, oracle=kernels.linear),
     "compressed": Variant({"mixer": "compressed"}, packs=False, oracle=fewer_keys.compressed),
     "compressed_memory": Variant({"mixer": "compressed", "mixer.memory": 3, "position": "rotary"}, packs=False),
@@ -156,11 +165,11 @@ VARIANTS = {
     ),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
-    "rezero": Variant({"residual": "rezero"}),
-    "tfixup": Variant({"residual": "tfixup", "input.norm": False}),
-    "dtfixup": Variant({"residual": "dtfixup"}),
-    "admin": Variant({"residual": "admin"}),
-    "deepnorm": Variant({"residual": "deepnorm"}),
+    "rezero": Variant({"residual": "rezero"}, trains_deep=True),
+    "tfixup": Variant({"residual": "tfixup", "input.norm": False}, trains_deep=True),
+    "dtfixup": Variant({"residual": "dtfixup"}, trains_deep=True),
+    "admin": Variant({"residual": "admin"}, trains_deep=True),
+    "deepnorm": Variant({"residual": "deepnorm"}, trains_deep=True),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),
     "dilated": Variant(_DILATED | {"period": 2} | _layer(1, _LOCAL), oracle=patterns.pattern(_DILATED)),
@@ -171,19 +180,20 @@ VARIANTS = {
     "etc": Variant(_ETC, oracle=patterns.pattern(_ETC)),
     "bigbird": Variant(_BIGBIRD, oracle=patterns.pattern(_BIGBIRD)),
     "qk_norm": Variant(
-        {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED
+        {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED, prunes=True
     ),
     "llama": Variant(
         {"kv_heads": None, "position": "rotary", "activation": "swiglu", "tie_embeddings": False} | _UNBIASED
     ),
-    "shared": Variant({"share_layers": True, "input.width": 6, "tie_embeddings": False}),
-    "gpt3": Variant({"residual": "pre", "period": 2} | _layer(1, _LOCAL)),
+    "shared": Variant({"share_layers": True, "input.width": 6, "tie_embeddings": False}, prunes=True),
+    "gpt3": Variant({"residual": "pre", "period": 2} | _layer(1, _LOCAL), prunes=True),
     "modernbert": Variant(
         {"layers": 6, "position": "rotary", "position.base": 700.0, "residual": "pre", "norm": "layer_no_bias"}
         | {"prefix": 1, "period": 3}
         | _layer(0, {"residual": "pre", "residual.mixer_norm": False}, "prefix")
         | _layer(0, _LOCAL_ROTARY)
-        | _layer(1, _LOCAL_ROTARY)
+        | _layer(1, _LOCAL_ROTARY),
+        prunes=True,
     ),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}

@@ -50,7 +50,7 @@ PUBLIC = {
     "attention.bias": ("ScoreBias",),
     "attention.context": ("AttentionContext", "LayerCall", "MixerOutput", "VariantError"),
     "attention.cross": ("Memory",),
-    "attention.kernels": ("Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"),
+    "attention.kernels.choice": ("Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"),
     "attention.project": (
         "Attention",
         "attention_specs",

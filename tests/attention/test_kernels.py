@@ -10,8 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from tfm.attention import chunked
 from tfm.attention.dispatch import KERNELS
+from tfm.attention.kernels import chunked
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
 from tfm.config.patterns import Sliding
@@ -438,7 +438,7 @@ def test_layers_of_a_modernbert_take_splash(pattern):
 
 def test_all_layers_of_a_modernbert_take_splash(monkeypatch):
     """As a model, for a TPU that is not here: local and global layers have three kernels of their own."""
-    monkeypatch.setattr("tfm.attention.kernels.current_platform", lambda: "tpu")
+    monkeypatch.setattr("tfm.attention.kernels.choice.current_platform", lambda: "tpu")
     local = Layer(mixer=Softmax(pattern=Sliding(256)), position=Rotary(base=10_000.0))
     config = dataclasses.replace(CONFIG, layers=6, period=(Layer(), local, local), length=1024)
     params = tfm.abstract(tfm.encoder_specs(config))

@@ -11,7 +11,7 @@ from oracles import patterns
 from variants import BASE
 
 import tfm
-from tfm.attention import chunked, passes
+from tfm.attention.kernels import chunked, passes
 from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Sliding, Strided
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from variants import VARIANTS
 
 import tfm
 
@@ -49,7 +50,7 @@ def last_loss(scheme, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["tfixup", "dtfixup", "admin", "deepnorm", "rezero"])
+@pytest.mark.parametrize("scheme", [name for name, row in VARIANTS.items() if row.trains_deep])
 def test_deep_models_train_without_warmup(scheme):
     assert max(last_loss(scheme, seed) for seed in range(SEEDS)) < 0.5 * CHANCE
 

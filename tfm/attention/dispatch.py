@@ -8,7 +8,7 @@ from jax import Array
 
 from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
-from tfm.attention.kernels import choose_kernel, chunked, cudnn, splash
+from tfm.attention.kernels.choice import choose_kernel, chunked, cudnn, splash
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
 

@@ -2,6 +2,15 @@
 
 from typing import Any
 
+# Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
+# section 2.1).
+ALTERNATION = {
+    "model.period": 2,
+    "model.period.1.mixer": "softmax",
+    "model.period.1.mixer.pattern": "sliding",
+    "model.period.1.mixer.pattern.window": 16,
+}
+
 # Windows that grow from layer to layer (Beltagy et al. 2020, section 4.1).
 GROWING_WINDOWS = {"model.period": 4} | {
     f"model.period.{layer}.{name}": value
@@ -20,3 +29,5 @@ def pattern(name: str, **options) -> dict[str, Any]:
 _LONG_ROWS = {"model.length": 4096, "batch.length": 4096, "batch.size": 8}
 LONGFORMER = pattern("global", window=512, tokens=1) | _LONG_ROWS
 BIGBIRD = pattern("bigbird", block=64, window=3, global_blocks=2, random=3) | _LONG_ROWS
+# Attention among tokens with the same hash, on rows that are long enough for it; as many tokens a batch as without.
+REFORMER = {"model.mixer": "reformer", "model.mixer.buckets": 8, "model.mixer.chunk": 32}

@@ -6,7 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
-from train.settings.long_texts import BIGBIRD, GROWING_WINDOWS, LONGFORMER, pattern
+from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 
@@ -162,18 +162,6 @@ _QUICK_GPT = {
     "checkpoint.every": 650,
 }
 
-# Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
-# section 2.1).
-_ALTERNATION = {
-    "model.period": 2,
-    "model.period.1.mixer": "softmax",
-    "model.period.1.mixer.pattern": "sliding",
-    "model.period.1.mixer.pattern.window": 16,
-}
-
-# Attention among tokens with the same hash, on rows that are long enough for it; as many tokens a batch as without.
-_REFORMER = _model(mixer="reformer") | {"model.mixer.buckets": 8, "model.mixer.chunk": 32}
-
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
 _LLAMA = {"position": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "tie_embeddings": False}
 
@@ -235,7 +223,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
         "performer-tiny": _bert(2, 128, 2, rate=2.5e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK,
         "linear-tiny": _bert(2, 128, 2, rate=2.5e-3, mixer="linear") | _QUICK,
-        "reformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | _REFORMER | {"batch.size": 4, "batch.length": 256},
+        "reformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | REFORMER | {"batch.size": 4, "batch.length": 256},
         "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
@@ -246,11 +234,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "lm": {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
-        "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | _ALTERNATION,
+        "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | ALTERNATION,
         "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | GROWING_WINDOWS,
         "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
         "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
-        "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | _REFORMER | {"batch.size": 4},
+        "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | REFORMER | {"batch.size": 4},
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
         "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
         | _WEB

@@ -93,28 +93,29 @@ def make_train_step(
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        params = tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step)
-        trained, frozen = optimizer.split(params)
+        trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
         running = optimizer.running(frozen)
         if _parts(batch) == 1:
             (grads, changes), sums = gradient((trained, running), frozen, _part(batch, 0), key)
         else:
             (grads, changes), sums = _accumulate(partial(gradient, (trained, running), frozen), batch, key)
-        running = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
-        frozen = optimizer.join(running, frozen)
+        moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
+        frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
         wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
         updates, opt = optimizer.update(grads, wide_opt, wide_params)
         sums["grad_norm"] = optim.global_norm(grads)
         params = optax.apply_updates(wide_params, updates)
         average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
-        rounding_key = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)  # no step has this number
-        params, opt = stochastic_rounding.narrow(
-            (params, opt), (trained, state.opt), jax.random.fold_in(rounding_key, state.step)
-        )
+        params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), _rounding_key(seed, state.step))
         return State(state.step + 1, optimizer.join(params, frozen), opt, average), sums
 
     return train_step
+
+
+def _rounding_key(seed: int, step: Array) -> Array:
+    """The key of the rounding in a step, which nothing else takes: no step has the number 2^32 - 1."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 1), step)
 
 
 def _accumulate(gradient, batch, key):

@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
-from tfm.attention.shards import on_shards
+from tfm.attention.kernels.shards import on_shards
 from tfm.masks.mask import Mask
 
 # Splash attention takes lengths that are multiples of this.

@@ -11,9 +11,9 @@ import jax
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, case_of
-from tfm.attention.chunked import chunked, why_not_chunked
-from tfm.attention.cudnn import cudnn, knows, why_not_cudnn
-from tfm.attention.splash import splash, why_not_splash
+from tfm.attention.kernels.chunked import chunked, why_not_chunked
+from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
+from tfm.attention.kernels.splash import splash, why_not_splash
 from tfm.axes import platform as current_platform
 from tfm.config.choices import choices_of, suggest
 from tfm.config.model import Config

@@ -19,8 +19,8 @@ from jax import Array
 from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, why_not_blocks
-from tfm.attention.passes import OrderedBias, OrderedMask, Pass, passes
-from tfm.attention.shards import on_shards
+from tfm.attention.kernels.passes import OrderedBias, OrderedMask, Pass, passes
+from tfm.attention.kernels.shards import on_shards
 from tfm.axes import platform
 from tfm.masks.mask import MASK_VALUE, Mask
 

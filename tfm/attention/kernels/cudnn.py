@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
-from tfm.attention.shards import on_shards
+from tfm.attention.kernels.shards import on_shards
 from tfm.masks.distance import Window
 from tfm.masks.mask import Mask
 

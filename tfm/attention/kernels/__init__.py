@@ -1,0 +1,1 @@
+"""Kernels of attention, and the choice among them."""
