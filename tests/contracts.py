@@ -22,6 +22,10 @@ MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 # several kinds of layers. The contracts of all others are slow tests, which CI runs.
 PLAIN = [*[name for name, row in VARIANTS.items() if row.oracle and row.decoder][:2], "gpt3"]
 
+# The rows whose costly contracts are slow tests: one for each family of mixers. Those of all others are exhaustive
+# tests (`-m exhaustive`), an hour on two cores.
+FAMILIES = list({type(row.config.mixer).__module__: name for name, row in VARIANTS.items()}.values())
+
 
 def rows(**wanted):
     """The names of the rows that have these properties."""
@@ -31,6 +35,17 @@ def rows(**wanted):
 def slow_unless(names, all_names):
     """Parameters of a test: the rows of the plain test command, and the slow others."""
     return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in all_names]
+
+
+def costly(all_names, plain=PLAIN):
+    """Parameters of a costly test: the rows of the plain test command, the slow ones, and the exhaustive others."""
+
+    def marks(name):
+        if name in plain:
+            return []
+        return [pytest.mark.slow if name in (*PLAIN, *FAMILIES) else pytest.mark.exhaustive]
+
+    return [pytest.param(name, marks=marks(name)) for name in all_names]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -89,7 +104,7 @@ def test_mixers_are_their_oracles(name):
     np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+@pytest.mark.parametrize("name", costly(VARIANTS))
 def test_scanned_unrolled_and_recomputed_are_the_same(name):
     """Values and gradients, with dropout, which changes them."""
     config, function, _, params = model_of(name)
@@ -137,8 +152,7 @@ def test_cached_is_full(name):
     np.testing.assert_allclose(states[1:], full[1:], **NEAR)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True, generates=True)))
-@pytest.mark.slow
+@pytest.mark.parametrize("name", costly(rows(decoder=True, generates=True), plain=()))
 def test_beams_have_the_probability_of_a_full_pass(name):
     """Beam search reorders states that it does not know: the log-probability of each text is that of a pass over it."""
     config = VARIANTS[name].config
@@ -177,7 +191,7 @@ def test_packed_documents_are_as_separate_ones(name):
     np.testing.assert_allclose(together[:, 4:], states_of(function, config, params, second), **NEAR)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+@pytest.mark.parametrize("name", costly(VARIANTS))
 def test_bfloat16_is_near_float32(name):
     config, function, _, params = model_of(name)
     states = states_of(function, dataclasses.replace(config, dtype="bfloat16"), params, TOKENS)
@@ -186,7 +200,7 @@ def test_bfloat16_is_near_float32(name):
     assert np.abs(np.asarray(states, np.float32) - expected).mean() < 0.05 * np.abs(expected).mean()
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+@pytest.mark.parametrize("name", costly(VARIANTS))
 def test_vmap_and_grad(name):
     """vmap gives the same states; the gradient is the slope of the loss along its own direction."""
     config, function, _, params = model_of(name)
@@ -225,7 +239,7 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
 
 
 @pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
-@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+@pytest.mark.parametrize("name", costly(VARIANTS))
 def test_eight_devices_are_one(name, mesh_name):
     """With padding; an encoder where a row can be either."""
     valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
@@ -233,7 +247,7 @@ def test_eight_devices_are_one(name, mesh_name):
 
 
 @pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
-@pytest.mark.parametrize("name", slow_unless(PLAIN[1:2], rows(decoder=True, packs=True)))
+@pytest.mark.parametrize("name", costly(rows(decoder=True, packs=True), plain=PLAIN[1:2]))
 def test_decoders_of_packed_rows_on_eight_devices_are_one(name, mesh_name):
     """As language models are trained: causal, and several documents in a row."""
     documents = jnp.array([[1] * 8, [1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 0, 0], [1] * 7 + [2]])
