@@ -20,7 +20,6 @@ PUBLIC = {
             "decay_mask",
             "fixed_spec",
             "init",
-            "momenta",
             "running_spec",
             "scale_spec",
             "shardings",

@@ -127,7 +127,7 @@ def test_one_kind_of_a_period_and_all_kinds():
         ({"position": 5}, "position=5 must be text"),
         # options
         ({"position.base": 5.0}, "position.base belongs to position=rotary, not to learned; leave it out"),
-        ({"position.buckets": 8}, "position.buckets belongs to position=t5 or disentangled, not to learned"),
+        ({"position.buckets": 8}, "position.buckets belongs to position=t5 or disentangled or tupe, not to learned"),
         ({"mixer.pattern.dilation": 8}, "mixer.pattern.dilation belongs to mixer.pattern=sliding, not to full"),
         ({"period.0.mixer.qk_norm": True}, "period.0.mixer.qk_norm belongs to period.0.mixer=softmax, not to none"),
         ({"period.mixer.qk_norm": True}, "period.mixer.qk_norm belongs to period.mixer=softmax, not to none"),

@@ -86,7 +86,7 @@ def test_every_layer_has_a_state():
     assert [[state.keys.shape for state in part] for part in parts] == [
         [(1, 2, 12, 2, 4)],
         [(2, 2, 2, 2, 4), (2, 2, 12, 2, 4)],
-        [(1, 2, 12, 2, 4)],
+        [(1, 2, 2, 2, 4)],
     ]
     layers = tfm.by_layer(MIXED, cache.states)
     for layer in layers:

@@ -71,7 +71,7 @@ def test_shares_of_layers():
 
 def test_bad_choices():
     for values, message in (
-        ({"tune": "lora", "tune.targets": "quary"}, "'quary' is no kernel of the layers"),
+        ({"tune": "lora", "tune.targets": "quary"}, "'quary' is no kernel of the model"),
         ({"tune": "lora", "tune.rank": 0}, "rank=0 must be at least 1"),
         ({"tune": "lora", "tune.alpha": 0.0}, "alpha=0.0 must be more than 0"),
         ({"tune": "half"}, "tune=half is unknown"),

@@ -22,8 +22,8 @@ class FNet(Options):
 class Synthesizer(Options):
     """Attention whose scores are a trained table, or computed by each token alone (Tay et al. 2021).
 
-    terms: dense: a token computes the scores of its row; random: a trained table; dot: products of queries and keys;
-        several: a trained mixture
+    terms: dense | random | dense_random | dot_dense | dot_random | dot_dense_random: dense: a token computes the scores
+        of its row; random: a trained table; dot: products of queries and keys; several: a trained mixture
     factorized: tables are products of two small ones, dense rows products of two short ones
     rank: of the product that is a factorized table
     """
