@@ -36,7 +36,7 @@ class Options:
 
     out: the folder of all runs; finished ones in it are not repeated
     seeds: runs of every row, with the seeds 0, 1, ...
-    budget: steps | flops | seconds: what all rows have as much of as the first one; its flags say how many steps it has
+    budget: steps | flops | seconds: what every row gets as much of as the first one
     metric: metrics of the task, joined by commas; the first one decides --tune, and is drawn
     keep: all | none: whose checkpoints stay when a run is finished
     """
