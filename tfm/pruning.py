@@ -83,7 +83,13 @@ def gates_of(places: np.ndarray, shape: tuple[int, ...], letter: str) -> np.ndar
 
 
 def cut_config(config: Config, letter: str, count: int) -> Config:
-    """The configuration of a model with `count` heads along an axis; heads keep their size."""
+    """The configuration of a model with `count` heads along an axis; heads keep their size.
+
+    Raises ValueError for a variant that gives a head what depends on how many there are.
+    """
+    for options in (options for kind in config.kinds for options in kind):
+        if options.depends_on_heads:
+            raise ValueError(f"{options.name} gives a head what depends on how many heads there are")
     sizes = config.sizes
     kv_heads = count if letter == "K" else sizes["K"]
     heads = count if letter == "K" else count * kv_heads

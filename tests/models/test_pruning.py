@@ -97,6 +97,11 @@ def test_values_of_heads_that_layers_share_are_refused():
         pruned(parameters(specs), specs, config, 1)
 
 
+def test_slopes_by_the_number_of_heads_are_refused():
+    with pytest.raises(ValueError, match=r"^alibi gives a head what depends on how many heads there are$"):
+        cut_config(VARIANTS["alibi"].config, "G", 1)
+
+
 def test_the_best_heads_stay_in_order():
     scores = np.array([[[3.0], [1.0], [2.0], [9.0]], [[0.0], [5.0], [4.0], [0.0]]])
     np.testing.assert_array_equal(top_heads(scores, "K", 2), [[0, 3], [1, 2]])

@@ -64,6 +64,7 @@ class Options:
 
     name: str
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
+    depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
 
     def __post_init__(self):
         check_fields(self)

@@ -1,7 +1,7 @@
 """The catalogue of positions: how a model knows where a token stands."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
@@ -145,6 +145,7 @@ class Alibi(Options):
     """
 
     name: Literal["alibi"] = tag("alibi")
+    depends_on_heads: ClassVar[bool] = True
     slopes: Literal["geometric", "interleaved"] = "geometric"
 
     def __post_init__(self):

@@ -148,10 +148,9 @@ def heads(
 ):
     """plots/heads.png: metrics by the heads that every layer has, a line where `kept` of them are; and the scores
     [...,K,G] of all heads, a row for each layer."""
-    rows = {f"{name}": values.reshape(-1, values.shape[-2] * values.shape[-1]) for name, values in scores.items()}
-    labels = [
-        f"{name} {row}" if len(values) > 1 else name for name, values in rows.items() for row in range(len(values))
-    ]
+    rows = {name: values.reshape(-1, values.shape[-2] * values.shape[-1]) for name, values in scores.items()}
+    short = {name: name.replace(".layers", "").removesuffix(".mixer") for name in rows}
+    labels = [f"{short[name]} {row}" for name, values in rows.items() for row in range(len(values))]
     table = np.concatenate(list(rows.values()))
     size = (4 * len(metrics) + 4 + 0.3 * table.shape[1], max(4, 1.5 + 0.3 * len(table)))
     with _figure(folder / "plots" / "heads.png", size, len(metrics) + 1) as panels:
