@@ -174,6 +174,6 @@ def format_help(
             lines += [f"      {tag}: {text}" for tag, text in flag.variants.items()]
     packed = "  ".join(map(shown, brief))
     lines += textwrap.wrap(
-        packed, width=120, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        packed, width=132, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
     return "\n".join(lines)
