@@ -37,7 +37,7 @@ def slow_unless(names, all_names):
     return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in all_names]
 
 
-def costly(all_names, plain=PLAIN):
+def costly(all_names, plain=PLAIN[:1]):
     """Parameters of a costly test: the rows of the plain test command, the slow ones, and the exhaustive others."""
 
     def marks(name):

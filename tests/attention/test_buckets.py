@@ -8,7 +8,7 @@ from oracles import clustered
 
 from tfm.attention.buckets import BucketedKeys, bucket_attention, cached_bucket_attention, sort_rounds
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 LENGTH, COUNT = 13, 2
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import pytest
 
 from tfm.attention.positions.distances import distances, skew, toeplitz, unskew
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 
 @pytest.mark.parametrize(("queries", "keys", "first"), [(3, 4, 0), (1, 5, 2), (4, 4, -3)])

@@ -200,6 +200,7 @@ def test_two_halves_equal_the_whole(uninterrupted, tmp_path, stop):
     assert_same_run(half, uninterrupted[0])
 
 
+@pytest.mark.slow
 def test_lines_after_the_checkpoint_are_written_again(uninterrupted, copy):
     """As after a crash: the log is ahead of the newest checkpoint, and its last line is cut short."""
     shutil.rmtree(copy / "checkpoints" / "6")

@@ -13,6 +13,8 @@ from train.settings.schema import Optim
 from train.training import optimizer as optim
 from train.training import step
 
+pytestmark = pytest.mark.slow
+
 CONFIG = tfm.Config(layers=2, heads=2, width=8, vocab=20, pad_vocab_to=1, length=8, dropout=0.0, norm="power")
 
 

@@ -11,6 +11,8 @@ from variants import VARIANTS
 import tfm
 from tfm.config.mixers import Compressed
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_decoder_against_a_loop():
     """A token sees the merged keys of the groups of 3 before its own, and the tokens of its own group up to itself."""

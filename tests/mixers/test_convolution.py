@@ -8,7 +8,7 @@ import pytest
 import tfm
 from tfm.mixers.convolution import window_sum
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 
 @pytest.mark.parametrize(("causal", "reads"), [(True, {2, 3, 4, 5}), (False, {3, 4, 5, 6})])

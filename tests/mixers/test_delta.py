@@ -2,8 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tfm.mixers.kernels.delta import features, unit_lower_inverse
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_inverse_of_a_unit_triangle():

@@ -2,9 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from variants import VARIANTS
 
 import tfm
+
+pytestmark = pytest.mark.slow
 
 
 def test_padding_counts_as_zeros():

@@ -9,6 +9,8 @@ from variants import VARIANTS
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 CONSTANT = ["linear", "performer", "aft_simple", "delta"]
 
 

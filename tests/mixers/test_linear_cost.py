@@ -8,6 +8,8 @@ import pytest
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = 2048, 16384
 
 # Options, and whether the layer is a decoder's.

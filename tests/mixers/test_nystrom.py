@@ -2,9 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import tfm
 from tfm.mixers.fewer_keys.nystrom import landmark_shares, nystrom
+
+pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(0)
 Q = jnp.asarray(RNG.normal(size=(2, 6, 2, 2, 4)), jnp.float32)

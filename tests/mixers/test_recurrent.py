@@ -7,6 +7,8 @@ import pytest
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 CONFIG = tfm.Config(layers=2, heads=2, width=6, ffn=8, vocab=60, dropout=0.0)
 
 

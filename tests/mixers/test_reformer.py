@@ -10,6 +10,8 @@ import tfm
 from tfm.config.mixers import Reformer
 from tfm.mixers.clustered.reformer import hashes
 
+pytestmark = pytest.mark.slow
+
 
 def test_hashes_are_equal_for_equal_directions():
     keys = np.random.default_rng(0).normal(size=(1, 500, 1, 1, 8)).astype(np.float32)

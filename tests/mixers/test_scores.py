@@ -11,7 +11,7 @@ from jax.extend.core import jaxprs_in_params
 import tfm
 from tfm.attention import scores
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 CONFIG = tfm.Config(layers=1, heads=4, kv_heads=2, width=16, vocab=60, dropout=0.0)
 ADDITIVE = {"mixer.score": "additive"}

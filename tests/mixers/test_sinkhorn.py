@@ -10,6 +10,8 @@ import tfm
 from tfm.config.mixers import Sinkhorn
 from tfm.mixers.clustered.sinkhorn import Blocks, mixtures
 
+pytestmark = pytest.mark.slow
+
 SCORES = np.random.default_rng(0).normal(size=(2, 3, 6, 6)).astype(np.float32) + 1
 
 

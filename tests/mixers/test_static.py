@@ -8,6 +8,8 @@ import pytest
 import tfm
 from tfm.mixers.static.synthesizer import factors
 
+pytestmark = pytest.mark.slow
+
 CONFIG = tfm.Config(layers=1, heads=2, width=8, ffn=12, vocab=60, length=10, dropout=0.0)
 
 

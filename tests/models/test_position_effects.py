@@ -6,6 +6,8 @@ import pytest
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 CONFIG = tfm.Config(layers=2, heads=4, kv_heads=2, width=8, ffn=8, vocab=40, pad_vocab_to=8, length=16, init_std=0.3)
 
 

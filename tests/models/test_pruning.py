@@ -22,7 +22,7 @@ from tfm.pruning import (
     with_gates,
 )
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 PLAIN = ["learned", "gpt3"]
 ROWS = [name for name, row in VARIANTS.items() if row.prunes]

@@ -16,7 +16,7 @@ from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Slidin
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 LENGTH = 45  # which neither blocks nor strides divide
 OPTIONS = {

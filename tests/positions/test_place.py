@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 CONFIG = tfm.Config(layers=1, heads=2, kv_heads=1, width=8, ffn=8, vocab=20, pad_vocab_to=4, length=6, dropout=0.0)
 TOKENS, POSITIONS = jnp.array([[3, 1, 4, 1]]), jnp.array([[0, 1, 0, 5]])

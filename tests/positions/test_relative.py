@@ -8,7 +8,7 @@ from oracles import positions as oracles
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 T, K, G, H, LIMIT = 5, 2, 2, 4, 2
 BASE = tfm.Config(layers=1, heads=K * G, kv_heads=K, width=K * G * H, length=T, init_std=0.5)

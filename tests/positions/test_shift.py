@@ -10,7 +10,7 @@ from variants import VARIANTS
 import tfm
 from tfm.config.choices import alternatives, type_hints
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 ABSOLUTE = {"learned", "sinusoidal", "tupe"}
 SCHEMES = alternatives(type_hints(tfm.Config)["position"])

@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from oracles.residuals import start
 
 import tfm
 from tfm.pruning import head_gates, with_gates
 from train.pruning.scores import by_gradient, by_learned_gates
+
+pytestmark = pytest.mark.slow
 
 CONFIG = tfm.Config(layers=2, heads=4, width=16, vocab=30, pad_vocab_to=1, length=8, dropout=0.0, init_std=0.3)
 

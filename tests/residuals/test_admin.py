@@ -9,6 +9,8 @@ from oracles.residuals import start
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 CONFIG = tfm.override(
     tfm.Config(layers=4, heads=2, width=16, vocab=40, pad_vocab_to=1, length=8, dropout=0.0, init_std=0.2),
     {"residual": "admin"},

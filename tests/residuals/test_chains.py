@@ -8,7 +8,7 @@ from oracles import residuals as oracle
 
 import tfm
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 BASE = tfm.override(
     tfm.Config(layers=3, heads=2, width=8, vocab=20, pad_vocab_to=1, length=8, dropout=0.0, init_std=0.3),

@@ -8,6 +8,8 @@ from oracles.residuals import start
 import tfm
 from tfm.residuals import Sublayer
 
+pytestmark = pytest.mark.slow
+
 BASE = tfm.override(
     tfm.Config(layers=6, heads=4, width=64, vocab=40, pad_vocab_to=1, length=8, dropout=0.0), {"residual": "deepnorm"}
 )

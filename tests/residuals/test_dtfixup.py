@@ -3,10 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from oracles import residuals as oracle
 from oracles.residuals import start
 
 import tfm
+
+pytestmark = pytest.mark.slow
 
 CONFIG = tfm.override(
     tfm.Config(layers=3, heads=2, width=32, vocab=40, pad_vocab_to=1, length=8, dropout=0.0),

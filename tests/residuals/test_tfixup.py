@@ -6,6 +6,8 @@ from oracles.residuals import start
 
 import tfm
 
+pytestmark = pytest.mark.slow
+
 BASE = tfm.override(
     tfm.Config(layers=4, heads=4, width=64, vocab=500, pad_vocab_to=1, length=32),
     {"residual": "tfixup", "input.norm": False},
