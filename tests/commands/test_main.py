@@ -172,6 +172,7 @@ def test_stderr_tells_what_happens(uninterrupted):
     assert len(re.findall(r"\[\w+\]", err)) >= 5, "five sentences with hidden words"
 
 
+@pytest.mark.slow
 def test_default_folder_and_second_run_from_the_cache(uninterrupted, monkeypatch, tmp_path):
     (tmp_path / "runs" / "mlm-bert-tiny-1").mkdir(parents=True)
     shutil.copy("text.txt", tmp_path)

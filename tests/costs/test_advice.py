@@ -71,6 +71,7 @@ def fails_with(text):
     return lambda *arguments, **options: fails
 
 
+@pytest.mark.slow
 def test_out_of_memory_ends_in_plain_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt")

@@ -9,6 +9,7 @@ from train.data import feed
 from train.training import step
 
 
+@pytest.mark.slow
 def test_a_profile_names_the_operations_of_the_model(tmp_path):
     job = random_job()
     batch = job.task.batches(job.run)(0)

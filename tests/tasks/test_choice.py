@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts import MESHES, assert_near, slow_unless
+from contracts import MESHES, assert_near
 from jax.sharding import NamedSharding
 from small import call, read_lines, run
 
@@ -79,6 +79,7 @@ def fields():
     return np.int32(tokens), valid, np.int32((np.arange(8) > 3) * valid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["first", "mean"])
 def test_scores_are_those_of_every_continuation_alone(fill, strict, pool):
     model = dataclasses.replace(MODEL, head=tfm.Head(pool=pool))
@@ -96,7 +97,8 @@ def test_scores_are_those_of_every_continuation_alone(fill, strict, pool):
         tfm.score_choices(params, dataclasses.replace(model, classes=2), tokens)
 
 
-@pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh_name", MESHES)
 def test_eight_devices_are_one(fill, mesh_name):
     """The loss and its gradient, with dropout and an absent continuation."""
     model = dataclasses.replace(MODEL, dropout=0.1)
