@@ -91,6 +91,7 @@ PUBLIC = {
     "models.seq2seq": (
         "Seq2Seq",
         "alignment",
+        "decoder_of",
         "encode_source",
         "encoder_config",
         "remember",

@@ -10,7 +10,7 @@ from tfm.config.model import Config
 from tfm.inputs.tokens import default_positions, embed
 from tfm.layers.calibration import calibrate_layers, needs_calibration
 from tfm.models.encoder import Encoder, encoder
-from tfm.models.seq2seq import Seq2Seq, encoder_config, remember
+from tfm.models.seq2seq import Seq2Seq, decoder_of, encoder_config, remember
 
 
 def calibrate(params: Any, config: Config, tokens: Array, target: Array | None = None) -> Any:
@@ -23,9 +23,7 @@ def calibrate(params: Any, config: Config, tokens: Array, target: Array | None =
     if isinstance(params, Seq2Seq):
         source_config = encoder_config(config)
         source = _calibrated(params.encoder, source_config, tokens, causal=False)
-        table = params.decoder.embed.tokens
-        embeddings = replace(params.decoder.embed, tokens=source.embed.tokens if table is None else table)
-        decoder = replace(params.decoder, embed=embeddings)
+        decoder = decoder_of(replace(params, encoder=source))
         memory = remember(decoder, config, encoder(source, source_config, tokens))
         decoder = _calibrated(decoder, config, tokens if target is None else target, causal=True, memory=memory)
         return replace(params, encoder=source, decoder=replace(decoder, embed=params.decoder.embed))

@@ -82,12 +82,16 @@ def encode_source(
 
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:
     """states [B,S,D] of the encoder, of which valid [B,S] are tokens -> a language model of translations."""
-    decoder = model.decoder
-    if decoder.embed.tokens is None:
-        decoder = dataclasses.replace(
-            decoder, embed=dataclasses.replace(decoder.embed, tokens=model.encoder.embed.tokens)
-        )
+    decoder = decoder_of(model)
     return CausalLM(decoder, model.table, remember(decoder, config, states, valid), model.bias)
+
+
+def decoder_of(model: Seq2Seq) -> Encoder:
+    """The decoder, with the table of tokens that it shares with the encoder, if it does."""
+    decoder = model.decoder
+    if decoder.embed.tokens is not None:
+        return decoder
+    return dataclasses.replace(decoder, embed=dataclasses.replace(decoder.embed, tokens=model.encoder.embed.tokens))
 
 
 def remember(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:

@@ -3,7 +3,6 @@
 Each difference is finite and small, or the certificate fails: a UserError names the first place where it is not.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,9 +63,8 @@ def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
             continue
         is_seq2seq = isinstance(params, tfm.Seq2Seq)
         stack_config = tfm.encoder_config(config) if name == "encoder" and is_seq2seq else config
-        if model.embed.tokens is None:
-            embed = dataclasses.replace(model.embed, tokens=params.encoder.embed.tokens)
-            model = dataclasses.replace(model, embed=embed)
+        if is_seq2seq and name == "decoder":
+            model = tfm.decoder_of(params)
         states = _stack_states(model, stack_config, name == "decoder", memory)
         for layer, x in enumerate(states):
             yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x

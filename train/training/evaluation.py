@@ -114,7 +114,7 @@ def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -
 
 def _draw_positions(params, model: tfm.Config, folder: Path):
     """Draws plots/positions.png: of the decoder where there is one, else of the encoder."""
-    decoder = getattr(params, "decoder", None)
+    decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
     stack = params.encoder if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
     scores = tfm.position_scores(stack, model, length, causal=decoder is not None)
