@@ -83,7 +83,8 @@ def has_masks(part: Jaxpr) -> bool:
     """Whether -inf is written in equations."""
     values = [np.asarray(name.val) for equation in part.eqns for name in equation.invars if isinstance(name, Literal)]
     inner = [program for equation in part.eqns for program in jaxprs_in_params(equation.params)]
-    return any((value == -np.inf).any() for value in values) or any(map(has_masks, inner))
+    numbers = [value for value in values if jax.numpy.issubdtype(value.dtype, jax.numpy.floating)]
+    return any((value == -np.inf).any() for value in numbers) or any(map(has_masks, inner))
 
 
 def line_of(equation: JaxprEqn) -> str:

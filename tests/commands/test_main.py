@@ -473,16 +473,16 @@ def test_a_loss_that_is_not_finite(uninterrupted, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_learning_rate_that_is_far_too_high(tmp_path):
     code, _, err = call(
-        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e30", "--optim.clip=none", "--model.norm=rms"
+        main, *FLAGS, f"--out={tmp_path / 'a'}", "--optim.rate=1e6", "--optim.clip=none", "--model.norm=rms"
     )
     assert code == 2
     assert re.search(r"error: the loss of step \d is not finite", err)
-    assert re.search(r"finite: .*layer 0/\w+.* is the first that is not finite \(", err)
+    assert re.search(r"finite: .*layer 0.* is the first that is not finite \(", err)
     assert "--optim.rate" in err
     code, out, err = call(replay, f"--run={tmp_path / 'a'}")
     assert code == 0, err
     assert "layer 0/feed_forward" in out
-    assert re.search(r"step \d: .*layer 0/\w+.* is the first that is not finite \(", out.splitlines()[-1])
+    assert re.search(r"step \d: .*layer 0.* is the first that is not finite \(", out.splitlines()[-1])
 
 
 @pytest.mark.slow

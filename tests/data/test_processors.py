@@ -43,7 +43,7 @@ class Images:
     buckets, independent_rows, padding = None, True, 0.0
 
     def __init__(self, pixels):
-        self.pixels, self.tokens = pixels, pixels.size
+        self.pixels, self.tokens, self.num_targets = pixels, pixels.size, pixels.size
 
     def __len__(self):
         return len(self.pixels)

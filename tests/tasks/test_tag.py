@@ -359,7 +359,7 @@ def test_predict_files(trained, tmp_path):
 
 @pytest.mark.slow
 def test_predict_words_without_characters(trained, tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"tokens": ["\\u0000", ""]}\n{"tokens": []}\n{"text": ""}\n')
+    (tmp_path / "in.jsonl").write_text('{"tokens": ["\\u200b", ""]}\n{"tokens": []}\n{"text": ""}\n')
     code, _, err = call(
         predict.main, "--run=whole", f"--file={tmp_path / 'in.jsonl'}", f"--to={tmp_path / 'out.jsonl'}"
     )

@@ -32,6 +32,11 @@ class Tokens:
     counted: np.ndarray | None = None
 
     @property
+    def num_targets(self) -> int:
+        """How many ids count as targets."""
+        return int(self.starts[-1] if self.counted is None else self.counted.sum())
+
+    @property
     def lengths(self) -> np.ndarray:
         """Tokens of each text."""
         return np.diff(self.starts)

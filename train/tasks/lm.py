@@ -166,8 +166,7 @@ def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validatio
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     """`n`: the number of validation targets."""
-    counted = corpus.valid.text.counted
-    return {"n": int(corpus.valid.tokens if counted is None else counted.sum())}
+    return {"n": corpus.valid.num_targets}
 
 
 def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):

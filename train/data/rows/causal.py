@@ -29,7 +29,7 @@ class Packed:
     def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_per_target: float):
         self.text, self.pad, self.bytes_per_target = text, pad, bytes_per_target
         self.plan = packing.plan(text, length, pack, special_tokens=0)
-        self.tokens = int(text.starts[-1])
+        self.tokens, self.num_targets = int(text.starts[-1]), text.num_targets
         self.padding = self.plan.padding
 
     def __len__(self):
@@ -72,7 +72,7 @@ class Windows:
         self.bytes_per_target, self.jitter = bytes_per_target, jitter
         bounds = text.starts[[0, -1]] if across else text.starts
         self.starts, self.sizes, self.targets = _windows(bounds, length, stride)
-        self.tokens = int(text.starts[-1])
+        self.tokens, self.num_targets = int(text.starts[-1]), text.num_targets
         self.padding = 1 - float(self.sizes.sum()) / max(1, len(self.sizes) * length)
 
     def __len__(self):
