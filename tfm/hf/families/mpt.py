@@ -55,8 +55,8 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 
 
 def write(config: Config) -> dict[str, Any]:
-    """See `read`."""
-    return {"attn_config": {**ATTENTION, "attn_pdrop": config.attn_rate}}
+    """See `read`. Transformers declares the rate as an integer."""
+    return {"attn_config": {**ATTENTION, "attn_pdrop": config.attn_rate or 0}}
 
 
 MPT = Family(
