@@ -137,7 +137,7 @@ def test_random_blocks():
     assert [sum(chosen >= 0 for chosen in row) for row in causal[:6]] == [0, 0, 0, 0, 1, 2]
 
 
-REMEMBERED = {"local": 7, "neighbours": 11, "sliding": 4, "dilated": 12}
+REMEMBERED = {"local": 7, "neighbours": 11, "sliding": 4, "dilated": 12, "no random blocks": 19}
 
 
 @pytest.mark.parametrize("name", slow_but("sliding"))
