@@ -97,6 +97,10 @@ def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: 
             extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
             image = panel.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", extent=extent)
             panel.set(title=title, xlabel=x_label, ylabel=y_label)
+            panel.yaxis.get_major_locator().set_params(integer=True)
+            if rows != columns:  # distances that no token sees, as later ones of a decoder, are left out
+                seen = np.flatnonzero(np.isfinite(table).any(0))
+                panel.set_xlim(first + seen[0] - 0.5, first + seen[-1] + 0.5)
             panel.figure.colorbar(image, ax=panel)
 
 
