@@ -90,7 +90,9 @@ def assert_near(actual, expected, tolerance=1e-4):
         np.testing.assert_allclose(leaf, reference, rtol=tolerance, atol=tolerance * scale + 1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, row in VARIANTS.items() if row.oracle])
+@pytest.mark.parametrize(
+    "name", slow_unless([*PLAIN, *FAMILIES], [name for name, row in VARIANTS.items() if row.oracle])
+)
 def test_mixers_are_their_oracles(name):
     """A mixer alone, on random states, against numpy."""
     row = VARIANTS[name]
