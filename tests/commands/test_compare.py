@@ -213,7 +213,7 @@ def test_trained_runs_are_paired_and_their_operations_counted(tmp_path, monkeypa
 def test_a_run_that_is_not_finite_and_one_that_no_memory_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_text(Path("text.txt"))
-    runs = ["--run=plain:", "--run=hot: --optim.rate=1e6 --optim.clip=none", "--run=huge: --model.width=2000000"]
+    runs = ["--run=plain:", "--run=hot: --optim.rate=1e6 --optim.clip=none", "--run=huge: --model.width=1000000"]
     code, out, err = call(compare.main, *SMALL, *runs, "--out=out")
     assert code == 0, err
     assert "2 of 2 runs failed: out of memory" in out

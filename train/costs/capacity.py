@@ -36,7 +36,7 @@ def device_bytes() -> float:
 
 
 def check_run(run: Run, explicit: Set[str]) -> None:
-    """Raises UserError where the parameters of a run, or the tokens of its batch, are more than memory can hold.
+    """Raises OutOfMemoryError where the parameters of a run, or the tokens of its batch, are more than memory can hold.
 
     Without a vocabulary among the `explicit` names, the data decide it: the smallest one is counted.
     """
@@ -54,7 +54,7 @@ def check_run(run: Run, explicit: Set[str]) -> None:
 
 
 def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--batch") -> None:
-    """Raises UserError where a batch of so many tokens, computed in `parts`, is more than memory can hold.
+    """Raises OutOfMemoryError where a batch of so many tokens, computed in `parts`, is more than memory can hold.
 
     The error advises to take smaller ones of the `flags`.
     """
