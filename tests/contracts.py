@@ -119,6 +119,14 @@ def test_scanned_unrolled_and_recomputed_are_the_same(name):
     assert not np.allclose(results[0][2], states_of(function, config, params, TOKENS), atol=1e-2)
 
 
+@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+def test_nothing_is_dropped_without_a_key(name):
+    """Values of a model with dropout."""
+    config, function, _, params = model_of(name)
+    states = states_of(function, dataclasses.replace(config, dropout=0.5), params, TOKENS)
+    np.testing.assert_allclose(states, states_of(function, config, params, TOKENS), **NEAR)
+
+
 @pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True)))
 def test_nothing_later_has_influence_on_a_decoder(name):
     """By gradient; and everything before has some, unless a pattern hides it."""

@@ -30,7 +30,7 @@ def attend_with(
 
     The kernel and its reason are the name of a scope in the program, where profiles and the trainer read them.
     """
-    rate = config.attn_rate if key is not None else 0.0
+    rate = config.attn_rate_with(key)
     dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
     choice = choose_kernel(q, k, mask, bias, rate, config.kernel)
     with jax.named_scope(f"attention[{choice.name}: {choice.reason}]"):

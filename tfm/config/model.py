@@ -203,6 +203,10 @@ class Config:
         """The dropout rate of attention weights."""
         return self.dropout if self.attn_dropout is None else self.attn_dropout
 
+    def attn_rate_with(self, key: object) -> float:
+        """The rate at which a pass drops attention weights: 0 without a key."""
+        return 0.0 if key is None else self.attn_rate
+
     @property
     def sizes(self) -> dict[str, int]:
         """The size behind each letter of the parameter axes (`tfm.AXES`)."""

@@ -9,20 +9,42 @@ from tfm.config.choices import Options, check_fields, check_maximum, check_minim
 Place = Literal["added", "queries_keys", "concatenated"]
 
 
-def check_place(options: Any, config: Any) -> None:
-    """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
-    if options.place != "queries_keys":
-        return
-    if config.input.width is not None:
-        raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
-    if any(kind.position == options and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
-        raise ValueError(
-            "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
-        )
+class PositionOptions(Options):
+    """Options of one scheme.
+
+    in_scores: positions are part of the scores of attention
+    """
+
+    in_scores: ClassVar[bool] = True
+
+
+class Absolute(PositionOptions):
+    """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
+
+    place: Place
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def in_scores(self) -> bool:  # type: ignore[override]
+        """Positions are added to queries and keys."""
+        return self.place == "queries_keys"
+
+    def check(self, config: Any) -> None:
+        """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
+        if not self.in_scores:
+            return
+        if config.input.width is not None:
+            raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
+        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+            raise ValueError(
+                "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
+            )
 
 
 @dataclass(frozen=True)
-class Learned(Options):
+class Learned(Absolute):
     """A trained vector for each position (Devlin et al. 2018).
 
     place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
@@ -31,18 +53,12 @@ class Learned(Options):
     name: Literal["learned"] = tag("learned")
     place: Place = "added"
 
-    def __post_init__(self):
-        check_fields(self)
-
-    def check(self, config: Any) -> None:  # noqa: D102
-        check_place(self, config)
-
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
 
 
 @dataclass(frozen=True)
-class Sinusoidal(Options):
+class Sinusoidal(Absolute):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
     order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
@@ -53,15 +69,9 @@ class Sinusoidal(Options):
     order: Literal["interleaved", "halves"] = "interleaved"
     place: Place = "added"
 
-    def __post_init__(self):
-        check_fields(self)
-
-    def check(self, config: Any) -> None:  # noqa: D102
-        check_place(self, config)
-
 
 @dataclass(frozen=True)
-class Rotary(Options):
+class Rotary(PositionOptions):
     """Queries and keys are rotated by angles that grow with the position (Su et al. 2021).
 
     base: of the wavelengths; more than 10,000 for longer texts
@@ -86,8 +96,7 @@ class Rotary(Options):
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
         high, low = self.high_freq_wavelength, self.low_freq_wavelength
-        pair = (high, low)
-        if pair != (None, None) and (high is None or low is None or not 0 < high < low):
+        if (high, low) != (None, None) and (high is None or low is None or not 0 < high < low):
             raise ValueError(
                 f"high_freq_wavelength={high} must be above 0 and less than low_freq_wavelength={low}, or both none"
             )
@@ -122,7 +131,7 @@ def check_distance(options: Any) -> None:
 
 
 @dataclass(frozen=True)
-class T5(Options):
+class T5(PositionOptions):
     """A trained bias of scores for each bucket of distances and head (Raffel et al. 2020, section 2.1).
 
     buckets: number of buckets
@@ -138,7 +147,7 @@ class T5(Options):
 
 
 @dataclass(frozen=True)
-class Alibi(Options):
+class Alibi(PositionOptions):
     """Scores fall with the distance, in each head at a slope of its own (Press et al. 2022).
 
     slopes: geometric | interleaved: 2^(-8 n / heads); or Bloom's and MPT's where heads are no power of two
@@ -153,7 +162,7 @@ class Alibi(Options):
 
 
 @dataclass(frozen=True)
-class Disentangled(Options):
+class Disentangled(PositionOptions):
     """Contents and distances are compared (DeBERTa: He et al. 2021); for encoders.
 
     terms: c2p | p2c | c2p_p2c: contents with distances, distances with contents, or both
@@ -188,7 +197,7 @@ class Disentangled(Options):
 
 
 @dataclass(frozen=True)
-class Shaw(Options):
+class Shaw(PositionOptions):
     """Trained vectors of distances, added to keys and to values (Shaw et al. 2018).
 
     max_distance: longer distances share the vectors of this one
@@ -204,7 +213,7 @@ class Shaw(Options):
 
 
 @dataclass(frozen=True)
-class Huang(Options):
+class Huang(PositionOptions):
     """Trained numbers or vectors of distances, multiplied with queries and keys (Huang et al. 2020).
 
     method: 1 | 2 | 3 | 4: a number times scores, of |j - i| or of j - i; a vector times products; sums with vectors
@@ -222,14 +231,14 @@ class Huang(Options):
 
 
 @dataclass(frozen=True)
-class TransformerXL(Options):
+class TransformerXL(PositionOptions):
     """Sines and cosines of distances, and global queries of contents and of distances (Dai et al. 2019)."""
 
     name: Literal["transformer_xl"] = tag("transformer_xl")
 
 
 @dataclass(frozen=True)
-class SinusoidalRelative(Options):
+class SinusoidalRelative(PositionOptions):
     """Sines and cosines of distances, added to keys and to values (NEZHA: Wei et al. 2019).
 
     max_distance: longer distances share the vectors of this one
@@ -245,7 +254,7 @@ class SinusoidalRelative(Options):
 
 
 @dataclass(frozen=True)
-class Tupe(Options):
+class Tupe(PositionOptions):
     """Positions are compared by projections of their own, apart from contents (TUPE: Ke et al. 2021).
 
     reset: the first token, [CLS], sees all positions alike, and is seen by all alike
@@ -268,10 +277,11 @@ class Tupe(Options):
 
 
 @dataclass(frozen=True)
-class NoPosition(Options):
+class NoPosition(PositionOptions):
     """Nothing; order is then known by causality alone."""
 
     name: Literal["none"] = tag("none")
+    in_scores: ClassVar[bool] = False
 
 
 Position = (

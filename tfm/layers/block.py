@@ -87,7 +87,7 @@ def transformer_block(
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
     position = position_of(kind.position)
-    score, in_scores = partial(position.score, position_call), position.in_scores(kind.position)
+    score, in_scores = partial(position.score, position_call), kind.position.in_scores
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
 
     def mix(y: Array):

@@ -87,7 +87,7 @@ def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prep
 def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     (context, mask, reach), config, layer = call.prepared, call.config, call.params
-    rate = config.attn_rate if call.key is not None else 0.0
+    rate = config.attn_rate_with(call.key)
     q, k, v = project(call, x)
     plain_q, plain_k = q, k
     q, k, bias = score(q, k, layer)

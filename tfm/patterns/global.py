@@ -69,7 +69,7 @@ def replace(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any]) 
     q, k, bias = score(shard_axis(padded, spec_of(heads)[1]), k, layer)
     if bias is not None and not bias.blockwise:
         refuse(call.options, "with projections cannot use these positions", "try position=learned or position=rotary")
-    rate = config.attn_rate if call.key is not None else 0.0
+    rate = config.attn_rate_with(call.key)
     first = attend(replicate_length(q)[:, :count], k, v, context.mask, bias, rate, call.key)
     y = jnp.concatenate([first, replicate_length(heads)[:, count:]], axis=1)
     return shard_axis(y, spec_of(heads)[1])

@@ -47,10 +47,6 @@ class Position(NamedTuple):
     prepare: Callable[..., Any] = prepare_nothing
     score: Callable[..., Any] = plain_score
 
-    def in_scores(self, options: PositionOptions) -> bool:
-        """Whether positions are part of scores."""
-        return self.score is not plain_score and getattr(options, "place", "queries_keys") == "queries_keys"
-
 
 def position_of(options: PositionOptions) -> Position:
     """The functions of the scheme that options describe."""

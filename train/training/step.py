@@ -119,9 +119,7 @@ def _rounding_key(seed: int, step: Array) -> Array:
 
 
 def _accumulate(gradient, batch, key):
-    """Gradients and sums, added up over the parts of a batch, one part at a time; those of several parts in float32."""
-    if _parts(batch) == 1:
-        return gradient(_part(batch, 0), key)
+    """Gradients in float32 and sums, added up over the parts of a batch, one part at a time."""
     keys = None if key is None else jax.random.split(key, _parts(batch))
 
     def add(total, inputs):

@@ -53,7 +53,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
     if call.prepared is not None:
         valid = call.prepared[:, :, None, None]
         k, v = (jnp.where(valid, replicate_length(rows), 0) for rows in (k, v))
-    heads = linformer(q, k, v, layer.keys, layer.values, config.attn_rate, call.key)
+    heads = linformer(q, k, v, layer.keys, layer.values, config.attn_rate_with(call.key), call.key)
     return merge_heads(layer.attention, heads), MixerOutput()
 
 
