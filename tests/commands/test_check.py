@@ -5,7 +5,7 @@ import json
 import pytest
 from small import FLAGS, call, run, write_text
 
-from train import check
+from train.check import __main__ as check
 from train.tasks import lm
 
 TASKS = {

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from small import call, read_lines, write_text
 
-from train import DivergedError, OutOfMemoryError, UserError, compare
-from train.comparisons import budget
-from train.comparisons.budget import Costs
+from train import DivergedError, OutOfMemoryError, UserError
+from train.compare import __main__ as compare
+from train.compare import budget
+from train.compare.budget import Costs
 from train.runs.folder import RunFolder
 
 VARY = "--vary=model.position=learned,rotary,none"
@@ -49,7 +50,7 @@ def actor(tmp_path, monkeypatch):
     actor = Actor()
     monkeypatch.setattr("train.main.train", actor.train)
     monkeypatch.setattr(budget, "_costs", costs)
-    monkeypatch.setattr("train.comparisons.cells.forget_programs", lambda: None)
+    monkeypatch.setattr("train.compare.cells.forget_programs", lambda: None)
     monkeypatch.setattr(RunFolder, "facts", {"hash": "a", "tokenizer": "b"})
     return actor
 

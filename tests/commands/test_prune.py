@@ -10,7 +10,7 @@ from small import FLAGS, call, write_text
 
 from train.evaluate import main as evaluate
 from train.main import main
-from train.prune import main as prune
+from train.prune.__main__ import main as prune
 
 pytestmark = pytest.mark.usefixtures("in_home")
 RUNS = {

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from train import bench, evaluate, exit_code, export, glue, harness, plan, predict
+from train import bench, evaluate, exit_code, export, harness, plan, predict
 from train.costs import capacity
 from train.data.labels import Labels, label_checker
 from train.data.sources import conll, documents, files, parallel, sources
@@ -27,6 +27,7 @@ from train.data.sources.multiple_choice import MultipleChoice
 from train.data.sources.squad import Squad, questions_of
 from train.devices.distributed import find_cluster
 from train.generation import options as generation
+from train.glue import __main__ as glue
 from train.runs import folder as folders
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors

@@ -16,7 +16,7 @@ from tfm.config.model import Config
 from tfm.decoding.cache import Cache, prefill, write_cache
 from tfm.hf import FAMILIES
 from tfm.hf.config import Head
-from tfm.hf.families.roberta import UNUSED_ROWS
+from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
 from tfm.inputs.tokens import default_positions, embed

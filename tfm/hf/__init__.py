@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from tfm.hf.config import Family
-from tfm.hf.families.albert import ALBERT
-from tfm.hf.families.bart import BART, MARIAN, PEGASUS
-from tfm.hf.families.bert import BERT
-from tfm.hf.families.bloom import BLOOM
-from tfm.hf.families.deberta import DEBERTA
-from tfm.hf.families.distilbert import DISTILBERT
-from tfm.hf.families.electra import ELECTRA
-from tfm.hf.families.gpt2 import GPT2
-from tfm.hf.families.gpt_neox import GPT_NEOX
-from tfm.hf.families.llama import LLAMA, MISTRAL, QWEN3
-from tfm.hf.families.modernbert import MODERNBERT
-from tfm.hf.families.mpt import MPT
-from tfm.hf.families.roberta import ROBERTA
-from tfm.hf.families.t5 import T5
+from tfm.hf.families.decoders.bloom import BLOOM
+from tfm.hf.families.decoders.gpt2 import GPT2
+from tfm.hf.families.decoders.gpt_neox import GPT_NEOX
+from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN3
+from tfm.hf.families.decoders.mpt import MPT
+from tfm.hf.families.encoders.albert import ALBERT
+from tfm.hf.families.encoders.bert import BERT
+from tfm.hf.families.encoders.deberta import DEBERTA
+from tfm.hf.families.encoders.distilbert import DISTILBERT
+from tfm.hf.families.encoders.electra import ELECTRA
+from tfm.hf.families.encoders.modernbert import MODERNBERT
+from tfm.hf.families.encoders.roberta import ROBERTA
+from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
+from tfm.hf.families.seq2seq.t5 import T5
 
 # In this order they are tried for a model that does not say what it is.
 FAMILIES = {

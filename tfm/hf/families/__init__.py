@@ -1,1 +1,1 @@
-"""The families of Hugging Face folders: one file for each model_type, or for a few that share most of it."""
+"""The families of Hugging Face folders, by what they are."""

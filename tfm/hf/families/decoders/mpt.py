@@ -1,0 +1,104 @@
+"""MPT (MosaicML 2023): ALiBi, no biases."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families.decoders.bloom import ALIBI, canonicalize
+from tfm.hf.names import HfTensor
+
+LAYER = "transformer.blocks.{}"
+
+
+class AttnConfig(TypedDict, total=False):
+    """What `attn_config` says of attention."""
+
+    attn_type: str
+    attn_pdrop: float
+    clip_qkv: float | None
+    softmax_scale: float | None
+    prefix_lm: bool
+    qk_ln: bool
+    alibi: bool
+    alibi_bias_max: int
+
+
+# What attention is here; a folder may leave it out.
+ATTENTION = {
+    "attn_type": "multihead_attention",
+    "clip_qkv": None,
+    "softmax_scale": None,
+    "prefix_lm": False,
+    "qk_ln": False,
+    "alibi": True,
+    "alibi_bias_max": 8,
+}
+
+
+def joined(part: int) -> HfTensor:
+    """Queries, keys or values; the kernel holds all three."""
+    return HfTensor(f"{LAYER}.attn.Wqkv", part=part, parts=3)
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The dropout of attention. Raises ValueError for other attention than `ATTENTION`."""
+    attention = fields.get("attn_config") or {}
+    for name, value in ATTENTION.items():
+        if attention.get(name, value) != value:
+            raise ValueError(
+                f"config.json has attn_config.{name}={attention[name]!r}; of mpt, only {value!r} is supported"
+            )
+    return {"attn_dropout": attention.get("attn_pdrop", 0.0)}, {"attn_config"}
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`. Transformers declares the rate as an integer."""
+    return {"attn_config": {**ATTENTION, "attn_pdrop": config.attn_rate or 0}}
+
+
+MPT = Family(
+    name="mpt",
+    prefix="transformer.",
+    base=Config(
+        input=Tokens(token_types=None, norm=False),
+        position=ALIBI,
+        residual=PreNorm(),
+        norm="layer_no_bias",
+        bias=False,
+    ),
+    fields={
+        "vocab_size": Field("vocab", 50368),
+        "d_model": Field("width", 2048),
+        "n_layers": Field("layers", 24),
+        "n_heads": Field("heads", 16),
+        "max_seq_len": Field("length", 2048),
+        "resid_pdrop": Field("dropout", 0.0),
+        "layer_norm_epsilon": Field("norm_eps", 1e-5),
+        "tie_word_embeddings": Field("tie_embeddings", True),
+    },
+    allowed={"expansion_ratio": (4,), "no_bias": (True,), "logit_scale": (None,)},
+    must_equal={"emb_pdrop": "resid_pdrop"},
+    ignored=frozenset("learned_pos_emb embedding_fraction norm_type init_device init_config verbose".split()),
+    types={"attn_config": AttnConfig | None},
+    read=read,
+    write=write,
+    canonicalize=canonicalize,
+    names={
+        "decoder.embed.tokens": "transformer.wte.weight",
+        "decoder.layers.mixer.query": joined(0),
+        "decoder.layers.mixer.key": joined(1),
+        "decoder.layers.mixer.value": joined(2),
+        "decoder.layers.mixer.output": f"{LAYER}.attn.out_proj",
+        "decoder.layers.residual.mixer": f"{LAYER}.norm_1",
+        "decoder.layers.feed_forward.up": f"{LAYER}.ffn.up_proj",
+        "decoder.layers.feed_forward.down": f"{LAYER}.ffn.down_proj",
+        "decoder.layers.residual.feed_forward": f"{LAYER}.norm_2",
+        "decoder.norm": "transformer.norm_f",
+        "table": "lm_head.weight",
+    },
+    heads={"MptForCausalLM": Head("lm")},
+    unused=r"^lm_head\.weight$",
+)

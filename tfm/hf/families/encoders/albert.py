@@ -1,0 +1,58 @@
+"""ALBERT (Lan et al. 2020): narrow embeddings, and one layer that is used again and again."""
+
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families.encoders import bert
+
+LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+MLM = {
+    "head.dense": "predictions.dense",
+    "head.norm": "predictions.LayerNorm",
+    "head.bias": "predictions.bias",
+}
+POOLER = {"pooler": "albert.pooler"}
+
+ALBERT = Family(
+    name="albert",
+    prefix="albert.",
+    base=Config(share_layers=True, input=Tokens(width=128)),
+    fields=bert.FIELDS
+    | {
+        "vocab_size": Field("vocab", 30000),
+        "embedding_size": Field("input.width", 128),
+        "hidden_size": Field("width", 4096),
+        "num_attention_heads": Field("heads", 64),
+        "intermediate_size": Field("ffn", 16384),
+        "hidden_act": bert.FIELDS["hidden_act"]._replace(default="gelu_new"),
+        "hidden_dropout_prob": Field("dropout", 0.0),
+        "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
+    },
+    allowed=bert.ALLOWED | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
+    ignored=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
+    names={
+        "encoder.embed.tokens": "albert.embeddings.word_embeddings.weight",
+        "encoder.embed.positions": "albert.embeddings.position_embeddings.weight",
+        "encoder.embed.types": "albert.embeddings.token_type_embeddings.weight",
+        "encoder.embed.norm": "albert.embeddings.LayerNorm",
+        "encoder.embed.projection": "albert.encoder.embedding_hidden_mapping_in",
+        "encoder.layers.mixer.query": f"{LAYER}.attention.query",
+        "encoder.layers.mixer.key": f"{LAYER}.attention.key",
+        "encoder.layers.mixer.value": f"{LAYER}.attention.value",
+        "encoder.layers.mixer.output": f"{LAYER}.attention.dense",
+        "encoder.layers.residual.mixer": f"{LAYER}.attention.LayerNorm",
+        "encoder.layers.feed_forward.up": f"{LAYER}.ffn",
+        "encoder.layers.feed_forward.down": f"{LAYER}.ffn_output",
+        "encoder.layers.residual.feed_forward": f"{LAYER}.full_layer_layer_norm",
+    },
+    heads={
+        "AlbertModel": Head("model", POOLER),
+        "AlbertForMaskedLM": Head("mlm", MLM),
+        "AlbertForPreTraining": Head("pretrain", MLM | POOLER | {"next": "sop_classifier.classifier"}),
+        "AlbertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
+        "AlbertForTokenClassification": Head("tag", {"output": "classifier"}),
+        "AlbertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "AlbertForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
+    },
+    unused=r"position_ids$|^predictions\.|^sop_classifier\.|pooler\.",
+)

@@ -1,0 +1,70 @@
+"""ELECTRA (Clark et al. 2020): embeddings may be narrower than layers, and the discriminator is what is used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.inputs import Head as HeadOptions
+from tfm.config.model import Config
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families.encoders import bert
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The width of embeddings; where it is that of the layers, there is no map between them."""
+    embedding, width = fields.get("embedding_size", 128), fields.get("hidden_size", 256)
+    return {"input.width": embedding if embedding != width else None}, {"embedding_size"}
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    return {"embedding_size": config.sizes["U"]}
+
+
+ELECTRA = Family(
+    name="electra",
+    prefix="electra.",
+    base=Config(head=HeadOptions(pool_activation="gelu")),
+    fields=bert.FIELDS
+    | {
+        "hidden_size": Field("width", 256),
+        "num_attention_heads": Field("heads", 4),
+        "intermediate_size": Field("ffn", 1024),
+    },
+    # The summary is the pooler of the multiple-choice head.
+    allowed=bert.ALLOWED
+    | {
+        "hidden_act": ("gelu",),
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    ignored=frozenset(("summary_last_dropout",)),
+    read=read,
+    write=write,
+    names=bert.names("electra") | {"encoder.embed.projection": "electra.embeddings_project"},
+    heads={
+        "ElectraModel": Head("model"),
+        "ElectraForMaskedLM": Head(
+            "mlm",
+            {
+                "head.dense": "generator_predictions.dense",
+                "head.norm": "generator_predictions.LayerNorm",
+                "head.bias": "generator_lm_head.bias",
+            },
+        ),
+        "ElectraForPreTraining": Head(
+            "detect",
+            {"dense": "discriminator_predictions.dense", "output": "discriminator_predictions.dense_prediction"},
+            {"classes": 1},
+        ),
+        "ElectraForSequenceClassification": Head(
+            "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+        ),
+        "ElectraForTokenClassification": Head("tag", {"output": "classifier"}),
+        "ElectraForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "ElectraForMultipleChoice": Head(
+            "choice", {"pooler": "sequence_summary.summary", "output": "classifier"}, {"classes": 1}
+        ),
+    },
+    unused=r"position_ids$|^generator_|^discriminator_",
+)

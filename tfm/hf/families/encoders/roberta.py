@@ -1,0 +1,55 @@
+"""RoBERTa (Liu et al. 2019): BERT with shifted positions, and a classifier without a pooler."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.model import Config
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families.encoders import bert
+from tfm.hf.names import HfTensor
+
+# Positions begin at 2: the first row of the table is unused, the second is for padding.
+UNUSED_ROWS = 2
+CLASSIFIER = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The length; the table of positions has unused rows."""
+    return {"length": fields.get("max_position_embeddings", 512) - UNUSED_ROWS}, {"max_position_embeddings"}
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    return {"max_position_embeddings": config.length + UNUSED_ROWS, "pad_token_id": 1}
+
+
+ROBERTA = Family(
+    name="roberta",
+    prefix="roberta.",
+    base=Config(),
+    fields={name: field for name, field in bert.FIELDS.items() if name != "max_position_embeddings"}
+    | {"vocab_size": Field("vocab", 50265)},
+    allowed=bert.ALLOWED | {"pad_token_id": (1,), "hidden_act": ("gelu",)},
+    read=read,
+    write=write,
+    names=bert.names("roberta")
+    | {"encoder.embed.positions": HfTensor("roberta.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)},
+    heads={
+        "RobertaModel": Head("model", {"pooler": "roberta.pooler.dense"}),
+        "RobertaForMaskedLM": Head(
+            "mlm",
+            {
+                "head.dense": "lm_head.dense",
+                "head.norm": "lm_head.layer_norm",
+                "head.bias": "lm_head.bias",
+            },
+        ),
+        "RobertaForSequenceClassification": Head("classify", CLASSIFIER),
+        "RobertaForTokenClassification": Head("tag", {"output": "classifier"}),
+        "RobertaForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "RobertaForMultipleChoice": Head(
+            "choice", {"pooler": "roberta.pooler.dense", "output": "classifier"}, {"classes": 1}
+        ),
+    },
+    unused=r"position_ids$|^lm_head\.|pooler\.",
+)

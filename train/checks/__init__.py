@@ -1,1 +1,0 @@
-"""Probes of a user's own run: its model, its training and its data. `train.checks.probes` lists them."""
