@@ -52,10 +52,12 @@ def generate(
 class Generation:
     """`generate` in steps, to show a text while it is written:
 
-    text = tfm.Generation(model, config, [prompt], max_new_tokens=200)
-    while not text.done:
-        text.advance(8)
-        print(text.tokens[0])
+        text = tfm.Generation(model, config, [prompt], max_new_tokens=200)
+        while not text.done:
+            text.advance(8)
+            print(text.tokens[0])
+
+    Raises ValueError for prompts, stop tokens and strategies that do not fit the model.
     """
 
     def __init__(
