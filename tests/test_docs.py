@@ -64,10 +64,10 @@ def close(expected: str, printed: str) -> bool:
 
 def _same_word(expected: str, word: str) -> bool:
     """Equal, with two parts in a hundred for numbers with a point."""
-    number = re.compile(r"-?\d+\.\d+")
-    if number.sub("#", expected) != number.sub("#", word):
+    decimal = re.compile(r"-?\d+\.\d+")
+    if decimal.sub("#", expected) != decimal.sub("#", word):
         return False
-    pairs = zip(number.findall(expected), number.findall(word), strict=True)
+    pairs = zip(decimal.findall(expected), decimal.findall(word), strict=True)
     return all(float(value) == pytest.approx(float(reference), rel=0.02, abs=0.02) for reference, value in pairs)
 
 
