@@ -4,8 +4,12 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +50,9 @@ def commands(path: Path) -> list[str]:
 COMMANDS = sorted({(str(path.relative_to(ROOT)), command) for path in PAGES for command in commands(path)})
 
 
+# Scripts of measurements, which take minutes; and a variant, which has a test of its own.
+NOT_RUN = {"docs/measured.md", "docs/library/contribute.md"}
+
 # Flags that may be repeated, and list values of others.
 REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
 
@@ -83,7 +90,7 @@ def test_numbers_may_differ_a_little_and_words_may_not():
 def test_python_of_the_pages_prints_what_stands_below_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with_python = {str(path.relative_to(ROOT)) for path in PAGES if any(lang == "python" for lang, _ in fences(path))}
-    assert with_python - {"docs/measured.md"} == {*PYTHON_PAGES}, "measured.md has scripts that take minutes"
+    assert with_python - NOT_RUN == {*PYTHON_PAGES}
     for page in PYTHON_PAGES:
         blocks, names = fences(ROOT / page), {"__name__": "page"}
         for (language, source), (_, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
@@ -159,3 +166,26 @@ def test_what_was_measured_has_its_number_once_and_pointers_lead_to_an_entry():
     pointers = {pointer for path in sources for pointer in re.findall(r"\bM\d+\b", path.read_text())}
     assert pointers <= {*entries}
     assert pointers, "the code points to what was measured"
+
+
+@pytest.mark.slow
+def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
+    """Its three blocks, where the page puts them, in a copy of the project."""
+    page = (ROOT / "docs/library/contribute.md").read_text()
+    options, functions, row = (text for language, text in FENCE.findall(page) if language == "python")
+    for folder in ("tfm", "train", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    catalogue, union = tmp_path / "tfm/config/mixers/static.py", tmp_path / "tfm/config/mixers/__init__.py"
+    catalogue.write_text(f"{catalogue.read_text()}\n\n{options}")
+    text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
+    union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))
+    (tmp_path / "tfm/mixers/static/average.py").write_text(functions)
+    rows = tmp_path / "tests/variants.py"
+    rows.write_text(rows.read_text().replace("VARIANTS = {\n", f"VARIANTS = {{\n{row}", 1))
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/contracts.py", "-k", "average"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", result.stdout)[1]) >= 8, "values, scan, meshes and more"
