@@ -52,7 +52,7 @@ class Options:
     batch: rows
     length: tokens a row
     dtype: float32 | bfloat16
-    mixer: how tokens learn of each other: one of those of train.main --help=model.mixer; with --lengths several
+    mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; with --lengths several
     lengths: instead of one length several, joined by commas
     plot: the picture of --lengths
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
@@ -282,12 +282,14 @@ def _plain_run(options: Options) -> Run:
     """The shape of the peer's model, and its recipe."""
     from train.costs import random_task
 
-    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "mixer", "kernel")
+    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "kernel")
     shape = {name: getattr(options, name) for name in names}
     shape["ffn"] = options.ffn or None
+    mixer, *mixer_options = options.mixer.split(":")
+    texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
     try:
         return Run(
-            model=override(random_task.MODEL, shape),
+            model=override(random_task.MODEL, shape, texts, read=flags.read),
             batch=Batch(size=options.batch, length=options.length),
             optim=random_task.OPTIM,
             steps=1,

@@ -95,6 +95,7 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
         (["--model=gtp"], "--model=gtp must be bert, gpt or seq2seq"),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--mixer=sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
+        (["--mixer=softmax:pattern=slidin"], "--mixer.pattern=slidin is unknown; did you mean sliding?"),
         (["--predict=0"], "--predict=0.0 must be above 0 and at most 1"),
         (["--lengths=64"], "--lengths=64 must be two or more whole numbers from 8 on, such as 512,1024,2048"),
         (["--lengths=64,a"], "--lengths=64,a must be two or more whole numbers"),
