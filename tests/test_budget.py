@@ -95,9 +95,9 @@ def test_a_variant_is_a_file_named_like_its_tag(folder):
 
 @pytest.mark.parametrize("tag", ["linformer", "performer", "nystrom", "rezero"])
 def test_cost_of_a_variant(tag):
-    """Its name occurs in the catalogue, its own file, its row, tests, docs, presets and Hugging Face family alone."""
+    """Its name occurs in the catalogue, its own file, row, tests, docs, notebooks, presets and Hugging Face family."""
     own = rf"tfm/config/[\w/]+\.py|tfm/[\w/]+/{tag}\.py|tests/variants\.py|tests/oracles/.*|tests/\w+/test_{tag}\.py"
-    shared = r"tests/mixers/.*|tests/test_budget\.py|docs/.*|README\.md|train/settings/presets\.py"
+    shared = r"tests/mixers/.*|tests/test_budget\.py|docs/.*|README\.md|notebooks/.*|train/settings/presets\.py"
     allowed = re.compile(rf"{own}|{shared}|tfm/hf/families/\w+/{tag}\.py")
     files = [name for name in tracked() if name.endswith((".py", ".md", ".toml", ".ipynb")) or name == ".ci/run"]
     mentions = [name for name in files if tag in (ROOT / name).read_text().lower()]

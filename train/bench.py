@@ -115,10 +115,8 @@ def bench(argv):
     """Builds what is to be timed, times it, prints the result."""
     if flags.print_help(Options, USAGE, argv):
         return
-    own: Sequence[str] = argv
-    rest: Sequence[str] = ()
-    if any(argument.partition("=")[0] == "--preset" for argument in argv):
-        own, rest = flags.split_argv(argv, _PRESET_FLAGS)
+    has_preset = any(argument.partition("=")[0] == "--preset" for argument in argv)
+    own, rest = flags.split_argv(argv, _PRESET_FLAGS) if has_preset else (argv, [])
     options = flags.build(Options, flags.parse(own))
 
     import jax
@@ -283,8 +281,7 @@ def _plain_run(options: Options) -> Run:
     from train.costs import random_task
 
     names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "kernel")
-    shape = {name: getattr(options, name) for name in names}
-    shape["ffn"] = options.ffn or None
+    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or None}
     mixer, *mixer_options = options.mixer.split(":")
     texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
     try:
