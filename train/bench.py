@@ -15,6 +15,7 @@ from typing import Any
 from tfm.config.choices import check_fields, check_maximum
 from tfm.config.dotted import override
 from train import UserError, exit_code
+from train.files import programs
 from train.files.strict_json import json_text
 from train.settings import flags
 from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
@@ -123,6 +124,7 @@ def bench(argv):
 
     import tfm
 
+    programs.keep()
     try:
         if options.lengths:
             _bench_lengths(options)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
+from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
@@ -101,6 +102,7 @@ def _measure(
     from train.reporting.console import Log
     from train.training import evaluation, step
 
+    programs.keep()
     log = Log()
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folder, valid_only=True)

@@ -5,6 +5,7 @@ import sys
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
+from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import open_folder
@@ -76,6 +77,7 @@ def predict(argv):
     from train.costs import capacity
     from train.reporting.console import Log
 
+    programs.keep()
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.batch.length)
     params = folder.load(log=log.info)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+PART = ".part-"  # begins the name of an entry that is not complete
 _CRC = 4  # bytes of a CRC-32
 
 
@@ -55,7 +56,7 @@ def writer(path: Path) -> Iterator[Callable[[bytes | memoryview], None]]:
     Of two processes that make it at once, the first one's stays: the second may have drawn other random numbers.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=PART)
     crc = 0
     try:
         with os.fdopen(handle, "wb") as file:

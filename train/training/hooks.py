@@ -11,6 +11,7 @@ import jax
 import tfm
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
+from train.files import programs
 from train.runs import checkpoint
 from train.runs import folder as folders
 from train.settings.schema import Run
@@ -62,6 +63,8 @@ def open_hooks(
         yield hooks
     if len(train_step.shapes) > 1:
         log.info(f"the step was compiled for {len(train_step.shapes)} shapes of batches")
+    if kept := programs.summary():
+        log.info(f"programs: {kept}")
     if progress.stopping.should_stop:
         log.info(progress.stopping.message)
 

@@ -16,6 +16,7 @@ from train import UserError, tasks
 from train.costs import capacity
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
+from train.files import programs
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
@@ -35,7 +36,8 @@ _LEAST_OF_CHECKPOINT = 0.25
 
 @contextlib.contextmanager
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
-    """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
+    """The folder of the run, which no other job can claim inside; sets the number of CPU devices, and keeps programs."""
+    programs.keep()
     devices.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:
         yield folder
@@ -51,6 +53,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     No folder is made. Raises UserError for `--resume`, and for whatever train.main would refuse until then.
     """
     run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
+    programs.keep()
     devices.use_cores(run)
     capacity.check_run(run, explicit)
     source = folders.read_saved(run.init, facts=False) if run.init else None
@@ -194,6 +197,8 @@ def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
         "batch": _batch(run),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
+    if kept := programs.summary():
+        rows["programs"] = f"{kept}, so far"
     if cpu.keeps_awake(job.mesh.local_devices, run.cpu.keep_awake):
         rows["cores"] = "kept awake by waiting threads of the lowest priority; --cpu.keep-awake=false turns that off"
     log.table(f"{run.task.name} {run.preset}", rows)
