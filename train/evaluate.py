@@ -14,14 +14,15 @@ from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
 from train.runs.hf_folder import HfFolder
-from train.settings import flags, schema
+from train.settings import flags, resolve, schema
 from train.settings.limits import MAX_BEAMS
 from train.settings.tasks import TASKS
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N]
                                 [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
 
-Prints one JSON object of metrics. Without --data, the run's own validation text is used."""
+Prints one JSON object of metrics. Without --data, the run's own validation text is used. --data.field=NAME,
+--data.header=false, --data.format=text and the like say how to read SOURCE."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +72,13 @@ def main(argv=None) -> int:
 
 def evaluate(argv):
     """Loads a model and measures it."""
+    changes, argv = resolve.split_data_flags(argv)
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
     if not options.run:
         raise UserError("say which run to evaluate with --run=DIR")
-    folder = open_folder(options.run)
+    folder = open_folder(options.run, changes)
     explicit = flags.explicit_options(options, argv)
     run = _configure(folder.values, options, explicit)
     _check(options, folder.task, set(explicit))

@@ -9,16 +9,19 @@ from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import open_folder
-from train.settings import flags
+from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS
 
 USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
                                --text=TEXT [--pair=TEXT | --question=TEXT | --choices=A|B] | --file=IN
 
-Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
-training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,
-its lines are objects, with probabilities. Of --task=tag a line is an entity: type, text, first character, the one after
-its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
+Prints what the model predicts for the text, or for every line or row of the file. A masked language model fills the
+blanks of --text="The [MASK] sat."; a language model says the perplexity of a token, and bits a byte; a translation
+model translates. IN has the format of the run's training data, or is a .txt with a text a line (of a classifier also a
+pair, with a tab between). --data.field=NAME, --data.header=false, --data.format=text and the like say how to read it.
+If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=tag a line is an entity: type, text, first
+character, the one after its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column
+more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Options:
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
     batch: texts at a time
+    top_k: tokens for each blank (mlm)
     """
 
     run: str = ""
@@ -45,6 +49,7 @@ class Options:
     to: str = ""
     field: str = ""
     batch: int = 32
+    top_k: int = 5
 
     def __post_init__(self):
         if not self.run:
@@ -52,7 +57,7 @@ class Options:
         if bool(self.text) == bool(self.file):
             raise ValueError("text=TEXT or --file=IN must say what to predict for, one of the two")
         check_fields(self)
-        check_minimum(self, batch=1)
+        check_minimum(self, batch=1, top_k=1)
         check_maximum(self, "its rows must fit into memory", batch=MAX_ROWS)
 
 
@@ -67,10 +72,11 @@ def main(argv=None) -> int:
 
 def predict(argv):
     """Loads a model and predicts."""
+    changes, argv = resolve.split_data_flags(argv)
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    folder = open_folder(options.run)
+    folder = open_folder(options.run, changes)
     _check(options, folder, set(flags.explicit_options(options, argv)))
     inputs = folder.task.inputs(options, folder)
 
@@ -98,9 +104,8 @@ def _check(options: Options, folder, explicit: set[str]):
         )
     foreign = sorted(explicit - COMMON - set(folder.task.PREDICT_FLAGS))
     if foreign:
-        raise UserError(
-            f"--{foreign[0]} is no flag of --task={task}, for which {options.run} was trained; leave it out"
-        )
+        flag = foreign[0].replace("_", "-")
+        raise UserError(f"--{flag} is no flag of --task={task}, for which {options.run} was trained; leave it out")
 
 
 if __name__ == "__main__":

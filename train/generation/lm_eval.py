@@ -6,12 +6,10 @@ The only file that needs its package, `lm_eval`.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
@@ -19,7 +17,6 @@ import tfm
 from train import UserError
 from train.data import feed
 from train.data.batching import length_sorted_batches
-from train.data.fields import Field
 from train.devices.mesh import available_devices
 from train.generation.options import Options
 from train.generation.writer import ContinuationWriter
@@ -27,6 +24,8 @@ from train.reporting.console import Log
 from train.runs.folder import RunFolder
 from train.runs.hf_folder import HfFolder
 from train.settings import flags
+from train.tasks import scoring
+from train.tasks.scoring import Window
 from train.text import tokenizer
 from train.training import step
 
@@ -39,22 +38,6 @@ _SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty")
 
 # Options of a task that have an effect.
 _SUPPORTED = {*_MAX_NEW_TOKENS, *_SAMPLING, "until", "do_sample", "temperature"}
-
-# The fields of a batch to score.
-_BATCH_SPEC = {
-    "tokens": Field("BT", np.int32),
-    "where": Field("BM", np.int32),
-    "targets": Field("BM", np.int32),
-    "weights": Field("BM", np.float32),
-}
-
-
-class _Window(NamedTuple):
-    """Tokens of one request that fit into a row, and how many of the last ones are scored."""
-
-    request: int
-    tokens: list[int]
-    scored: int
 
 
 class HarnessModel(TemplateLM):
@@ -74,7 +57,7 @@ class HarnessModel(TemplateLM):
         self.params = folder.load(self.mesh, self.log.info)
         self.mark = tokenizer.special_tokens(folder.processor).sep
         self.length = folder.config.batch.length
-        self.step = step.make_eval_step(_score, folder.config.model)
+        self.step = step.make_eval_step(scoring.score, folder.config.model)
 
     @property
     def eot_token_id(self) -> int:
@@ -148,15 +131,15 @@ class HarnessModel(TemplateLM):
         sizes = [(len(window.tokens), window.scored) for window in windows]
         with self.log.progress(f"scoring {len(windows)} texts", len(windows)) as advance, jax.set_mesh(self.mesh):
             for rows, count in length_sorted_batches(sizes, self.batch):
-                batch = self._batch([windows[row] for row in rows])
-                scores = self.step(self.params, feed.to_devices(batch, _BATCH_SPEC, self.mesh))
-                requests = [windows[row].request for row in rows[:count]]
+                batch = scoring.make_batch([windows[row] for row in rows], self.length)
+                scores = self.step(self.params, feed.to_devices(batch, scoring.BATCH_SPEC, self.mesh))
+                requests = [windows[row].text for row in rows[:count]]
                 np.add.at(logprobs, requests, np.asarray(scores["logprob"])[:count])
                 np.logical_and.at(greedy, requests, np.asarray(scores["greedy"])[:count])
                 advance(count)
         return list(zip(logprobs.tolist(), greedy.tolist(), strict=True))
 
-    def _windows(self, request: int, context: list[int], continuation: list[int]) -> Iterator[_Window]:
+    def _windows(self, request: int, context: list[int], continuation: list[int]) -> Iterator[Window]:
         """The rows of one request: one, or several that divide a continuation that is too long for a row."""
         pairs: Sequence[tuple[list[int], list[int]]] = [(context, continuation)]
         if len(continuation) > self.length:
@@ -164,39 +147,4 @@ class HarnessModel(TemplateLM):
             pairs = [make_disjoint_window(window) for window in rolling]
         for before, after in pairs:
             if after:
-                yield _Window(request, [*before, *after][-self.length - 1 :], len(after))
-
-    def _batch(self, windows: Sequence[_Window]) -> dict[str, np.ndarray]:
-        """Tokens [B,T], right-padded, and places [B,M], targets [B,M] and weights [B,M] of the scored tokens.
-
-        T and M are buckets, so that few programs are compiled.
-        """
-        length = min(tfm.bucket(max(len(window.tokens) for window in windows) - 1), self.length)
-        scored = min(tfm.bucket(max(window.scored for window in windows)), length)
-        sizes = {"B": len(windows), "T": length, "M": scored}
-        batch: dict[str, np.ndarray] = {
-            name: np.zeros([sizes[axis] for axis in field.axes], field.dtype) for name, field in _BATCH_SPEC.items()
-        }
-        for row, (_, tokens, count) in enumerate(windows):
-            end = len(tokens) - 1
-            batch["tokens"][row, :end] = tokens[:-1]
-            batch["where"][row, :count] = np.arange(end - count, end)
-            batch["targets"][row, :count] = tokens[-count:]
-            batch["weights"][row, :count] = 1
-        return batch
-
-
-def _score(
-    params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
-) -> dict[str, Array]:
-    """`logprob` [B], of all targets of a row, and `greedy` [B], whether each target is the most probable token.
-
-    Only the places of targets are multiplied with the vocabulary.
-    """
-    hidden = tfm.decoder(params.decoder, model, batch["tokens"])
-    logits = tfm.next_logits(params, model, tfm.take_positions(hidden, batch["where"]))
-    greedy = (logits.argmax(-1) == batch["targets"]) | (batch["weights"] == 0)
-    return {
-        "logprob": -(tfm.cross_entropy(logits, batch["targets"]) * batch["weights"]).sum(-1),
-        "greedy": jnp.all(greedy, -1),
-    }
+                yield Window(request, [*before, *after][-self.length - 1 :], len(after))

@@ -17,7 +17,7 @@ from train.files import checksum
 from train.files.strict_json import json_text
 from train.reporting import finite
 from train.runs import adapters
-from train.runs.hf_folder import HfFolder, is_hf_folder
+from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
 from train.settings import flags
 from train.settings.schema import Run
 
@@ -33,11 +33,12 @@ CHECKPOINTS = "checkpoints"
 class RunFolder:
     """A folder that train.main made. Every member raises UserError if its file is missing or damaged.
 
-    `HfFolder` has the same members.
+    `changes` are flags that replace some values of the run. `HfFolder` has the same members.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, changes: Mapping[str, Any] = NO_CHANGES):
         self.path = Path(path)
+        self.changes = changes
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -50,7 +51,8 @@ class RunFolder:
         except ValueError as error:
             raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
         self._check_unchanged()
-        return values | {"out": str(self.path)}
+        values |= {"out": str(self.path)}
+        return flatten(flags.build(Run, values, self.changes)) if self.changes else values
 
     @cached_property
     def config(self) -> Run:
@@ -189,9 +191,10 @@ class RunFolder:
             raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
-def open_folder(path: str | Path) -> RunFolder | HfFolder:
-    """The folder to take a model from. Only a member that reads a file raises UserError."""
-    return HfFolder(path) if is_hf_folder(path) else RunFolder(path)
+def open_folder(path: str | Path, changes: Mapping[str, Any] = NO_CHANGES) -> RunFolder | HfFolder:
+    """The folder to take a model from, with some values of its run changed. Only a member that reads a file raises
+    UserError."""
+    return HfFolder(path, changes) if is_hf_folder(path) else RunFolder(path, changes)
 
 
 def run_values(path: str | Path, adapter: str = "") -> dict[str, Any]:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, final
 
 from tfm.config.choices import check_object
@@ -16,6 +17,9 @@ from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS, Mlm
+
+# Nothing of a saved run is changed.
+NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 def is_hf_folder(path: str | Path) -> bool:
@@ -30,8 +34,9 @@ class HfFolder:
     `RunFolder` has the same members.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, changes: Mapping[str, Any] = NO_CHANGES):
         self.path = Path(path)
+        self.changes = changes
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -50,7 +55,7 @@ class HfFolder:
         values = flatten(model, "model.") | {"task": name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
-        return flatten(flags.build(Run, values)) | {"out": str(self.path)}
+        return flatten(flags.build(Run, values, self.changes)) | {"out": str(self.path)}
 
     @cached_property
     def _opened(self) -> Any:

@@ -105,13 +105,18 @@ def explicit_options(config: Any, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def split_argv(argv: Sequence[str], names: Container[str]) -> tuple[list[str], list[str]]:
-    """The words of the command line that belong to the named flags, with their values, and the rest."""
+    """The words of the command line that belong to the named flags, with their values, and the rest.
+
+    A name that ends with a dot stands for the flags of a section.
+    """
     named: list[str] = []
     rest: list[str] = []
     current = rest
     for word in argv:
         if word.startswith("--"):
-            current = named if word[2:].partition("=")[0].replace("-", "_") in names else rest
+            name = word[2:].partition("=")[0].replace("-", "_")
+            section = name[: name.find(".") + 1]
+            current = named if name in names or section in names else rest
         current.append(word)
     return named, rest
 

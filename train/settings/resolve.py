@@ -28,6 +28,9 @@ _OF_THE_START = ("stop_at", "resume", "distributed.")
 # Fields that --init inherits for the same task alone.
 _OF_THE_TASK = ("model.head.pool", "task.start")
 
+# What the section `data` says of training alone.
+_OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
+
 # Fields of a tokenizer that are no part of it.
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
@@ -130,6 +133,19 @@ def _nearest_preset(task: str, width: int | None) -> str:
     """The preset of a task whose width is nearest, for its recipe; the first where no width is known."""
     widths = {name: values["model.width"] for name, values in PRESETS[task].items()}
     return min(widths, key=lambda name: abs(widths[name] - width) if width else 0)
+
+
+def split_data_flags(argv: Sequence[str]) -> tuple[dict[str, flags.Text], list[str]]:
+    """The flags --data.* that say how a saved run reads a file, by dotted name, and the rest of the command line.
+
+    Raises UserError for those that choose rows to train on.
+    """
+    named, rest = flags.split_argv(argv, ("data.",))
+    texts = flags.parse(named)
+    for name, (flag, _) in texts.items():
+        if name in _OF_TRAINING:
+            raise UserError(f"--{flag} chooses what a run trains on; name a file to read with --data or --file")
+    return texts, rest
 
 
 def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str) -> Run:

@@ -16,6 +16,7 @@ class Data:
     label: the column that holds the label; for --task.kind=multi also several columns of 0 and 1
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is
+    format: text | jsonl | tsv | csv | conll | json: what files hold; none: what their endings say
     pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
     folds: parts of the rows for cross-validation, each with its share of every label; none: one split
     fold: which of them, from 0, is held out for validation; none: the first
@@ -27,6 +28,7 @@ class Data:
     label: str = "label"
     header: bool = True
     split: Literal["file", "line", "blank-line"] = "file"
+    format: Literal["text", "jsonl", "tsv", "csv", "conll", "json"] | None = None
     pack: bool | None = None
     folds: int | None = None
     fold: int | None = None

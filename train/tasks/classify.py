@@ -199,7 +199,7 @@ def inputs(options, folder) -> list[dict[str, str]]:
     texts: list[tuple[str, ...]]
     if options.text:
         texts = [(options.text, options.pair) if options.pair else (options.text,)]
-    elif options.file.removesuffix(".gz").endswith(".txt"):
+    elif files.ending(Path(options.file), data) == ".txt":
         texts = [tuple(line.split("\t")) for line in files.read_lines(Path(options.file))]
     else:
         columns = files.Columns(tuple(names))

@@ -32,6 +32,8 @@ from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
+from train.tasks.scoring import inputs as inputs  # of train.predict
+from train.tasks.scoring import predict as predict
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -181,7 +183,7 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
 
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = "continuation"
-PREDICT_FLAGS = None
+PREDICT_FLAGS = ("field",)
 EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("lm",)
 HF_TOKENS = {"eos_token": "sep"}

@@ -36,6 +36,8 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
+from train.tasks.blanks import inputs as inputs  # of train.predict
+from train.tasks.blanks import predict as predict
 from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.text import tokenizer as tokenize
 
@@ -269,7 +271,7 @@ def _probabilities(params, model: tfm.Config, tokens, where):
 
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = ""
-PREDICT_FLAGS = None
+PREDICT_FLAGS = ("field", "top_k")
 EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("mlm", "pretrain")
 HF_TOKENS = {"mask_token": "mask"}

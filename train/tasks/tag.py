@@ -238,9 +238,9 @@ def inputs(options, folder) -> list[Query]:
     """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
     if options.text:
         return [Query.of({"text": options.text})]
-    if options.file.removesuffix(".gz").endswith(".txt"):
-        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
     data = folder.config.data
+    if files.ending(Path(options.file), data) == ".txt":
+        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
     rows = files.read(Path(options.file), data, conll.TaggedWords(options.field or data.field))
     return [Query.of(row, in_file=True) for row in rows]
 

@@ -10,7 +10,7 @@ Two pairs in a batch of 5 source and 4 target places (| begins and ends a senten
     smoothing      0.1                    0.1                label smoothing of the row
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.settings.schema import Run
-from train.tasks import translation
+from train.tasks import Prediction, translation
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -217,9 +217,36 @@ def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Ma
     plots.alignments([translation.word_alignment(params, run, corpus.processor, *pair) for pair in drawn], folder)
 
 
+def inputs(options, folder) -> list[str]:
+    """The sentences to translate: a text, or the lines or rows of a file; empty ones stay.
+
+    Raises UserError for one that is too long for the model.
+    """
+    data = folder.config.data
+    column = options.field or parallel.columns_of(data, folder.config.task).texts[0]
+    texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
+    limit = folder.config.model.max_length
+    template = tokenize.sequence_template(folder.processor, folder.config.task.start)
+    for line, encoding in enumerate(folder.processor.encode_batch(texts, add_special_tokens=False), start=1):
+        tokens = len(template.wrap(encoding.ids))
+        if limit is not None and tokens > limit:
+            raise UserError(f"sentence {line} has {tokens} tokens, and the model has {limit} positions; shorten it")
+    return texts
+
+
+def predict(params: tfm.Seq2Seq, folder, texts: Sequence[str], log, batch: int = 32) -> Iterator[Prediction]:
+    """The translation of each sentence, by beam search as in training; that of an empty one is empty."""
+    sentences = [text for text in texts if text.strip()]
+    size = max(1, min(batch, len(sentences)))
+    translations = iter(translation.translate(params, folder.config, folder.processor, sentences, log, size))
+    for text in texts:
+        translated = next(translations) if text.strip() else ""
+        yield Prediction(translated, {"text": text, "translation": translated})
+
+
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = "translation"
-PREDICT_FLAGS = None
+PREDICT_FLAGS = ("field",)
 EVALUATE_FLAGS = ("against",)
 HF_HEADS = ("seq2seq",)
 HF_TOKENS = {"eos_token": "sep"}

@@ -36,7 +36,7 @@ _LEAST_OF_CHECKPOINT = 0.25
 
 @contextlib.contextmanager
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
-    """The folder of the run, which no other job can claim inside; sets the number of CPU devices, and keeps programs."""
+    """The folder of the run, which no other job can claim inside; sets the number of CPU devices, keeps programs."""
     programs.keep()
     devices.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:

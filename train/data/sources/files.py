@@ -108,13 +108,30 @@ class Columns(NamedTuple):
 
 def read(path: Path, data: Data, columns: Reader) -> list[Row]:
     """The rows of a file, in the format that its name says. Raises UserError for a bad file."""
-    formats = columns.formats
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    formats, kind = columns.formats, ending(path, data)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a quoted glob of its files, such as '{path}/*.txt'")
+    if kind not in formats and data.format:
+        raise UserError(f"--data.format={data.format} does not fit: this task reads {', '.join(formats)} files")
     if kind not in formats:
-        raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz")
+        remedy = "; if it is plain text, add --data.format=text" if ".txt" in formats else ""
+        raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz{remedy}")
     return list(formats[kind](path, _read_text(path), data, columns))
+
+
+def ending(path: Path, data: Data) -> str:
+    """The ending of files in the format of this one: what --data.format says, or its own, without .gz."""
+    if data.format:
+        return ".txt" if data.format == "text" else f".{data.format}"
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def read_texts(path: Path, data: Data, column: str) -> list[str]:
+    """The lines of a plain text, with empty ones, or the texts in a column of another file."""
+    if ending(path, data) == ".txt":
+        return read_lines(path)
+    columns = Columns((column,))
+    return [columns.texts_of(row)[0] for row in read(path, data, columns)]
 
 
 def read_lines(path: Path) -> list[str]:
@@ -221,7 +238,7 @@ def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[R
 
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     """Cells of a .csv may be quoted; quotes in a .tsv are text."""
-    tabs = ".tsv" in path.suffixes[-2:]
+    tabs = ending(path, data) == ".tsv"
     style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
     lines = csv.reader(io.StringIO(text, newline=""), strict=True, **style)
     try:
