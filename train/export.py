@@ -1,4 +1,4 @@
-"""A trained model as a folder that transformers loads: `python -m train.export --run=DIR --to=FOLDER`.
+"""A trained model as a folder that transformers or a server loads: `python -m train.export --run=DIR --to=FOLDER`.
 
     python -m train.export --run=runs/classify-bert-tiny-1 --to=opinions
     python -c "from transformers import pipeline; print(pipeline('text-classification', 'opinions')('a fine film'))"
@@ -10,7 +10,10 @@ has the differences.
 import dataclasses
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 from tfm.config.choices import check_fields, check_minimum
 from train import UserError, exit_code
@@ -19,8 +22,10 @@ from train.runs.folder import open_folder
 from train.settings import flags
 
 USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N] [--adapter | --merge]
+                              [--format=huggingface|stablehlo|onnx] [--length=N]
 
-Writes config.json, model.safetensors and the tokenizer, reads them back, and says how much each layer differs."""
+Writes config.json, model.safetensors and the tokenizer, reads them back, and says how much each layer differs. As
+stablehlo or onnx it writes a program for batches of any size, which jax or onnxruntime call without this project."""
 
 CERTIFICATE = "certificate.json"
 
@@ -32,6 +37,8 @@ class Options:
     run: the run folder, or a Hugging Face folder
     to: the folder to write, a new or an empty one
     average: the newest checkpoints whose mean is used
+    format: huggingface | stablehlo | onnx: what loads the folder: transformers, jax alone, or an ONNX runtime
+    length: tokens of a row of a stablehlo or onnx program; none: those of a row in training
     adapter: only the low-rank updates and the head, as a folder that PEFT loads over the model of --init
     merge: a whole model, with its low-rank updates in its kernels (the default)
     """
@@ -39,6 +46,8 @@ class Options:
     run: str = ""
     to: str = ""
     average: int = 1
+    format: Literal["huggingface", "stablehlo", "onnx"] = "huggingface"
+    length: int | None = None
     adapter: bool = False
     merge: bool = False
 
@@ -48,9 +57,13 @@ class Options:
         if not self.to:
             raise ValueError("to=FOLDER must name the folder to write")
         check_fields(self)
-        check_minimum(self, average=1)
+        check_minimum(self, average=1, length=1)
         if self.adapter and self.merge:
             raise ValueError("adapter and --merge are two forms of a model; choose one")
+        if self.adapter and self.format != "huggingface":
+            raise ValueError(f"format={self.format} is for whole models; leave --adapter out")
+        if self.length is not None and self.format == "huggingface":
+            raise ValueError(f"length={self.length} is for --format=stablehlo or onnx; leave it out")
 
 
 def main(argv=None) -> int:
@@ -78,8 +91,7 @@ def export(argv):
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        write = _write_adapter if options.adapter else _write
-        differences = write(folder, params, part)
+        differences = _writer(options, folder)(folder, params, part)
         (part / CERTIFICATE).write_text(json_text(differences, indent=1) + "\n")
         if target.exists():
             target.rmdir()
@@ -89,6 +101,23 @@ def export(argv):
     log.table("largest difference after reading it back", {name: f"{value:.1e}" for name, value in differences.items()})
     log.info(f"saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     print(json_text(differences))
+
+
+def _writer(options: Options, folder) -> Callable[[Any, Any, Path], dict[str, float]]:
+    """The function that writes a model in the format of the options. Raises UserError for a length it cannot have."""
+    if options.format == "huggingface":
+        return _write_adapter if options.adapter else _write
+    limit = folder.config.model.max_length
+    length = options.length or folder.config.batch.length
+    if limit is not None and length > limit:
+        raise UserError(f"--length={length} is more than the {limit} positions of the model; ask for fewer")
+    if options.format == "stablehlo":
+        from train.serving import stablehlo
+
+        return partial(stablehlo.write, length=length)
+    from train.serving import onnx
+
+    return partial(onnx.write, length=length)
 
 
 def _write(folder, params, to: Path) -> dict[str, float]:

@@ -123,9 +123,14 @@ class RunFolder:
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
-        from train.runs import hf_tokenizer
 
         tfm.to_hf(model, params, to, like=fields)
+        self.save_tokenizer(to)
+
+    def save_tokenizer(self, to: Path):
+        """Writes the tokenizer as transformers loads it: it marks texts as the training did."""
+        from train.runs import hf_tokenizer
+
         hf_tokenizer.save(self.processor, self.task, self.config, to)
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:

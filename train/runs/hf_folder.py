@@ -124,6 +124,10 @@ class HfFolder:
 
         tfm.to_hf(model, params, to, tokenizer=self.path, like=fields)
 
+    def save_tokenizer(self, to: Path):
+        """Writes the tokenizer of this folder."""
+        (to / "tokenizer.json").write_text(self.processor.to_str(), encoding="utf-8")
+
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
 

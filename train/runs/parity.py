@@ -17,16 +17,16 @@ from train import UserError
 def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
     """The largest difference between the states of two models, after the embeddings and after each layer."""
     pairs = zip(_states(config, params), _states(read_config, read_params), strict=True)
-    return {name: _largest_difference(name, x, read_x) for (name, x), (_, read_x) in pairs}
+    return {name: largest_difference(name, x, read_x) for (name, x), (_, read_x) in pairs}
 
 
 def output_difference(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
     """The largest difference between the outputs of two models."""
     x, read_x = (_output(*model)[..., : config.vocab] for model in ((config, params), (read_config, read_params)))
-    return {"output": _largest_difference("output", x, read_x)}
+    return {"output": largest_difference("output", x, read_x)}
 
 
-def _largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
+def largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
     """The largest difference between arrays of `name`. Raises UserError if they are not finite, or differ.
 
     Equal models may differ by the square root of the precision of their dtype, of the largest value.

@@ -1,0 +1,58 @@
+"""A model as StableHLO: what `jax.export` reads back, with jax and numpy alone, on CPU, GPU and TPU."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from train import UserError
+from train.serving.forward import Forward, differences, forward_of, write_facts
+
+PROGRAM = "model.stablehlo"
+WEIGHTS = "weights.npz"
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
+    """Writes the program, its weights, the tokenizer and model.json, and reads the first two back.
+
+    The program takes a dictionary of weights and the inputs [B, length], with any B. Returns the largest differences
+    from the model. Raises UserError without the extra.
+    """
+    try:
+        import flatbuffers  # noqa: F401  # jax.export needs it, and does not ask for it
+    except ImportError as error:
+        raise UserError("--format=stablehlo needs flatbuffers; pip install 'tfm[stablehlo]'") from error
+    forward = forward_of(folder.config.model, params)
+    weights = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(forward.params)}
+    to.mkdir(parents=True)
+    (to / PROGRAM).write_bytes(_export(forward, weights, length))
+    np.savez(to / WEIGHTS, **{name: np.asarray(leaf) for name, leaf in weights.items()})
+    write_facts(folder, forward, length, to, program=PROGRAM, weights=WEIGHTS, platforms=list(PLATFORMS))
+    program = export.deserialize(bytearray((to / PROGRAM).read_bytes()))
+    with np.load(to / WEIGHTS) as file:
+        read_weights = dict(file)
+    return differences(forward, length, lambda inputs: program.call(read_weights, *inputs.values()))
+
+
+def _export(forward: Forward, weights: dict[str, jax.Array], length: int) -> bytes:
+    """The program, for every platform and batch size."""
+    structure = jax.tree.structure(forward.params)
+
+    def function(weights, *inputs):
+        params = jax.tree.unflatten(structure, [weights[name] for name in names])
+        return forward.batched(params, *inputs)
+
+    names = list(weights)
+    (batch,) = export.symbolic_shape("batch")
+    shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
+    inputs = [jax.ShapeDtypeStruct((batch, length), jnp.int32) for _ in forward.inputs]
+    return bytes(export.export(jax.jit(function), platforms=PLATFORMS)(shapes, *inputs).serialize())
+
+
+def _name(path: Any) -> str:
+    """The name of a weight, such as encoder.embed.tokens."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
