@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _FLUSH = 30  # seconds
@@ -21,19 +22,17 @@ class Events:
         start = SessionLog(status=SessionLog.START)
         self._write(Event(wall_time=time.time(), step=first_step, session_log=start))
 
-    def __enter__(self) -> "Events":
-        return self
-
-    def __exit__(self, *error):
-        self._file.close()
-
-    def add(self, name: str, value: float, step: int):
-        """A number of a step."""
+    def add(self, metrics: Mapping[str, float], step: int):
+        """Metrics of a step, by name."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-        self._write(Event(wall_time=time.time(), step=step, summary=summary))
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def close(self):
+        """Writes what it holds."""
+        self._file.close()
 
     def _write(self, event):
         self._file.write(event.SerializeToString())

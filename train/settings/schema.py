@@ -6,6 +6,7 @@ from typing import Literal
 from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates
 from tfm.config.model import Config
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
+from train.settings.log import Log
 from train.settings.tasks import Mlm, Task
 from train.settings.text import Data, Tokenizer
 from train.settings.tuning import All, Tune
@@ -207,21 +208,6 @@ class Eval:
         check_fields(self)
         check_minimum(self, every=1, batches=1, patience=1)
         check_maximum(self, STEPS, every=MAX_STEPS, batches=MAX_STEPS, patience=MAX_STEPS)
-
-
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """The log.
-
-    every: steps between lines
-    """
-
-    every: int = 20
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, every=1)
-        check_maximum(self, STEPS, every=MAX_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 import tfm
+from tfm.config.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.files import programs
@@ -47,7 +48,9 @@ def open_hooks(
     start = int(distributed.to_host(state.step))
     goal = progress.stopping.goal
     store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
-    recorder = Recorder(log, distributed.output_dir(folder), start, job.run.steps, progress.written)
+    tracked = job.run.log.trackers if distributed.is_main() else ()
+    output = distributed.output_dir(folder)
+    recorder = Recorder(log, output, start, job.run.steps, progress.written, tracked, flatten(job.run))
     with (
         deferral,
         checkpoint.disk_errors(store.folder),

@@ -1,15 +1,16 @@
-"""What a run records: lines on stderr, metrics.jsonl, TensorBoard events, a progress bar, and the plots at the end."""
+"""What a run records: lines on stderr, metrics.jsonl, trackers, a progress bar, and the plots at the end."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from train.reporting import plots
+from train.reporting import plots, trackers
 from train.reporting.console import Log
-from train.reporting.events import Events
 from train.runs.folder import METRICS
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
 
@@ -24,15 +25,26 @@ _FORMATS = {"tokens_per_s": ",.0f", "rate": ".2e", "padding": ".1%", "mfu": ".1%
 class Recorder:
     """Writes the metrics of one run. Drops lines of metrics.jsonl after step `start`: the run writes them again.
 
-    `written` says what was written before, and then with every line.
+    `written` says what was written before, and then with every line. `tracked` names the trackers that get the metrics
+    too, with the configuration `config`.
     """
 
-    def __init__(self, log: Log, folder: Path, start: int, stop: int, written: Written):
+    def __init__(
+        self,
+        log: Log,
+        folder: Path,
+        start: int,
+        stop: int,
+        written: Written,
+        tracked: Sequence[str] = ("tensorboard",),
+        config: Mapping[str, Any] = MappingProxyType({}),
+    ):
         self.log, self.folder, self.stop = log, folder, stop
         self.clock = Clock()
         self._files = ExitStack()  # all are closed, even if the first cannot write what it holds
         self._metrics = self._files.enter_context(MetricsFile(folder / METRICS, start, written, log.info))
-        self._events = self._files.enter_context(Events(folder / "tensorboard", start + 1))
+        subject = trackers.Subject(folder, config, start + 1)
+        self._track = self._files.enter_context(trackers.open_trackers(tracked, subject, log.info))
         columns = (
             TextColumn("{task.completed}/{task.total}"),
             BarColumn(bar_width=12),
@@ -53,8 +65,7 @@ class Recorder:
     def write(self, split: str, step: int, metrics: Mapping[str, float]):
         """One line of metrics, everywhere."""
         self._metrics.write({"step": step, "split": split, **metrics})
-        for name, value in metrics.items():
-            self._events.add(f"{split}/{name}", value, step)
+        self._track({f"{split}/{name}": value for name, value in metrics.items()}, step)
         on_bar = split == "train" and self.log.console.is_terminal
         names = [name for name in metrics if (name in _ON_BAR if on_bar else name not in _NOT_SHOWN)]
         shown = [f"{name} {metrics[name]:{_FORMATS.get(name, '.4f')}}" for name in names]

@@ -17,6 +17,7 @@ from train.costs import capacity
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
+from train.reporting import trackers
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
@@ -37,6 +38,7 @@ _LEAST_OF_CHECKPOINT = 0.25
 @contextlib.contextmanager
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
     """The folder of the run, which no other job can claim inside; sets the number of CPU devices, keeps programs."""
+    trackers.check(run.log.trackers)
     programs.keep()
     devices.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:

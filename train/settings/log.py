@@ -1,0 +1,34 @@
+"""The settings of the log."""
+
+import dataclasses
+
+from tfm.config.choices import check_fields, check_maximum, check_minimum, suggest
+from train.settings.limits import MAX_STEPS, STEPS
+
+# What --log.to names.
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The log.
+
+    every: steps between lines
+    to: where metrics go too, joined by commas: tensorboard | wandb | mlflow | trackio; none: metrics.jsonl alone
+    """
+
+    every: int = 20
+    to: str | None = "tensorboard"
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, every=1)
+        check_maximum(self, STEPS, every=MAX_STEPS)
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ValueError(f"to={name} is unknown{suggest(name, TRACKERS)}")
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names in `to`."""
+        return tuple(dict.fromkeys(self.to.split(","))) if self.to else ()
