@@ -50,8 +50,8 @@ def commands(path: Path) -> list[str]:
 COMMANDS = sorted({(str(path.relative_to(ROOT)), command) for path in PAGES for command in commands(path)})
 
 
-# Scripts of measurements, which take minutes; and a variant, which has a test of its own.
-NOT_RUN = {"docs/measured.md", "docs/library/contribute.md"}
+# Scripts of measurements, which take minutes; a variant and a server, which have tests of their own.
+NOT_RUN = {"docs/measured.md", "docs/library/contribute.md", "docs/guide/export.md"}
 
 # Flags that may be repeated, and list values of others.
 REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
@@ -118,9 +118,11 @@ def test_flags_of_commands_exist(page, command):
         "train.bench",
         "train.check",
         "train.compare",
+        "train.evaluate",
         "train.glue",
         "train.inspect",
         "train.plan",
+        "train.predict",
     )
     assert passes_on or not shared, f"{shared} are no flags of {name}"
     if passes_on and shared:

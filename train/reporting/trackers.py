@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -90,11 +91,11 @@ def open_trackers(
 
     def send(metrics: Mapping[str, float], step: int):
         for name, tracker in list(trackers.items()):
-            attempt(name, lambda tracker=tracker: tracker.add(metrics, step))
+            attempt(name, partial(tracker.add, metrics, step))
 
     try:
         for name in names:
-            tracker = attempt(name, lambda name=name: _OPENERS[name](subject))
+            tracker = attempt(name, partial(_OPENERS[name], subject))
             if tracker is not None:
                 trackers[name] = tracker
         yield send

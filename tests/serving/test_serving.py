@@ -1,0 +1,175 @@
+"""Programs for servers: equal to the model at every batch size, and loaded without this project."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+from train import UserError
+from train.export import Options
+from train.serving import forward, onnx, stablehlo
+from train.settings import schema
+from train.settings.tasks import Classify
+from train.tasks import classify
+from train.text import tokenizer as tokenize
+
+PAGE = Path(__file__).parents[2] / "docs/guide/export.md"
+LENGTH = 8
+MODEL = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=40, length=16, classes=3)
+SPECS = {
+    "encoder": tfm.encoder_specs,
+    "mlm": tfm.masked_lm_specs,
+    "lm": tfm.causal_lm_specs,
+    "classify": tfm.classifier_specs,
+    "tag": tfm.tagger_specs,
+    "translate": tfm.seq2seq_specs,
+}
+
+
+def model_of(name, seed=0):
+    return tfm.init(SPECS[name](MODEL), jax.random.key(seed))
+
+
+def folder_of(run, processor=None, classes=None):
+    """What an export asks of a folder."""
+
+    def save_tokenizer(to):
+        if processor:
+            (to / "tokenizer.json").write_text(processor.to_str())
+
+    return SimpleNamespace(config=run, facts={"classes": classes}, save_tokenizer=save_tokenizer)
+
+
+def run_of(name, **values):
+    return SimpleNamespace(model=MODEL, task=SimpleNamespace(name=name), batch=SimpleNamespace(length=LENGTH))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_a_program_is_the_model_row_by_row(name, tmp_path):
+    """Each row alone, at its own length and without a mask."""
+    pytest.importorskip("flatbuffers")
+    params = model_of(name)
+    differences = stablehlo.write(folder_of(run_of(name), classes=["a", "b", "c"]), params, tmp_path / "out", LENGTH)
+    assert len(differences) == 2
+    assert max(differences.values()) < 1e-5
+    facts = json.loads((tmp_path / "out/model.json").read_text())
+    program = jax.export.deserialize(bytearray((tmp_path / "out/model.stablehlo").read_bytes()))
+    weights = dict(np.load(tmp_path / "out/weights.npz"))
+    assert set(program.platforms) == {"cpu", "cuda", "tpu"}
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, MODEL.vocab, (5, LENGTH)).astype(np.int32)
+    sizes = [8, 3, 5, 1, 8] if "attention_mask" in facts["inputs"] else [LENGTH] * 5
+    fields = {
+        "input_ids": ids,
+        "attention_mask": (np.arange(LENGTH) < np.array(sizes)[:, None]).astype(np.int32),
+        "token_type_ids": np.zeros_like(ids),
+        "decoder_input_ids": ids[:, ::-1].copy(),
+    }
+    output = program.call(weights, *(fields[name] for name in facts["inputs"]))
+    for row, size in enumerate(sizes):
+        expected = reference(name, params, ids[row : row + 1, :size], ids[row : row + 1, ::-1])[0]
+        actual = output[row] if name in ("classify", "translate") else output[row, :size]
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def reference(name, params, ids, target):
+    """The model's own function."""
+    ids, target = jnp.asarray(ids), jnp.asarray(target)
+    if name == "mlm":
+        where = jnp.arange(ids.shape[1])[None]
+        return tfm.masked_lm(params, MODEL, ids, where)[..., : MODEL.vocab]
+    if name == "translate":
+        return tfm.seq2seq(params, MODEL, ids, target)[..., : MODEL.vocab]
+    functions = {"encoder": tfm.encoder, "lm": tfm.causal_lm, "classify": tfm.classify, "tag": tfm.classify_tokens}
+    output = functions[name](params, MODEL, ids)
+    return output[..., : MODEL.vocab] if name == "lm" else output
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_runs_without_the_project(tmp_path):
+    """Two words decide, which the weights are made to know."""
+    pytest.importorskip("flatbuffers")
+    tokenizer = tokenize.train(schema.Tokenizer(vocab=300), ["a fine film", "a dull film", "what a fine day"] * 9)
+    model = tfm.Config(layers=1, heads=2, width=16, ffn=32, vocab=tokenizer.get_vocab_size(), length=16, classes=2)
+    run = schema.Run(task=Classify(), model=model, batch=schema.Batch(length=16))
+    params = trained(tokenizer, model)
+    folder = folder_of(run, classes=["bad", "good"])
+    folder.save_tokenizer = lambda to: hf_save(tokenizer, run, to)
+    stablehlo.write(folder, params, tmp_path / "reviews-program", 16)
+    source, expected = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
+    source += "\nimport sys\nassert not {'tfm', 'train', 'flax'} & set(sys.modules)\n"
+    result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout == expected, result.stderr
+
+
+def hf_save(tokenizer, run, to):
+    from train.runs import hf_tokenizer
+
+    hf_tokenizer.save(tokenizer, classify, run, to)
+
+
+def trained(tokenizer, model):
+    """A classifier that tells `fine` from `dull`, by gradient descent."""
+    texts, labels = ["a fine film", "a dull film", "what a fine day", "what a dull day"], jnp.array([1, 0, 1, 0])
+    rows = [tokenizer.encode(f"[CLS] {text} [SEP]", add_special_tokens=False).ids for text in texts]
+    ids = jnp.asarray([row + [0] * (16 - len(row)) for row in rows])
+    valid = jnp.asarray([[True] * len(row) + [False] * (16 - len(row)) for row in rows])
+    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+
+    @jax.jit
+    def step(params):
+        def loss(params):
+            return tfm.cross_entropy(tfm.classify(params, model, ids, valid), labels).mean()
+
+        return jax.tree.map(lambda leaf, grad: leaf - 0.3 * grad, params, jax.grad(loss)(params))
+
+    for _ in range(100):
+        params = step(params)
+    return params
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_onnx_is_the_model(name, tmp_path):
+    pytest.importorskip("jax2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    largest = onnx.write(folder_of(run_of(name)), model_of(name), tmp_path / "out", LENGTH)
+    assert max(largest.values()) < 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "out/model.onnx"))
+    facts = json.loads((tmp_path / "out/model.json").read_text())
+    assert [value.name for value in session.get_inputs()] == list(facts["inputs"])
+    assert [value.name for value in session.get_outputs()] == [facts["output"]]
+
+
+def test_a_program_that_differs_is_refused():
+    chosen = forward.forward_of(MODEL, model_of("tag"))
+
+    def program(inputs):
+        return np.asarray(jax.jit(chosen.batched)(chosen.params, *inputs.values())) + 0.1
+
+    with pytest.raises(UserError, match=r"differs in logits, batch of 1 by 1.0e-01"):
+        forward.differences(chosen, LENGTH, program)
+
+
+def test_what_is_refused(monkeypatch, tmp_path):
+    with pytest.raises(UserError, match="a dict is not a model that servers call"):
+        forward.forward_of(MODEL, {})
+    with pytest.raises(ValueError, match="format=onnx is for whole models"):
+        Options(run="a", to="b", format="onnx", adapter=True)
+    with pytest.raises(ValueError, match="length=9 is for --format=stablehlo or onnx"):
+        Options(run="a", to="b", length=9)
+    monkeypatch.setitem(sys.modules, "flatbuffers", None)
+    with pytest.raises(UserError, match=r"needs flatbuffers; pip install 'tfm\[stablehlo\]'"):
+        stablehlo.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)
+    monkeypatch.setitem(sys.modules, "jax2onnx", None)
+    with pytest.raises(UserError, match=r"pip install 'tfm\[onnx\]', or take --format=stablehlo"):
+        onnx.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)
