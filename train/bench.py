@@ -15,7 +15,6 @@ from typing import Any
 from tfm.config.choices import check_fields, check_maximum
 from tfm.config.dotted import override
 from train import UserError, exit_code
-from train.files import programs
 from train.files.strict_json import json_text
 from train.settings import flags
 from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
@@ -26,11 +25,11 @@ USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
 
 Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
-tokens a second, seconds of compilation, operations and the share of the fastest possible, the loss reached. With
---lengths, one object for every length, and one with the exponents by which time and bytes grow, of each mixer. With
---preset, a step of that run of train.main, whose flags it takes (see its --help), and the shares of making batches
-(data), sending them (host) and computing (device). With --generate, the times of reading prompts and of writing. Flags
-of its own, and their defaults:"""
+tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the fastest
+possible, the loss reached. With --lengths, one object for every length, and one with the exponents by which time and
+bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it takes (see its --help), and
+the shares of making batches (data), sending them (host) and computing (device). With --generate, the times of reading
+prompts and of writing. Flags of its own, and their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "profile")
@@ -124,7 +123,6 @@ def bench(argv):
 
     import tfm
 
-    programs.keep()
     try:
         if options.lengths:
             _bench_lengths(options)

@@ -1,15 +1,18 @@
 """Runs become Hugging Face folders, and such folders stand in for runs."""
 
 import contextlib
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from small import FLAGS, call, write_text
 from tasks.test_translate import SMALL, counting, write_sides
 
+import tfm
 from train.evaluate import main as evaluate
 from train.export import main as export
 from train.generate import main as generate
@@ -127,6 +130,29 @@ def test_a_folder_of_a_folder_keeps_its_fields(tmp_path):
     again = json.loads((tmp_path / "again/config.json").read_text())
     assert again == fields
     assert (tmp_path / "again/tokenizer.json").read_bytes() == (path / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+def test_an_encoder_without_a_head_comes_back_as_one(tmp_path, pooler):
+    """A folder of BertModel, or of ElectraModel, which has no pooler."""
+    model = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=400, length=32)
+    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    params = dataclasses.replace(params, output=None, pooler=params.pooler if pooler else None)
+    architecture = {"model_type": "bert", "architectures": ["BertModel"]}
+    architecture = architecture if pooler else {"model_type": "electra", "architectures": ["ElectraModel"]}
+    bare = tmp_path / "bare"
+    tfm.to_hf(model, params, bare, like=architecture)
+    shutil.copy("mlm-hf/tokenizer.json", bare)
+    code, out, err = call(export, f"--run={bare}", f"--to={tmp_path / 'again'}")
+    assert code == 0, err
+    assert max(json.loads(out).values()) < 1e-6
+    assert json.loads((tmp_path / "again/config.json").read_text())["architectures"] == architecture["architectures"]
+    read = tfm.from_hf(tmp_path / "again")[1]
+    assert read.output is None
+    assert jax.tree.structure(read) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, read, params)
+    code, _, err = call(predict, f"--run={bare}", "--text=a [MASK]")
+    assert (code, "without the head that fills blanks" in err) == (2, True), err
 
 
 def test_bad_input(tmp_path):

@@ -22,6 +22,7 @@ import train.data.tokens
 from train import UserError, evaluate
 from train.devices import specs
 from train.main import main
+from train.predict import main as predict
 from train.replay import main as replay
 from train.runs import checkpoint
 from train.runs.saved import SavedCheckpoints
@@ -556,6 +557,43 @@ def test_evaluate_on_other_text(uninterrupted, tmp_path):
     assert {"loss", "perplexity", "accuracy", "n"} <= evaluated.keys()
     tokens = len((tmp_path / "other.txt").read_text().replace(".", " .").split())
     assert evaluated["n"] == pytest.approx(0.15 * tokens, rel=0.2), "all of the text"
+
+
+def test_evaluate_reads_files_as_flags_say(uninterrupted, tmp_path):
+    """The same text in a file of another ending, and in a column of another name."""
+    write_text(tmp_path / "other.txt", seed=1, lines=40)
+    text = (tmp_path / "other.txt").read_text()
+    (tmp_path / "other.md").write_text(text)
+    (tmp_path / "other.jsonl").write_text(json.dumps({"body": text}) + "\n")
+    results = [
+        call(evaluate.main, "--run=whole", f"--data={tmp_path / name}", *flags)
+        for name, flags in (
+            ("other.txt", []),
+            ("other.md", ["--data.format=text"]),
+            ("other.jsonl", ["--data.field", "body"]),
+        )
+    ]
+    assert [code for code, _, _ in results] == [0, 0, 0]
+    assert len({out for _, out, _ in results}) == 1
+    for flag, sentence in (
+        ("--data.formt=text", "unknown flag --data.formt; did you mean data.format?"),
+        ("--data.source=a.txt", "--data.source chooses what a run trains on"),
+    ):
+        code, out, err = call(evaluate.main, "--run=whole", f"--data={tmp_path / 'other.txt'}", flag)
+        assert (code, out) == (2, "")
+        assert sentence in err
+
+
+def test_predict_fills_blanks(uninterrupted, tmp_path):
+    (tmp_path / "blanks.md").write_text("the [MASK] sat on the [MASK]\n\na cat <mask>\n")
+    flags = [f"--file={tmp_path / 'blanks.md'}", "--data.format=text", "--top-k=2", f"--to={tmp_path / 'out.jsonl'}"]
+    assert call(predict, "--run=whole", *flags)[:2] == (0, "")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [[len(blank) for blank in row["blanks"]] for row in rows] == [[2, 2], [], [2]]
+    code, out, _ = call(predict, "--run=whole", "--text=a cat [MASK]", "--top-k=2")
+    assert (code, out.split()[::2]) == (0, [guess["token"] for guess in rows[2]["blanks"][0]])
+    code, _, err = call(predict, "--run=whole", "--text=a [MASK]", "--pair=b")
+    assert (code, "--pair is no flag of --task=mlm" in err) == (2, True)
 
 
 def test_help(capsys):

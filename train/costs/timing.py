@@ -17,6 +17,7 @@ from train.costs.counting import model_flops
 from train.data import feed
 from train.devices import cpu
 from train.devices.specs import peak_flops
+from train.files import programs
 from train.training import step
 from train.training.job import Job
 
@@ -118,6 +119,7 @@ def generation(model: tfm.Config, prompt: tuple[int, int], max_new_tokens: int, 
 
     Milliseconds of the prefill, and of a token: with a cache, the first and the last tenth too, and without one.
     """
+    programs.keep()
     rows, prompt_length = prompt
     specs = tfm.causal_lm_specs(model)
     params = tfm.init(specs, jax.random.key(0))

@@ -15,6 +15,7 @@ import tfm
 from train import UserError
 from train.devices import cpu
 from train.devices.specs import memory_bytes
+from train.files import programs
 from train.settings import schema
 
 # Bytes of parameters, gradients and both moments of AdamW in float32; and the largest part of a device that they may
@@ -28,9 +29,11 @@ MIN_ROWS = 4
 
 def use_cores(run: schema.Run, processes: int = 1):
     """On a CPU: one virtual device a core, unless the user has set their number; freed memory stays with the process.
+    Everywhere: programs that are compiled are kept.
 
     M17: 0.80 of a step against one device with two threads. Tried: M18.
     """
+    programs.keep()
     flags = os.environ.get("XLA_FLAGS", "")
     by_config = jax.config.jax_num_cpu_devices != -1  # type: ignore[attr-defined]
     if "xla_force_host_platform_device_count" not in flags and not by_config:

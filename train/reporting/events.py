@@ -1,8 +1,10 @@
 """TensorBoard events: numbers by step, written by the thread that has them, so that its errors are raised there."""
 
+import contextlib
 import socket
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _FLUSH = 30  # seconds
@@ -12,8 +14,9 @@ class Events:
     """A new file of events in a folder; TensorBoard then forgets what older files say of `first_step` and after."""
 
     def __init__(self, folder: Path, first_step: int):
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import RecordWriter
+        with _without_torch():
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.record_writer import RecordWriter
 
         folder.mkdir(parents=True, exist_ok=True)
         self._file = RecordWriter(str(folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"))
@@ -39,3 +42,16 @@ class Events:
         if time.time() - self._flushed > _FLUSH:
             self._file.flush()
             self._flushed = time.time()
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """tensorboardX imports torch where it is installed, which takes seconds, and needs it for nothing that is used."""
+    hides = "torch" not in sys.modules
+    if hides:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        yield
+    finally:
+        if hides:
+            del sys.modules["torch"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.models.heads import pooled
 from train import UserError
 
 
@@ -94,6 +95,9 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
         return tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
     if isinstance(params, tfm.Seq2Seq):
         return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, tokens, tokens)
+    if isinstance(params, tfm.Classifier) and params.output is None:  # an encoder without a head
+        hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, tokens)
+        return hidden if params.pooler is None else pooled(params.pooler, params.norm, config, hidden[:, 0])
     predict = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm

@@ -50,6 +50,8 @@ def forward_of(config: tfm.Config, params: Any) -> Forward:
         kernel="auto" if jax.default_backend() == "cpu" else "einsum",  # a fused kernel is of one platform
     )
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), merge_low_rank(params))
+    if isinstance(params, tfm.Classifier) and params.output is None:
+        params = params.encoder  # of a folder without a head
     for kind, (function, inputs) in _FUNCTIONS.items():
         if isinstance(params, kind):
             has_types = "token_type_ids" not in inputs or (config.input.token_types or 0) > 1

@@ -13,7 +13,6 @@ from train.settings.schema import Run
 from train.settings.tasks import TASKS, Mlm
 
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
-
 SOURCE is builtin, a path or glob of .txt, .jsonl, .tsv, .csv or .conll files (optionally .gz), or tfds:NAME[:SPLIT].
 Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
 

@@ -37,9 +37,8 @@ _LEAST_OF_CHECKPOINT = 0.25
 
 @contextlib.contextmanager
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
-    """The folder of the run, which no other job can claim inside; sets the number of CPU devices, keeps programs."""
+    """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
     trackers.check(run.log.trackers)
-    programs.keep()
     devices.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:
         yield folder
@@ -55,7 +54,6 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     No folder is made. Raises UserError for `--resume`, and for whatever train.main would refuse until then.
     """
     run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
-    programs.keep()
     devices.use_cores(run)
     capacity.check_run(run, explicit)
     source = folders.read_saved(run.init, facts=False) if run.init else None
