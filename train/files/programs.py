@@ -93,12 +93,13 @@ def keep():
     import jax
     from jax._src import compilation_cache
 
-    if _programs or os.environ.get("TFM_CACHE") == "" or jax.config.jax_compilation_cache_dir:
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if _programs or os.environ.get("TFM_CACHE") == "" or chosen:
         return
     folder = cache.cache_dir() / "programs" / _processor()
     _programs = programs = Programs(folder)
     # jax's own file cache neither checks its entries nor writes them whole, and replaces none that is damaged.
-    compilation_cache.get_file_cache = lambda path: (programs, path)  # type: ignore[assignment]
+    compilation_cache.get_file_cache = lambda path: (programs, path)  # type: ignore
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -62,7 +62,9 @@ class ClientTracker(NamedTuple):
 def check(names: Sequence[str]):
     """Raises UserError for a tracker whose client is not installed."""
     for name in names:
-        if name != "tensorboard" and importlib.util.find_spec(name) is None:
+        spec = None if name == "tensorboard" else importlib.util.find_spec(name)
+        is_installed = spec is not None and spec.origin is not None  # a folder of that name has no origin
+        if name != "tensorboard" and not is_installed:
             raise UserError(f"--log.to={name} needs its client; pip install 'tfm[{name}]'")
 
 

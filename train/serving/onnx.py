@@ -1,14 +1,16 @@
 """A model as ONNX, through jax2onnx; onnxruntime reads it back. Both come with the extra `onnx`."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
 from train import UserError
-from train.serving.forward import differences, forward_of, write_facts
+from train.serving.forward import Forward, differences, forward_of, write_facts
 
 PROGRAM = "model.onnx"
 
@@ -32,7 +34,7 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     shapes = [jax.ShapeDtypeStruct(("batch", length), jnp.int32) for _ in forward.inputs]
     try:
         to_onnx(
-            lambda *inputs: forward.batched(forward.params, *inputs),
+            jax.vmap(_of_primitives(forward, length)),
             shapes,
             input_names=list(forward.inputs),
             output_names=[forward.output],
@@ -45,3 +47,11 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     write_facts(folder, forward, length, to, program=PROGRAM)
     session = onnxruntime.InferenceSession(str(to / PROGRAM), providers=["CPUExecutionProvider"])
     return differences(forward, length, lambda inputs: session.run([forward.output], inputs)[0])
+
+
+def _of_primitives(forward: Forward, length: int) -> Callable[..., jax.Array]:
+    """The function of a row as the primitives that it is traced to: the converter replaces functions of jax.numpy by
+    its own, which know fewer arguments."""
+    rows = [jax.ShapeDtypeStruct((length,), jnp.int32) for _ in forward.inputs]
+    traced = jax.make_jaxpr(lambda *rows: forward.function(forward.params, *rows))(*rows)
+    return lambda *rows: jaxpr_as_fun(traced)(*rows)[0]

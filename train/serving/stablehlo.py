@@ -30,7 +30,8 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     weights = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(forward.params)}
     to.mkdir(parents=True)
     (to / PROGRAM).write_bytes(_export(forward, weights, length))
-    np.savez(to / WEIGHTS, **{name: np.asarray(leaf) for name, leaf in weights.items()})
+    arrays: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in weights.items()}
+    np.savez(to / WEIGHTS, **arrays)
     write_facts(folder, forward, length, to, program=PROGRAM, weights=WEIGHTS, platforms=list(PLATFORMS))
     program = export.deserialize(bytearray((to / PROGRAM).read_bytes()))
     with np.load(to / WEIGHTS) as file:
