@@ -44,7 +44,7 @@ class Pattern(NamedTuple):
     """
 
     mask: Callable[[Any, Config, bool], Mask | None]
-    in_row: Callable[[Any, Mask | None, AttentionContext], Mask | None] = same_mask
+    in_row: Callable[..., Mask | None] = same_mask
     specs: Callable[..., Any] = variants.no_parameters
     bias: Callable[..., ScoreBias | None] = same_bias
     replace: Callable[..., Array] = same_heads

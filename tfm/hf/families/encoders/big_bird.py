@@ -19,7 +19,8 @@ from tfm.hf.fields import Size
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}
-# Classes have a pooler of their own, with the activation of the layers; this is that of all other heads.
+# The pooler of classes has the activation of the layers, and that of all other heads TANH.
+POOLED = {name: ACTIVATIONS[name] for name in ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu")}
 TANH = {"head.pool_activation": "tanh"}
 
 
@@ -32,7 +33,7 @@ def sparse(block: int, random: int) -> BigBird:
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The pattern of attention, and the activation of the pooler of classes."""
     used = {"attention_type", "block_size", "num_random_blocks"}
-    values = {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
+    values = {"head.pool_activation": POOLED.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
     if fields.get("attention_type", SPARSE) == FULL:
         return values | {"mixer.pattern": "full"}, used
     pattern = sparse(fields.get("block_size", 64), fields.get("num_random_blocks", 3))
@@ -49,7 +50,7 @@ def write(config: Config) -> dict[str, Any]:
 
 def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """A model without a pooler, with the activation that a pooler of classes would have."""
-    if getattr(params, "pooler", None) is not None or config.activation not in ("relu", "gelu", "gelu_tanh"):
+    if getattr(params, "pooler", None) is not None or config.activation not in POOLED.values():
         return config, params
     return dataclasses.replace(config, head=dataclasses.replace(config.head, pool_activation=config.activation)), params
 
@@ -61,12 +62,12 @@ BIG_BIRD = Family(
     fields=bert.FIELDS
     | {
         "vocab_size": Field("vocab", 50358),
-        "hidden_act": Field("activation", "gelu_new", ACTIVATIONS),
+        "hidden_act": Field("activation", "gelu_new", POOLED),
         "max_position_embeddings": Field("length", 4096),
         "use_bias": Field("mixer.qkv_bias", True),
         "rescale_embeddings": Field("input.scale", False),
     },
-    allowed=bert.ALLOWED | {"hidden_act": ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu")},
+    allowed=bert.ALLOWED,
     types={
         "attention_type": Literal["block_sparse", "original_full"],
         "block_size": Size,

@@ -64,11 +64,10 @@ def write(config: Config) -> dict[str, Any]:
 
 
 def write_windows(config: Config) -> dict[str, Any]:
-    """The windows of all layers, one number where they are equal, and the number of global tokens."""
+    """The windows of all layers, a list as transformers writes it, and the number of global tokens."""
     patterns = [_pattern(kind) for kind in layer_kinds(config)]
-    windows = [pattern.window // 2 * 2 or 2 for pattern in patterns]
     return {
-        "attention_window": windows[0] if len({*windows}) == 1 else windows,
+        "attention_window": [pattern.window // 2 * 2 or 2 for pattern in patterns],
         "global_tokens": patterns[0].tokens,
     }
 
