@@ -4,12 +4,11 @@ transformers draws random blocks in training alone, for each layer and head. In 
 them, and counts once more for each: so does `draw=first`. Short rows see every key there and here.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from tfm.config.choices import Range
-from tfm.config.dotted import flatten
+from tfm.config.dotted import flatten, override
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
@@ -26,8 +25,15 @@ TANH = {"head.pool_activation": "tanh"}
 
 def sparse(block: int, random: int) -> BigBird:
     """The pattern of transformers in evaluation."""
-    ends = {"global_blocks": 1, "last_blocks": 1}
-    return BigBird(block=block, window=3, random=random, draw="first", dense_blocks=5 + 2 * random, **ends)
+    return BigBird(
+        block=block,
+        window=3,
+        global_blocks=1,
+        random=random,
+        last_blocks=1,
+        draw="first",
+        dense_blocks=5 + 2 * random,
+    )
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
@@ -52,7 +58,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """A model without a pooler, with the activation that a pooler of classes would have."""
     if getattr(params, "pooler", None) is not None or config.activation not in POOLED.values():
         return config, params
-    return dataclasses.replace(config, head=dataclasses.replace(config.head, pool_activation=config.activation)), params
+    return override(config, {"head.pool_activation": config.activation}), params
 
 
 BIG_BIRD = Family(

@@ -15,9 +15,9 @@ from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.patterns import Global
-from tfm.hf.config import Family, Field, Head, layer_kinds
-from tfm.hf.families.encoders import bert
-from tfm.hf.families.encoders.roberta import ROBERTA, UNUSED_ROWS
+from tfm.hf.config import Family, layer_kinds
+from tfm.hf.families.encoders import bert, roberta
+from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values
 from tfm.hf.fields import Size
 from tfm.hf.names import HfTensor
@@ -97,22 +97,12 @@ def global_names(path: str, hf_path: str) -> dict[str, str | HfTensor]:
     return {f"{path}.pattern.{name}": f"{hf_path}.{name}_global" for name in ("query", "key", "value")}
 
 
-def _heads() -> dict[str, Head]:
-    """Those of RoBERTa by the names of Longformer."""
-    return {
-        name.replace("Roberta", "Longformer"): head._replace(
-            names={path: tensor.replace("roberta.", "longformer.") for path, tensor in head.names.items()}
-        )
-        for name, head in ROBERTA.heads.items()
-    }
-
-
 LONGFORMER = Family(
     name="longformer",
     prefix="longformer.",
     base=Config(),
-    fields=ROBERTA.fields | {"vocab_size": Field("vocab", 30522)},
-    allowed=ROBERTA.allowed,
+    fields=roberta.FIELDS,
+    allowed=roberta.ALLOWED,
     ignored=frozenset(("onnx_export", "attention_mode", "attention_dilation", "ignore_attention_mask")),
     types=TYPES,
     read=read,
@@ -121,6 +111,6 @@ LONGFORMER = Family(
     names=bert.names("longformer")
     | {"encoder.embed.positions": HfTensor("longformer.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)}
     | global_names("encoder.layers.mixer", SELF),
-    heads=_heads(),
-    unused=ROBERTA.unused,
+    heads=roberta.heads("longformer", "Longformer"),
+    unused=roberta.UNUSED,
 )
