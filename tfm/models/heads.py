@@ -282,7 +282,7 @@ def mean(hidden: Array, valid: Array | None) -> Array:
 
 
 POOLS = {"first": first, "mean": mean}
-POOLERS = {"tanh": jnp.tanh, **{name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu_tanh")}}
+POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
 
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:

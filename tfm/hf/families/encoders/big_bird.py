@@ -15,11 +15,11 @@ from tfm.config.patterns import BigBird
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.encoders import bert
 from tfm.hf.fields import Size
+from tfm.models.heads import POOLERS
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}
-# The pooler of classes has the activation of the layers, and that of all other heads TANH.
-POOLED = {name: ACTIVATIONS[name] for name in ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu")}
+# The pooler of classes has the activation of the layers, and that of all other heads this one.
 TANH = {"head.pool_activation": "tanh"}
 
 
@@ -39,7 +39,7 @@ def sparse(block: int, random: int) -> BigBird:
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The pattern of attention, and the activation of the pooler of classes."""
     used = {"attention_type", "block_size", "num_random_blocks"}
-    values = {"head.pool_activation": POOLED.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
+    values = {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
     if fields.get("attention_type", SPARSE) == FULL:
         return values | {"mixer.pattern": "full"}, used
     pattern = sparse(fields.get("block_size", 64), fields.get("num_random_blocks", 3))
@@ -56,7 +56,7 @@ def write(config: Config) -> dict[str, Any]:
 
 def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """A model without a pooler, with the activation that a pooler of classes would have."""
-    if getattr(params, "pooler", None) is not None or config.activation not in POOLED.values():
+    if getattr(params, "pooler", None) is not None or config.activation not in POOLERS:
         return config, params
     return override(config, {"head.pool_activation": config.activation}), params
 
@@ -68,7 +68,7 @@ BIG_BIRD = Family(
     fields=bert.FIELDS
     | {
         "vocab_size": Field("vocab", 50358),
-        "hidden_act": Field("activation", "gelu_new", POOLED),
+        "hidden_act": Field("activation", "gelu_new", ACTIVATIONS),
         "max_position_embeddings": Field("length", 4096),
         "use_bias": Field("mixer.qkv_bias", True),
         "rescale_embeddings": Field("input.scale", False),
