@@ -70,6 +70,6 @@ LED = Family(
     write=write,
     canonicalize=canonicalize,
     names=names(),
-    heads={"LEDForConditionalGeneration": Head("seq2seq"), "LEDModel": Head("seq2seq")},
+    heads={"LEDForConditionalGeneration": Head("seq2seq")},
     unused=bart.UNUSED.replace("model", "led"),
 )
