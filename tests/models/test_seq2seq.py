@@ -51,8 +51,7 @@ VARIANTS = {
         "encoder_length": 9,
         "encoder_layers": 3,
         "encoder_period": 2,
-        "encoder_period.0.mixer": "linformer",
-        "encoder_period.0.mixer.rank": 4,
+        "encoder_period.0.mixer": "linear",
         "encoder_period.1.residual": "deepnorm",
     },
 }
@@ -80,7 +79,7 @@ def test_padding_changes_no_logit(name):
 def test_an_encoder_with_its_own_kinds_of_layers():
     config = tfm.override(CONFIG, VARIANTS["own kinds of layers in the encoder"])
     reader = tfm.encoder_config(config)
-    assert [kind.mixer.name for kind in reader.layer_plan.period] == ["linformer", "softmax"]
+    assert [kind.mixer.name for kind in reader.layer_plan.period] == ["linear", "softmax"]
     assert [kind.mixer.name for kind in config.kinds] == ["softmax"]
     assert (reader.layer_plan.times, len(reader.layer_plan.tail), reader.length, config.length) == (1, 1, 9, 8)
     assert reader.period[1].residual.alpha == pytest.approx(0.81 * (3**4 * 2) ** (1 / 16))
