@@ -37,6 +37,11 @@ DEBERTA = BERT | dict(
     type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
     share_att_key=True, position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
 )  # fmt: skip
+LONGFORMER = BERT | dict(type_vocab_size=1, attention_window=4, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+BIG_BIRD = BERT | dict(block_size=2, num_random_blocks=1, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+LED = {name: value for name, value in BART.items() if name != "max_position_embeddings"} | dict(
+    max_encoder_position_embeddings=31, max_decoder_position_embeddings=23, attention_window=4,
+)  # fmt: skip
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -99,10 +104,37 @@ MODELS = {
     ),
     "deberta_p2c": ("deberta-v2", DEBERTA | dict(pos_att_type=["p2c"], share_att_key=False), ["DebertaV2ForMaskedLM"]),
     "deberta_absolute": ("deberta-v2", BERT | dict(hidden_act="relu"), ["DebertaV2ForSequenceClassification"]),
+    "longformer": ("longformer", LONGFORMER, heads("Longformer")),
+    "longformer_windows": (
+        "longformer",
+        LONGFORMER | dict(attention_window=[4, 8, 4], global_tokens=3, type_vocab_size=2),
+        ["LongformerForMaskedLM", "LongformerForTokenClassification"],
+    ),
+    "big_bird": (
+        "big_bird",
+        BIG_BIRD,
+        [name for name in heads("BigBird", "PreTraining") if not name.endswith("Answering")],
+    ),
+    "big_bird_random": (
+        "big_bird",
+        BIG_BIRD | dict(block_size=1, num_random_blocks=2, use_bias=False, rescale_embeddings=True, hidden_act="relu"),
+        ["BigBirdForMaskedLM", "BigBirdForSequenceClassification"],
+    ),
+    "big_bird_short": ("big_bird", BIG_BIRD | dict(block_size=3), ["BigBirdForMaskedLM"]),
+    "big_bird_full": ("big_bird", BIG_BIRD | dict(attention_type="original_full"), ["BigBirdForMaskedLM"]),
     "gpt2": (
         "gpt2",
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=1),
         ["GPT2LMHeadModel"],
+    ),
+    "gpt_neo": (
+        "gpt_neo",
+        dict(
+            vocab_size=103, hidden_size=24, num_layers=3, num_heads=3, intermediate_size=40, window_size=4,
+            attention_types=[[["global", "local"], 1], [["local"], 1]], max_position_embeddings=40, bos_token_id=0,
+            eos_token_id=1,
+        ),
+        ["GPTNeoForCausalLM"],
     ),
     "gpt_neox": (
         "gpt_neox",
@@ -172,6 +204,8 @@ MODELS = {
         ["T5ForConditionalGeneration"],
     ),
     "bart": ("bart", BART, ["BartForConditionalGeneration"]),
+    "led": ("led", LED, ["LEDForConditionalGeneration"]),
+    "led_windows": ("led", LED | dict(attention_window=[8, 4], global_tokens=2), ["LEDForConditionalGeneration"]),
     "marian": (
         "marian",
         BART | dict(activation_function="swish", scale_embedding=True, decoder_vocab_size=103),
@@ -277,12 +311,26 @@ def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
         arguments |= {"decoder_input_ids": arrays["target"]}
     elif getattr(model.config, "type_vocab_size", 0) > 1:
         arguments |= {"token_type_ids": arrays["types"]}
-    arguments = as_choices(model, {"input_ids": arrays["tokens"]} | arguments)
+    arguments = as_choices(model, {"input_ids": arrays["tokens"]} | arguments | global_tokens(model, arrays["tokens"]))
     with torch.no_grad():
         outputs = model(**arguments, output_hidden_states=True)
     tensors = {name: values for name, values in outputs.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
     states = outputs.decoder_hidden_states if model.config.is_encoder_decoder else outputs.hidden_states
-    return {name: values.numpy() for name, values in tensors.items()} | {"hidden": states[-1].numpy()}
+    last = states[-1][:, : arrays["target" if model.config.is_encoder_decoder else "tokens"].shape[1]]  # not padded
+    return {name: values.numpy() for name, values in tensors.items()} | {"hidden": last.numpy()}
+
+
+def global_tokens(model, tokens) -> dict:
+    """The argument of models with global tokens: the first ones, where transformers chooses no or other ones."""
+    import torch
+
+    if not hasattr(model.config, "attention_window"):
+        return {}
+    chooses_texts = type(model).__name__.endswith(("QuestionAnswering", "MultipleChoice"))
+    count = getattr(model.config, "global_tokens", 1 if chooses_texts else None)
+    if count is None:
+        return {}
+    return {"global_attention_mask": (torch.arange(tokens.shape[1]) < count).long().expand(tokens.shape)}
 
 
 def as_choices(model, arguments: dict) -> dict:

@@ -68,6 +68,10 @@ _LONGFORMER = _pattern("global", window=4, tokens=2, projections=True) | {"posit
 _ETC = _pattern("etc", radius=2, tokens=2, labels=2)
 _BIGBIRD = _pattern("bigbird", block=2, global_blocks=1, random=1, seed=1)
 
+_BIGBIRD_OF_FOLDERS = _pattern(
+    "bigbird", block=2, window=1, global_blocks=1, random=2, last_blocks=1, draw="first", dense_blocks=3
+)
+
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
@@ -130,6 +134,7 @@ VARIANTS = {
     "xca": Variant({"mixer": "xca"}, decoder=False, packs=False, oracle=kernels.xca),
     "fnet": Variant({"mixer": "fnet"}, decoder=False, packs=False, ignores_padding=False, oracle=static.fnet),
     "dot": Variant({"mixer.score": "dot"}, oracle=scores.dot),
+    "dot_unbiased": Variant({"mixer.score": "dot", "mixer.qkv_bias": False}, oracle=scores.dot),
     "multiplicative": Variant({"mixer.score": "multiplicative", "position": "rotary"}, oracle=scores.multiplicative),
     "additive": Variant({"mixer.score": "additive", "position": "alibi"}, oracle=scores.additive),
     "key_value": Variant({"mixer.score": "additive", "mixer.split_states": True}, oracle=scores.key_value),
@@ -179,6 +184,16 @@ VARIANTS = {
     "longformer": Variant(_LONGFORMER, decoder=False, packs=False, oracle=patterns.pattern(_LONGFORMER)),
     "etc": Variant(_ETC, oracle=patterns.pattern(_ETC)),
     "bigbird": Variant(_BIGBIRD, oracle=patterns.pattern(_BIGBIRD)),
+    "bigbird_of_folders": Variant(
+        _BIGBIRD_OF_FOLDERS,
+        decoder=False,
+        packs=False,
+        ignores_padding=False,
+        oracle=patterns.bigbird_of_folders(_BIGBIRD_OF_FOLDERS),
+    ),
+    "longformer_without_global_tokens": Variant(
+        _LONGFORMER | {"mixer.pattern.tokens": 0}, oracle=patterns.pattern(_LONGFORMER | {"mixer.pattern.tokens": 0})
+    ),
     "qk_norm": Variant(
         {"mixer.qk_norm": True, "head_size": 6, "position": "rotary", "activation": "swiglu"} | _UNBIASED, prunes=True
     ),

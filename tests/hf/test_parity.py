@@ -6,7 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hf_models import CASES, DEBERTA, MODELS, MODERNBERT, as_choices, inputs, results, torch_model, torch_results
+from hf_models import (
+    CASES,
+    DEBERTA,
+    MODELS,
+    MODERNBERT,
+    as_choices,
+    global_tokens,
+    inputs,
+    results,
+    torch_model,
+    torch_results,
+)
 
 import tfm
 from tfm import from_hf, to_hf
@@ -89,6 +100,7 @@ def losses(model, outputs):
     else:
         arguments = {"labels": torch.from_numpy(arrays["tokens"])}
         logits, targets = outputs["logits"][:, :-1], arrays["tokens"][:, 1:]
+    arguments |= global_tokens(model, arrays["tokens"])
     with torch.no_grad():
         expected = model(torch.from_numpy(arrays["tokens"]), **arguments).loss.item()
     return expected, float(tfm.cross_entropy(logits, jnp.asarray(targets)).mean())
@@ -115,6 +127,7 @@ def test_loss_greedy_and_beams(name, architecture, tmp_path):
         "length_penalty": 0.0,
         "use_cache": False,
         "attention_mask": torch.ones(tokens.shape, dtype=torch.long),
+        **global_tokens(model, tokens),
     }
     with torch.no_grad():
         greedy = model.generate(torch.from_numpy(tokens), **arguments).numpy()
@@ -172,9 +185,12 @@ def test_losses_of_heads(name, architecture, tmp_path):
     labels, loss = labelled(architecture, results(config, params, padded=False), arrays["tokens"])
     types = {"token_type_ids": arrays["types"]} if (config.input.token_types or 0) > 1 else {}
     mask = {"attention_mask": arrays["valid"].astype(int)}  # ModernBERT cannot do without where it takes the mean
-    arguments = as_choices(model, {"input_ids": arrays["tokens"]} | types | mask) | labels
+    arguments = as_choices(
+        model, {"input_ids": arrays["tokens"]} | types | mask | global_tokens(model, arrays["tokens"])
+    )
     with torch.no_grad():
-        expected = model(**{name: torch.from_numpy(values) for name, values in arguments.items()}).loss.item()
+        tensors = {name: torch.as_tensor(values) for name, values in (arguments | labels).items()}
+        expected = model(**tensors).loss.item()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
 
 

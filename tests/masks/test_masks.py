@@ -30,6 +30,7 @@ MASKS = {
     "all": (tfm.window(None, None), lambda b, i, j: True),
     "local blocks": (tfm.local_blocks(2, 1), lambda b, i, j: i // 2 - 1 <= j // 2 <= i // 2),
     "global tokens": (tfm.global_tokens(2), lambda b, i, j: i < 2 or j < 2),
+    "last tokens": (tfm.last_tokens(3), lambda b, i, j: i >= 3 or j >= 3),
     "summaries": (tfm.summaries(3, 1), lambda b, i, j: j in (2, 5)),
     "chosen blocks": (tfm.chosen_blocks(2, TABLE), lambda b, i, j: j // 2 in TABLE[i // 2]),
     "not": (~tfm.causal(), lambda b, i, j: j > i),

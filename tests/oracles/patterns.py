@@ -41,6 +41,35 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
     return oracle
 
 
+def bigbird_of_folders(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
+    """The oracle of a row of variants: transformers in evaluation, which gathers blocks of keys, the first one again
+    for each random block."""
+
+    def oracle(params: Any, x: np.ndarray) -> np.ndarray:
+        from variants import BASE
+
+        options = tfm.override(BASE, row).mixer.pattern
+        q, k, v = heads(params, x)
+        y = np.zeros(q.shape)
+        for i in range(x.shape[1]):
+            keys = [j for block in _gathered_blocks(options, i // options.block, x.shape[1]) for j in block]
+            weights = softmax(np.einsum("bkgh,bskgh->bkgs", q[:, i], k[:, keys]) * q.shape[-1] ** -0.5)
+            y[:, i] = np.einsum("bkgs,bskgh->bkgh", weights, v[:, keys])
+        return output(params, y)
+
+    return oracle
+
+
+def _gathered_blocks(o: Any, block: int, length: int) -> list[range]:
+    """The keys of the blocks that a block sees, with repetitions."""
+    blocks = [range(start, min(start + o.block, length)) for start in range(0, length, o.block)]
+    count, ends = len(blocks), [*range(o.global_blocks), *range(len(blocks) - o.last_blocks, len(blocks))]
+    if count <= o.dense_blocks or block in ends:
+        return blocks
+    near = [n for n in range(block - o.window // 2, block + o.window // 2 + 1) if n not in ends]
+    return [blocks[n] for n in [*ends, *near, *[0] * o.random]]
+
+
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray, bias: Any = 0.0) -> np.ndarray:
     scores = np.einsum("btkgh,bskgh->bkgts", q, k) * q.shape[-1] ** -0.5 + bias
     return np.einsum("bkgts,bskgh->btkgh", softmax(np.where(allowed, scores, -np.inf)), v)

@@ -8,7 +8,8 @@ from oracles import output, softmax
 def _attention(params: Any, x: np.ndarray, values: np.ndarray, score: Any) -> np.ndarray:
     """Attention of states x with values of other states, by a score of two vectors of head (k, g); loops over pairs."""
     query, key, value = (
-        np.einsum("btd,d...->bt...", rows, np.asarray(linear.kernel, np.float64)) + np.asarray(linear.bias)
+        np.einsum("btd,d...->bt...", rows, np.asarray(linear.kernel, np.float64))
+        + (0 if linear.bias is None else np.asarray(linear.bias))
         for linear, rows in ((params.query, x), (params.key, x), (params.value, values))
     )
     heads = np.zeros(query.shape)

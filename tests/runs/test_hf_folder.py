@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hf_models import MODELS, inputs, torch_model  # noqa: F401
+from hf_models import MODELS, global_tokens, inputs, torch_model  # noqa: F401
 from small import call
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -84,11 +84,13 @@ def test_rows_of_pairs_are_what_transformers_makes_of_them():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A BART and a Llama that transformers wrote, with tokenizers."""
+    """Models for translation and for text that transformers wrote, with tokenizers."""
     home = tmp_path_factory.mktemp("folders")
     for name, architecture, processor in (
         ("bart", "BartForConditionalGeneration", BART),
+        ("led_windows", "LEDForConditionalGeneration", BART),
         ("llama", "LlamaForCausalLM", template("<s> $A")),
+        ("gpt_neo", "GPTNeoForCausalLM", template("<s> $A")),
     ):
         torch_model(name, architecture).save_pretrained(home / name)
         tokenizer(processor).save(str(home / name / "tokenizer.json"))
@@ -103,12 +105,13 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize(("name", "kind"), [("bart", "AutoModelForSeq2SeqLM"), ("llama", "AutoModelForCausalLM")])
-def test_texts_are_those_of_transformers(name, kind, folders):
+@pytest.mark.parametrize("name", ["bart", "led_windows", "llama", "gpt_neo"])
+def test_texts_are_those_of_transformers(name, folders):
     import torch
     import transformers
 
-    folder = folders / name
+    folder, translates = folders / name, name in ("bart", "led_windows")
+    kind = "AutoModelForSeq2SeqLM" if translates else "AutoModelForCausalLM"
     prompt = "w5 w17 w3"
     model = getattr(transformers, kind).from_pretrained(folder).eval()
     read = transformers.AutoTokenizer.from_pretrained(folder)
@@ -121,11 +124,12 @@ def test_texts_are_those_of_transformers(name, kind, folders):
             "length_penalty": 0.0,
             "eos_token_id": 2,
         }
-        settings |= {"forced_bos_token_id": 0} if name == "bart" else {}
+        settings |= {"forced_bos_token_id": 0} if translates else {}
+        settings |= global_tokens(model, encoded["input_ids"])
         with torch.no_grad():
             written = read.decode(model.generate(**encoded, **settings, pad_token_id=1)[0], skip_special_tokens=True)
         strategy = [f"--beams={beams}", "--strategy=beam", "--length-penalty=0"] if beams > 1 else ["--strategy=greedy"]
-        max_new_tokens = 6 - (name == "bart")  # transformers counts the token that begins the text
+        max_new_tokens = 6 - translates  # transformers counts the token that begins the text
         flags = (f"--prompt={prompt}", f"--max-new-tokens={max_new_tokens}", *strategy)
         code, out, err = call(generate, f"--run={folder}", *flags)
         assert (code, out.split()) == (0, written.split()), err

@@ -1,6 +1,7 @@
 """Score biases: small objects that change the attention scores of query positions i for key positions j."""
 
 import jax.numpy as jnp
+from flax import struct
 from jax import Array
 
 
@@ -43,3 +44,28 @@ class ScoreBias:
     def dense(self, queries: int, keys: int | None = None) -> Array:
         """The bias [B or 1, K, G, T, S] of all positions; by default there are as many keys as queries."""
         return self(jnp.arange(queries)[None], jnp.arange(keys or queries)[None])
+
+
+@struct.dataclass
+class FollowingBias(ScoreBias):
+    """Abstract: a bias that changes what another bias, or none, has made of the scores."""
+
+    bias: ScoreBias | None
+
+    def change(self, scores: Array, i: Array, j: Array) -> Array:
+        """Scores with the other bias -> scores with both; see `apply`."""
+        raise NotImplementedError
+
+    @property
+    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.bias is None or self.bias.blockwise
+
+    @property
+    def adds_values(self):  # noqa: D102
+        return self.bias is not None and self.bias.adds_values
+
+    def apply(self, scores, i, j):  # noqa: D102
+        return self.change(scores if self.bias is None else self.bias.apply(scores, i, j), i, j)
+
+    def values(self, weights, i, j):  # noqa: D102
+        return None if self.bias is None else self.bias.values(weights, i, j)

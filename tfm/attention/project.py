@@ -29,13 +29,14 @@ class Attention:
     pattern: Any = None
 
 
-def attention_specs(config: Config, qk_norm: bool = False) -> Attention:
-    """Projections to heads and back."""
+def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True) -> Attention:
+    """Projections to heads, without biases where `qkv_bias` or the model has none, and back."""
     head_norm = norm_specs(config, "H") if qk_norm else None
+    bias = config.bias and qkv_bias
     return Attention(
-        query=linear_specs(config, "D", "KGH"),
-        key=linear_specs(config, "D", "KH"),
-        value=linear_specs(config, "D", "KH", branch=True),
+        query=linear_specs(config, "D", "KGH", bias),
+        key=linear_specs(config, "D", "KH", bias),
+        value=linear_specs(config, "D", "KH", bias, branch=True),
         output=linear_specs(config, "KGH", "D", branch=True),
         query_norm=head_norm,
         key_norm=head_norm,

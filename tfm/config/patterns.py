@@ -101,7 +101,7 @@ class Global(Options):
     """A sliding window, and the first tokens, which see all others and are seen by them (Beltagy et al. 2020).
 
     window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
-    tokens: tokens at the start of a text that are global
+    tokens: tokens at the start of a text that are global; 0: none
     projections: queries of global tokens have their own projections, of keys and values too; for encoders
     """
 
@@ -112,12 +112,13 @@ class Global(Options):
 
     def __post_init__(self):
         check_fields(self)
-        _check_sizes(self, "window", "tokens")
+        _check_sizes(self, "window")
+        _check_sizes(self, "tokens", minimum=0)
 
     @property
     def reads_packed(self) -> bool:  # type: ignore[override]
         """Global tokens that have their own projections stand in the first columns of a row."""
-        return not self.projections
+        return not (self.projections and self.tokens)
 
     def check(self, config: Any) -> None:  # noqa: D102
         _check_fits(config, "tokens", self.tokens)
@@ -152,13 +153,17 @@ class BigBird(Options):
     """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2).
 
     Random blocks are drawn for texts of the length of the model: shorter texts have fewer of them. All heads have the
-    same ones.
+    same ones. Folders of transformers set the last three options; then rows have one text each, of an encoder.
 
     block: tokens of a block; the last one may have fewer
     window: blocks that a block sees around itself, an odd number; those of a decoder end with itself
     global_blocks: blocks at the start of a text that see all others and are seen by them
     random: random blocks that a block sees
     seed: of the random blocks
+    last_blocks: blocks at the end of a row that see all others and are seen by them
+    draw: seeded | first: random blocks are drawn, or the first block counts once more for each, as transformers has it
+        but in training
+    dense_blocks: rows of at most so many blocks see every key
     """
 
     name: Literal["bigbird"] = tag("bigbird")
@@ -167,19 +172,29 @@ class BigBird(Options):
     global_blocks: int = 2
     random: int = 3
     seed: int = 0
+    last_blocks: int = 0
+    draw: Literal["seeded", "first"] = "seeded"
+    dense_blocks: int = 0
 
     def __post_init__(self):
         check_fields(self)
         _check_sizes(self, "block", "window")
-        _check_sizes(self, "global_blocks", "random", "seed", minimum=0)
+        _check_sizes(self, "global_blocks", "random", "seed", "last_blocks", "dense_blocks", minimum=0)
         if self.window % 2 == 0:
             raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
+        if self.draw == "first" and not self.global_blocks:
+            raise ValueError("global_blocks=0 must be at least 1 for draw=first, which counts the first block again")
+
+    @property
+    def reads_packed(self) -> bool:  # type: ignore[override]
+        """Whether a pattern depends on the text alone, and not on the length of its row."""
+        return not self.last_blocks and self.draw == "seeded" and not self.dense_blocks
 
     def check(self, config: Any) -> None:  # noqa: D102
         _check_fits(config, "global_blocks * block", self.global_blocks * self.block)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length if self.random else None
+        return config.length if self.random and self.draw == "seeded" else None
 
 
 Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | BigBird

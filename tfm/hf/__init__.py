@@ -7,17 +7,21 @@ from typing import Any
 from tfm.hf.config import Family
 from tfm.hf.families.decoders.bloom import BLOOM
 from tfm.hf.families.decoders.gpt2 import GPT2
+from tfm.hf.families.decoders.gpt_neo import GPT_NEO
 from tfm.hf.families.decoders.gpt_neox import GPT_NEOX
 from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN3
 from tfm.hf.families.decoders.mpt import MPT
 from tfm.hf.families.encoders.albert import ALBERT
 from tfm.hf.families.encoders.bert import BERT
+from tfm.hf.families.encoders.big_bird import BIG_BIRD
 from tfm.hf.families.encoders.deberta import DEBERTA
 from tfm.hf.families.encoders.distilbert import DISTILBERT
 from tfm.hf.families.encoders.electra import ELECTRA
+from tfm.hf.families.encoders.longformer import LONGFORMER
 from tfm.hf.families.encoders.modernbert import MODERNBERT
 from tfm.hf.families.encoders.roberta import ROBERTA
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
+from tfm.hf.families.seq2seq.led import LED
 from tfm.hf.families.seq2seq.t5 import T5
 
 # In this order they are tried for a model that does not say what it is.
@@ -25,8 +29,9 @@ FAMILIES = {
     family.name: family
     for family in (
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
-        *(GPT2, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
-        *(T5, BART, MARIAN, PEGASUS),
+        *(LONGFORMER, BIG_BIRD),
+        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
+        *(T5, BART, MARIAN, PEGASUS, LED),
     )
 }
 

@@ -29,6 +29,11 @@ def global_tokens(count: int) -> Mask:
     return GlobalTokens(count)
 
 
+def last_tokens(start: int) -> Mask:
+    """The positions from `start` on see all positions, and all see them."""
+    return LastTokens(start)
+
+
 def summaries(block: int, count: int) -> Mask:
     """Every position sees the last `count` positions of each block (Child et al. 2019, section 4.3).
 
@@ -80,6 +85,19 @@ class GlobalTokens(Mask):
 
     def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
         return (first_i < self.count) | (first_j < self.count)
+
+
+@struct.dataclass
+class LastTokens(Mask):
+    """See `last_tokens`."""
+
+    start: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):  # noqa: D102
+        return (i >= self.start)[:, :, None] | (j >= self.start)[:, None, :]
+
+    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+        return (last_i >= self.start) | (last_j >= self.start)
 
 
 @struct.dataclass

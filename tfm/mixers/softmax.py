@@ -64,15 +64,15 @@ def specs(options: Softmax, config: Config) -> Attention:
     """Projections to heads and back, of halves of the states where they are split; and what the score function and the
     pattern train."""
     score, pattern = score_specs(config, options.score), pattern_of(options.pattern).specs(options.pattern, config)
-    layer = replace(attention_specs(config, options.qk_norm), score=score, pattern=pattern)
+    layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
     if not options.split_states:
         return layer
-    half = config.width // 2
+    half, bias = config.width // 2, config.bias and options.qkv_bias
     return replace(
         layer,
-        query=linear_specs(config, "d", "KGH", d=half),
-        key=linear_specs(config, "d", "KH", d=half),
-        value=linear_specs(config, "d", "KH", branch=True, d=half),
+        query=linear_specs(config, "d", "KGH", bias, d=half),
+        key=linear_specs(config, "d", "KH", bias, d=half),
+        value=linear_specs(config, "d", "KH", bias, branch=True, d=half),
     )
 
 

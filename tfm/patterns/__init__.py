@@ -17,6 +17,11 @@ from tfm.masks.place import Restarted
 from tfm.sharding import replicate_length
 
 
+def same_mask(options: PatternOptions, mask: Mask | None, context: AttentionContext) -> Mask | None:
+    """The mask as it is."""
+    return mask
+
+
 def same_bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
     """The bias as it is."""
     return bias
@@ -31,6 +36,7 @@ class Pattern(NamedTuple):
     """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
 
     mask: (options, config, is_causal) -> a static mask of all texts; None: every key
+    in_row: (options, mask, context) -> the mask in rows of this length, for a pattern that depends on it
     specs: (options, config) -> the spec tree of one layer
     bias: (call, bias of positions or None) -> the bias of scores, or None
     replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
@@ -38,6 +44,7 @@ class Pattern(NamedTuple):
     """
 
     mask: Callable[[Any, Config, bool], Mask | None]
+    in_row: Callable[..., Mask | None] = same_mask
     specs: Callable[..., Any] = variants.no_parameters
     bias: Callable[..., ScoreBias | None] = same_bias
     replace: Callable[..., Array] = same_heads
@@ -53,7 +60,8 @@ def pattern_mask(options: PatternOptions, config: Config, context: AttentionCont
 
     Blocks and global tokens count from the start of each text, wherever that is in its row.
     """
-    mask = pattern_of(options).mask(options, config, context.causal)
+    pattern = pattern_of(options)
+    mask = pattern.in_row(options, pattern.mask(options, config, context.causal), context)
     if mask is None or mask.shift_invariant or not context.restarts:
         return mask
     return window(*mask.reach) & Restarted(mask, text_starts(context))

@@ -1,14 +1,19 @@
 """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2)."""
 
 import functools
+import math
 
 import numpy as np
+from flax import struct
 
+from tfm.attention.bias import FollowingBias, ScoreBias
+from tfm.attention.case import decompose
+from tfm.attention.context import AttentionContext, LayerCall, refuse
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
 from tfm.masks.distance import causal
 from tfm.masks.mask import Mask
-from tfm.masks.place import chosen_blocks, global_tokens, local_blocks
+from tfm.masks.place import chosen_blocks, global_tokens, last_tokens, local_blocks
 from tfm.patterns import Pattern
 
 
@@ -18,20 +23,68 @@ def mask(options: BigBird, config: Config, is_causal: bool) -> Mask:
     pattern = local_blocks(options.block, before, after)
     if options.global_blocks:
         pattern = pattern | global_tokens(options.global_blocks * options.block)
-    if options.random:
+    if options.random and options.draw == "seeded":
         pattern = pattern | chosen_blocks(options.block, random_blocks(options, config.length, is_causal))
     return causal() & pattern if is_causal else pattern
 
 
+def in_row(options: BigBird, mask: Mask, context: AttentionContext) -> Mask | None:
+    """The three kinds of keys and the last blocks; every key of a short row.
+
+    Raises VariantError for a decoder and for several texts in a row, where the pattern depends on the length of a row.
+    """
+    if options.reads_packed:
+        return mask
+    if context.causal or decompose(context.mask).segments is not None:
+        remedy = "try mixer.pattern.last_blocks=0, draw=seeded and dense_blocks=0"
+        refuse(options, "with last_blocks, draw=first or dense_blocks reads one text a row from both sides", remedy)
+    count = _row_blocks(options, context)
+    if count <= options.dense_blocks:
+        return None
+    return mask | last_tokens((count - options.last_blocks) * options.block) if options.last_blocks else mask
+
+
+def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+    """That of positions, and with draw=first that of the first block."""
+    options, count = call.options, _row_blocks(call.options, call.prepared)
+    if options.draw == "seeded" or not options.random or count <= options.dense_blocks:
+        return bias
+    start, stop = options.global_blocks * options.block, (count - options.last_blocks) * options.block
+    return FirstBlockBias(bias, options.block, start, stop, 1 + options.random)
+
+
+@struct.dataclass
+class FirstBlockBias(FollowingBias):
+    """Queries from `start` to `stop` count each of the first `block` keys so many times."""
+
+    block: int = struct.field(pytree_node=False)
+    start: int = struct.field(pytree_node=False)
+    stop: int = struct.field(pytree_node=False)
+    times: int = struct.field(pytree_node=False)
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.bias is not None and self.bias.batched
+
+    def change(self, scores, i, j):  # noqa: D102
+        pairs = ((i >= self.start) & (i < self.stop))[:, :, None] & (j < self.block)[:, None, :]
+        return scores + math.log(self.times) * pairs.astype(scores.dtype)[:, None, None]
+
+
+def _row_blocks(options: BigBird, context: AttentionContext) -> int:
+    """The blocks of a row; the last one may have fewer tokens."""
+    return -(-context.positions.shape[1] // options.block)
+
+
 @functools.cache
 def random_blocks(options: BigBird, length: int, is_causal: bool) -> tuple[tuple[int, ...], ...]:
-    """The random blocks of each block of a text: neither global ones, nor those of its window, nor later ones of a
-    decoder; -1 where there are too few."""
+    """The random blocks of each block of a text: neither global ones, nor last ones, nor those of its window, nor later
+    ones of a decoder; -1 where there are too few."""
     count = -(-length // options.block)
     before, after = _window(options, is_causal)
     rows = []
     for block in range(count):
-        last = block if is_causal else count
+        last = block if is_causal else count - options.last_blocks
         first_near, last_near = max(block - before, options.global_blocks), min(block + after + 1, last)
         candidates = [*range(options.global_blocks, first_near), *range(last_near, last)]
         drawn = np.random.default_rng((options.seed, block)).permutation(len(candidates))[: options.random]
@@ -45,4 +98,4 @@ def _window(options: BigBird, is_causal: bool) -> tuple[int, int]:
     return (options.window - 1, 0) if is_causal else (options.window // 2, options.window // 2)
 
 
-PATTERN = Pattern(mask)
+PATTERN = Pattern(mask, in_row, bias=bias)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.bias import ScoreBias
+from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.context import LayerCall
 from tfm.config.model import Config
 from tfm.config.patterns import Etc
@@ -38,14 +38,13 @@ def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
 
 
 @struct.dataclass
-class LabelBias(ScoreBias):
+class LabelBias(FollowingBias):
     """A bias of the label of each pair of tokens, table [1,r,K,G], after another bias.
 
     Labels are clipped distances: one set among long tokens, one among global ones; and one label each for long tokens
     that see global ones and for global tokens that see long ones.
     """
 
-    bias: ScoreBias | None
     table: Array
     starts: Array | None
     tokens: int = struct.field(pytree_node=False)
@@ -53,20 +52,8 @@ class LabelBias(ScoreBias):
 
     batched = True
 
-    @property
-    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias is None or self.bias.blockwise
-
-    @property
-    def adds_values(self):  # noqa: D102
-        return self.bias is not None and self.bias.adds_values
-
-    def apply(self, scores, i, j):  # noqa: D102
-        scores = scores if self.bias is None else self.bias.apply(scores, i, j)
+    def change(self, scores, i, j):  # noqa: D102
         return scores + jnp.einsum("BTSKG->BKGTS", lookup(self.table[0], self.label(self._place(i), self._place(j))))
-
-    def values(self, weights, i, j):  # noqa: D102
-        return None if self.bias is None else self.bias.values(weights, i, j)
 
     def label(self, i: Array, j: Array) -> Array:
         """Places i [B,T] and j [B,S] in their texts -> labels [B,T,S]."""

@@ -34,9 +34,12 @@ class GlobalProjections:
 
 def mask(options: Global, config: Config, is_causal: bool) -> Mask:
     """The window, and both directions between the first tokens and the others."""
-    if is_causal:
-        return causal() & (window(options.window - 1, 0) | global_tokens(options.tokens))
-    return window(options.window // 2, options.window // 2) | global_tokens(options.tokens)
+    half = options.window // 2
+    near = window(options.window - 1, 0) if is_causal else window(half, half)
+    if not options.tokens:
+        return near
+    pattern = near | global_tokens(options.tokens)
+    return causal() & pattern if is_causal else pattern
 
 
 def specs(options: Global, config: Config) -> GlobalProjections | None:
@@ -57,7 +60,7 @@ def replace(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any]) 
     once.
     """
     layer, config, context = call.params, call.config, call.prepared
-    if layer is None:
+    if layer is None or not call.options.tokens:
         return heads
     if context.causal or decompose(context.mask).segments is not None:
         remedy = "try mixer.pattern.projections=false"

@@ -20,6 +20,7 @@ class Softmax(Options):
 
     pattern: the keys that a query may see
     qk_norm: normalize the queries and keys of each head (Henry et al. 2020)
+    qkv_bias: add biases to queries, keys and values too where the model has biases
     score: scaled_dot | dot | multiplicative | additive: q k / sqrt(H); q k; q W k (Luong et al. 2015, eq. 8);
         v tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2)
     split_states: queries and keys read the first half of a state, values the second one (Daniluk et al. 2017)
@@ -28,6 +29,7 @@ class Softmax(Options):
     name: Literal["softmax"] = tag("softmax")
     pattern: Pattern = Full()
     qk_norm: bool = False
+    qkv_bias: bool = True
     score: Literal["scaled_dot", "dot", "multiplicative", "additive"] = "scaled_dot"
     split_states: bool = False
 

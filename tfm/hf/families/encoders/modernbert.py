@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.dotted import flatten
 from tfm.config.inputs import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
@@ -13,6 +12,7 @@ from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.config import Family, Field, Head, layer_kinds
+from tfm.hf.families.period import period_values
 from tfm.hf.fields import RopeByLayer
 from tfm.hf.names import HfTensor
 
@@ -57,11 +57,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         used.add("local_attention")
     layers = [kinds[name] for name in layer_types]
     first = [dataclasses.replace(layer, residual=PreNorm(mixer_norm=False)) for layer in layers[:1]]
-    values: dict[str, Any] = {"position.base": global_base}
-    for name, part in (("prefix", first), ("period", _period(layers[1:]) or [Layer()])):
-        values[name] = len(part)
-        for index, layer in enumerate(part):
-            values |= flatten(layer, f"{name}.{index}.")
+    values = {"position.base": global_base} | period_values(first, "prefix") | period_values(layers[1:])
     return values, used
 
 
@@ -77,12 +73,6 @@ def _layer_types(fields: Mapping[str, Any]) -> list[str]:
             f"of modernbert, only {layers} times {GLOBAL} or {LOCAL} are supported"
         )
     return list(layer_types)
-
-
-def _period(layers: list[Layer]) -> list[Layer]:
-    """The shortest period of some layers."""
-    sizes = range(1, len(layers) + 1)
-    return next((layers[:size] for size in sizes if layers[size:] == layers[:-size]), layers)
 
 
 def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:

@@ -10,7 +10,6 @@ from tfm.hf.names import HfTensor
 
 # Positions begin at 2: the first row of the table is unused, the second is for padding.
 UNUSED_ROWS = 2
-CLASSIFIER = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
@@ -23,33 +22,35 @@ def write(config: Config) -> dict[str, Any]:
     return {"max_position_embeddings": config.length + UNUSED_ROWS, "pad_token_id": 1}
 
 
+def heads(model: str, name: str) -> dict[str, Head]:
+    """The heads of a model whose tensors begin with `model`, and whose architectures begin with `name`."""
+    classifier = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+    pooler = {"pooler": f"{model}.pooler.dense"}
+    mlm = {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm", "head.bias": "lm_head.bias"}
+    return {
+        f"{name}Model": Head("model", pooler),
+        f"{name}ForMaskedLM": Head("mlm", mlm),
+        f"{name}ForSequenceClassification": Head("classify", classifier),
+        f"{name}ForTokenClassification": Head("tag", {"output": "classifier"}),
+        f"{name}ForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        f"{name}ForMultipleChoice": Head("choice", pooler | {"output": "classifier"}, {"classes": 1}),
+    }
+
+
+FIELDS = {name: field for name, field in bert.FIELDS.items() if name != "max_position_embeddings"}
+ALLOWED = bert.ALLOWED | {"pad_token_id": (1,), "hidden_act": ("gelu",)}
+UNUSED = r"position_ids$|^lm_head\.|pooler\."
+
 ROBERTA = Family(
     name="roberta",
     prefix="roberta.",
     base=Config(),
-    fields={name: field for name, field in bert.FIELDS.items() if name != "max_position_embeddings"}
-    | {"vocab_size": Field("vocab", 50265)},
-    allowed=bert.ALLOWED | {"pad_token_id": (1,), "hidden_act": ("gelu",)},
+    fields=FIELDS | {"vocab_size": Field("vocab", 50265)},
+    allowed=ALLOWED,
     read=read,
     write=write,
     names=bert.names("roberta")
     | {"encoder.embed.positions": HfTensor("roberta.embeddings.position_embeddings.weight", skip_rows=UNUSED_ROWS)},
-    heads={
-        "RobertaModel": Head("model", {"pooler": "roberta.pooler.dense"}),
-        "RobertaForMaskedLM": Head(
-            "mlm",
-            {
-                "head.dense": "lm_head.dense",
-                "head.norm": "lm_head.layer_norm",
-                "head.bias": "lm_head.bias",
-            },
-        ),
-        "RobertaForSequenceClassification": Head("classify", CLASSIFIER),
-        "RobertaForTokenClassification": Head("tag", {"output": "classifier"}),
-        "RobertaForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "RobertaForMultipleChoice": Head(
-            "choice", {"pooler": "roberta.pooler.dense", "output": "classifier"}, {"classes": 1}
-        ),
-    },
-    unused=r"position_ids$|^lm_head\.|pooler\.",
+    heads=heads("roberta", "Roberta"),
+    unused=UNUSED,
 )

@@ -60,24 +60,24 @@ def write(config: Config) -> dict[str, Any]:
     }
 
 
-def names() -> dict[str, str | HfTensor]:
-    """The tensors of both stacks; which of the norms there are depends on the family."""
+def names(model: str = "model") -> dict[str, str | HfTensor]:
+    """The tensors of both stacks of a model with this name; which of the norms there are depends on the family."""
     tensors: dict[str, str | HfTensor] = {
-        "encoder.embed.tokens": "model.shared.weight",
+        "encoder.embed.tokens": f"{model}.shared.weight",
         "table": "lm_head.weight",
         "bias": HfTensor("final_logits_bias", row=True),
     }
     for stack in ("encoder", "decoder"):
-        layer = f"model.{stack}.layers.{{}}"
+        layer = f"{model}.{stack}.layers.{{}}"
         tensors |= {
             **_attention(stack, "mixer", f"{layer}.self_attn"),
             **(_attention(stack, "cross", f"{layer}.encoder_attn") if stack == "decoder" else {}),
-            f"{stack}.embed.positions": HfTensor(f"model.{stack}.embed_positions.weight", skip_rows=2),
-            f"{stack}.embed.norm": f"model.{stack}.layernorm_embedding",
+            f"{stack}.embed.positions": HfTensor(f"{model}.{stack}.embed_positions.weight", skip_rows=2),
+            f"{stack}.embed.norm": f"{model}.{stack}.layernorm_embedding",
             f"{stack}.layers.feed_forward.up": f"{layer}.fc1",
             f"{stack}.layers.feed_forward.down": f"{layer}.fc2",
             f"{stack}.layers.residual.feed_forward": f"{layer}.final_layer_norm",
-            f"{stack}.norm": f"model.{stack}.layer_norm",
+            f"{stack}.norm": f"{model}.{stack}.layer_norm",
         }
     return tensors
 

@@ -1,0 +1,117 @@
+"""GPT-Neo (Black et al. 2021): layers that see all tokens take turns with layers that see the nearest ones.
+
+Scores are not divided by the root of the head size.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.inputs import Tokens
+from tfm.config.mixers import Softmax
+from tfm.config.model import Config, Kind, Layer
+from tfm.config.patterns import Sliding
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head, layer_kinds
+from tfm.hf.families.period import period_values
+from tfm.hf.fields import Layers, Size
+
+GLOBAL, LOCAL = "global", "local"
+LAYER = "transformer.h.{}"
+MIXER = Softmax(score="dot", qkv_bias=False)
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The size of the feed-forward layer, whose default depends on the width, and the kinds of layers."""
+    near = dataclasses.replace(MIXER, pattern=Sliding(window=fields.get("window_size", 256)))
+    kinds = {GLOBAL: Layer(), LOCAL: Layer(mixer=near)}
+    values = {"ffn": fields.get("intermediate_size") or 4 * fields.get("hidden_size", 2048)}
+    values |= period_values([kinds[name] for name in attention_layers(fields)])
+    return values, {"intermediate_size", "window_size", "attention_types", "attention_layers"}
+
+
+def attention_layers(fields: Mapping[str, Any]) -> list[str]:
+    """The type of every layer. Raises ValueError for other types, and for more or fewer of them than layers."""
+    layers, types = fields.get("num_layers", 24), fields.get("attention_types") or [[[GLOBAL, LOCAL], 12]]
+    try:
+        names = [name for period, count in types for name in period * count]
+    except (TypeError, ValueError):
+        names = []
+    if len(names) != layers or not set(names) <= {GLOBAL, LOCAL}:
+        raise ValueError(
+            f"config.json has attention_types={types} and num_layers={layers}; "
+            f"of gpt_neo, only that many times {GLOBAL} or {LOCAL} are supported"
+        )
+    return names
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    windows = [_window(kind) for kind in layer_kinds(config)]
+    names = [LOCAL if window else GLOBAL for window in windows]
+    local_windows = [window for window in windows if window]
+    return ({"window_size": local_windows[0]} if local_windows else {}) | {
+        "intermediate_size": config.sizes["F"],
+        "attention_types": _periods(names),
+        "attention_layers": names,
+    }
+
+
+def _window(kind: Kind) -> int | None:
+    """The window of a local layer; None for a global one."""
+    pattern = kind.mixer.pattern if isinstance(kind.mixer, Softmax) else None
+    return pattern.window if isinstance(pattern, Sliding) else None
+
+
+def _periods(names: list[str]) -> list[list[Any]]:
+    """The field `attention_types`: periods and how often each is repeated."""
+    size = next(size for size in range(1, len(names) + 1) if names[size:] == names[:-size])
+    times, rest = divmod(len(names), size)
+    return [[names[:size], times], *([[names[:rest], 1]] if rest else [])]
+
+
+GPT_NEO = Family(
+    name="gpt_neo",
+    prefix="transformer.",
+    base=Config(input=Tokens(token_types=None, norm=False), mixer=MIXER, residual=PreNorm()),
+    fields={
+        "vocab_size": Field("vocab", 50257),
+        "hidden_size": Field("width", 2048),
+        "num_layers": Field("layers", 24),
+        "num_heads": Field("heads", 16),
+        "max_position_embeddings": Field("length", 2048),
+        "activation_function": Field("activation", "gelu_new", ACTIVATIONS),
+        "resid_dropout": Field("dropout", 0.0),
+        "attention_dropout": Field("attn_dropout", 0.0),
+        "layer_norm_epsilon": Field("norm_eps", 1e-5),
+        "tie_word_embeddings": Field("tie_embeddings", True),
+    },
+    must_equal={"embed_dropout": "resid_dropout"},
+    ignored=frozenset(
+        """num_attention_heads num_hidden_layers summary_type summary_use_proj summary_activation
+        summary_proj_to_labels summary_first_dropout""".split()
+    ),
+    types={
+        "attention_types": list[list[list[str] | Layers]] | None,
+        "intermediate_size": Size | None,
+        "window_size": Size,
+    },
+    read=read,
+    write=write,
+    names={
+        "decoder.embed.tokens": "transformer.wte.weight",
+        "decoder.embed.positions": "transformer.wpe.weight",
+        "decoder.layers.mixer.query": f"{LAYER}.attn.attention.q_proj",
+        "decoder.layers.mixer.key": f"{LAYER}.attn.attention.k_proj",
+        "decoder.layers.mixer.value": f"{LAYER}.attn.attention.v_proj",
+        "decoder.layers.mixer.output": f"{LAYER}.attn.attention.out_proj",
+        "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
+        "decoder.layers.feed_forward.up": f"{LAYER}.mlp.c_fc",
+        "decoder.layers.feed_forward.down": f"{LAYER}.mlp.c_proj",
+        "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
+        "decoder.norm": "transformer.ln_f",
+        "table": "lm_head.weight",
+    },
+    heads={"GPTNeoForCausalLM": Head("lm")},
+    unused=r"\.attention\.(masked_)?bias$|^lm_head\.weight$",
+)

@@ -1,0 +1,97 @@
+"""BigBird (Zaheer et al. 2020): BERT with blocks that see their neighbours, the first and the last block.
+
+transformers draws random blocks in training alone, for each layer and head. In evaluation the first block stands for
+them, and counts once more for each: so does `draw=first`. Short rows see every key there and here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from tfm.config.choices import Range
+from tfm.config.dotted import flatten, override
+from tfm.config.mixers import Softmax
+from tfm.config.model import Config
+from tfm.config.patterns import BigBird
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.families.encoders import bert
+from tfm.hf.fields import Size
+from tfm.models.heads import POOLERS
+
+SPARSE, FULL = "block_sparse", "original_full"
+POOLER = {"pooler": "bert.pooler"}
+# The pooler of classes has the activation of the layers, and that of all other heads this one.
+TANH = {"head.pool_activation": "tanh"}
+
+
+def sparse(block: int, random: int) -> BigBird:
+    """The pattern of transformers in evaluation."""
+    return BigBird(
+        block=block,
+        window=3,
+        global_blocks=1,
+        random=random,
+        last_blocks=1,
+        draw="first",
+        dense_blocks=5 + 2 * random,
+    )
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The pattern of attention, and the activation of the pooler of classes."""
+    used = {"attention_type", "block_size", "num_random_blocks"}
+    values = {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
+    if fields.get("attention_type", SPARSE) == FULL:
+        return values | {"mixer.pattern": "full"}, used
+    pattern = sparse(fields.get("block_size", 64), fields.get("num_random_blocks", 3))
+    return values | {"mixer.pattern": pattern.name} | flatten(pattern, "mixer.pattern."), used
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    pattern = config.mixer.pattern if isinstance(config.mixer, Softmax) else None
+    if not isinstance(pattern, BigBird):
+        return {"attention_type": FULL}
+    return {"attention_type": SPARSE, "block_size": pattern.block, "num_random_blocks": pattern.random}
+
+
+def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+    """A model without a pooler, with the activation that a pooler of classes would have."""
+    if getattr(params, "pooler", None) is not None or config.activation not in POOLERS:
+        return config, params
+    return override(config, {"head.pool_activation": config.activation}), params
+
+
+BIG_BIRD = Family(
+    name="big_bird",
+    prefix="bert.",
+    base=Config(),
+    fields=bert.FIELDS
+    | {
+        "vocab_size": Field("vocab", 50358),
+        "hidden_act": Field("activation", "gelu_new", ACTIVATIONS),
+        "max_position_embeddings": Field("length", 4096),
+        "use_bias": Field("mixer.qkv_bias", True),
+        "rescale_embeddings": Field("input.scale", False),
+    },
+    allowed=bert.ALLOWED,
+    types={
+        "attention_type": Literal["block_sparse", "original_full"],
+        "block_size": Size,
+        "num_random_blocks": Annotated[int, Range(0, 1 << 20)],
+    },
+    read=read,
+    write=write,
+    canonicalize=canonicalize,
+    names=bert.names("bert"),
+    heads={
+        "BigBirdModel": Head("model", POOLER, TANH),
+        "BigBirdForMaskedLM": Head("mlm", bert.MLM),
+        "BigBirdForPreTraining": Head("pretrain", bert.MLM | POOLER | {"next": "cls.seq_relationship"}, TANH),
+        "BigBirdForSequenceClassification": Head(
+            "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+        ),
+        "BigBirdForTokenClassification": Head("tag", {"output": "classifier"}),
+        "BigBirdForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, TANH | {"classes": 1}),
+    },
+    unused=bert.BERT.unused,
+)
