@@ -131,7 +131,7 @@ MODELS = {
         "gpt_neo",
         dict(
             vocab_size=103, hidden_size=24, num_layers=3, num_heads=3, intermediate_size=40, window_size=4,
-            attention_types=[[["global", "local"], 1], [["local"], 1]], max_position_embeddings=40, bos_token_id=0,
+            attention_types=[[["global", "local", "local"], 1]], max_position_embeddings=40, bos_token_id=0,
             eos_token_id=1,
         ),
         ["GPTNeoForCausalLM"],

@@ -84,9 +84,9 @@ def _compute(equation: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
     primitive = equation.primitive
     if primitive.name in ("jit", "pjit"):
         return _run(equation.params["jaxpr"], inputs)
-    if primitive.name == "select_n" and equation.outvars[0].aval.dtype == bool and len(inputs) == 3:
-        shape = equation.outvars[0].aval.shape
-        chosen, no, yes = (value if jnp.ndim(value) else jax.lax.broadcast(value, shape) for value in inputs)
+    output: Any = equation.outvars[0].aval
+    if primitive.name == "select_n" and output.dtype == bool and len(inputs) == 3:
+        chosen, no, yes = (value if jnp.ndim(value) else jax.lax.broadcast(value, output.shape) for value in inputs)
         return [
             jax.lax.bitwise_or(jax.lax.bitwise_and(chosen, yes), jax.lax.bitwise_and(jax.lax.bitwise_not(chosen), no))
         ]

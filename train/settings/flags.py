@@ -129,6 +129,7 @@ class Flag(NamedTuple):
     default: the same of a new object
     help: its line of the class docstring
     variants: of a union, what its classes are
+    is_set: it is neither none nor an empty list
     """
 
     name: str
@@ -136,6 +137,7 @@ class Flag(NamedTuple):
     default: Any
     help: str
     variants: Mapping[str, str] = {}
+    is_set: bool = True
 
 
 def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
@@ -150,11 +152,11 @@ def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
             chosen, default = (getattr(options, "name", "model") for options in (value, field.default))
             yield Flag(key, chosen, default, f"{' | '.join(classes)}: {text}", variants)
         elif choices.is_list(hint):
-            yield Flag(key, len(value), len(field.default), text)  # type: ignore[arg-type]
+            yield Flag(key, len(value), len(field.default), text, is_set=bool(value))  # type: ignore[arg-type]
             for index, element in enumerate(value):
                 yield from flags_of(element, f"{key}.{index}.")
         elif field.init and not dataclasses.is_dataclass(value):
-            yield Flag(key, value, field.default, text)
+            yield Flag(key, value, field.default, text, is_set=value is not None)
         if dataclasses.is_dataclass(value):
             yield from flags_of(value, f"{key}.")
 
@@ -177,7 +179,7 @@ def format_help(
         lines.append(f"  {shown(flag):<36} {flag.help}")
         if show_variants:
             lines += [f"      {tag}: {text}" for tag, text in flag.variants.items()]
-    packed = "  ".join(map(shown, brief))
+    packed = " ".join(map(shown, brief))
     lines += textwrap.wrap(
         packed, width=132, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )

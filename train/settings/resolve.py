@@ -13,7 +13,6 @@ from train.settings.schema import Run
 from train.settings.tasks import TASKS, Mlm
 
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
-SOURCE is builtin, a path or glob of .txt, .jsonl, .tsv, .csv or .conll files (optionally .gz), or tfds:NAME[:SPLIT].
 Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
 
 ALIASES = {"data": "data.source", "eval-data": "data.eval"}
@@ -172,14 +171,17 @@ def help_text(argv: Sequence[str]) -> str | None:
         return None
     layers = _fresh_layers(flags.parse([word for word in argv if word not in asked], ALIASES), {})
     later = {name: value for name, value in _DECIDED_LATER.items() if name not in set().union(*layers)}
-    every_flag = [flag._replace(value=later.get(flag.name, flag.value)) for flag in flags.flags_of(_build(layers))]
+    every_flag = [
+        flag._replace(value=later[flag.name], is_set=True) if flag.name in later else flag
+        for flag in flags.flags_of(_build(layers))
+    ]
     section = asked[0].partition("=")[2].replace("-", "_")
     if section:
         chosen = [flag for flag in every_flag if f"{flag.name}.".startswith(f"{section}.")]
         if not chosen:
             raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
         return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
-    explained = [flag for flag in every_flag if flag.value is not None and flag.name.count(".") < 2]
+    explained = [flag for flag in every_flag if flag.is_set and flag.name.count(".") < 2]
     brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_layer(flag)]
     return flags.format_help(USAGE, explained, ALIASES, brief)
 
