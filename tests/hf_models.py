@@ -37,6 +37,9 @@ DEBERTA = BERT | dict(
     type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
     share_att_key=True, position_buckets=4, max_relative_positions=12, norm_rel_ebd="layer_norm",
 )  # fmt: skip
+ROFORMER = BERT | dict(rotary_value=False, pad_token_id=0)
+FNET = {name: value for name, value in BERT.items() if "attention" not in name}
+NYSTROMFORMER = BERT | dict(num_landmarks=17, segment_means_seq_len=17, conv_kernel_size=5, pad_token_id=1)
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -99,6 +102,10 @@ MODELS = {
     ),
     "deberta_p2c": ("deberta-v2", DEBERTA | dict(pos_att_type=["p2c"], share_att_key=False), ["DebertaV2ForMaskedLM"]),
     "deberta_absolute": ("deberta-v2", BERT | dict(hidden_act="relu"), ["DebertaV2ForSequenceClassification"]),
+    "roformer": ("roformer", ROFORMER | dict(embedding_size=14), heads("RoFormer")[:-1]),
+    "roformer_wide": ("roformer", ROFORMER | dict(hidden_act="gelu_new"), ["RoFormerForSequenceClassification"]),
+    "fnet": ("fnet", FNET | dict(type_vocab_size=4), heads("FNet", "PreTraining", "NextSentencePrediction")),
+    "nystromformer": ("nystromformer", NYSTROMFORMER, heads("Nystromformer")),
     "gpt2": (
         "gpt2",
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=1),

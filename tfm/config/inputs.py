@@ -35,7 +35,7 @@ class Head:
     """What heads have beside their sizes.
 
     pool: first | mean: what stands for a text, its first token or the mean of all
-    pool_activation: tanh | relu | gelu: of the linear map between that and the classes
+    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of the linear map between that and the classes
     pool_norm: normalize after that activation
     bias: add a bias in the linear map that a head begins with
     output_bias: add a bias to the logits of a language model
@@ -43,7 +43,7 @@ class Head:
     """
 
     pool: Literal["first", "mean"] = "first"
-    pool_activation: Literal["tanh", "relu", "gelu"] = "tanh"
+    pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pool_norm: bool = False
     bias: bool = True
     output_bias: bool = False

@@ -15,8 +15,11 @@ from tfm.hf.families.encoders.bert import BERT
 from tfm.hf.families.encoders.deberta import DEBERTA
 from tfm.hf.families.encoders.distilbert import DISTILBERT
 from tfm.hf.families.encoders.electra import ELECTRA
+from tfm.hf.families.encoders.fnet import FNET
 from tfm.hf.families.encoders.modernbert import MODERNBERT
+from tfm.hf.families.encoders.nystromformer import NYSTROMFORMER
 from tfm.hf.families.encoders.roberta import ROBERTA
+from tfm.hf.families.encoders.roformer import ROFORMER
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.t5 import T5
 
@@ -25,6 +28,7 @@ FAMILIES = {
     family.name: family
     for family in (
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
+        *(ROFORMER, FNET, NYSTROMFORMER),
         *(GPT2, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
         *(T5, BART, MARIAN, PEGASUS),
     )

@@ -282,7 +282,7 @@ def mean(hidden: Array, valid: Array | None) -> Array:
 
 
 POOLS = {"first": first, "mean": mean}
-POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["gelu"]}
+POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
 
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
