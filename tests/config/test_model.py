@@ -36,6 +36,11 @@ ERRORS = [
     (lambda: Config(remat="all"), "remat=all is unknown; known are none, dots, block, offload"),
     (lambda: Config(dtype="bfloat"), "dtype=bfloat is unknown; did you mean bfloat16?"),
     (lambda: Config(period=()), "period=0 must be at least 1"),
+    (lambda: Config(encoder_length=0), "encoder_length=0 must be at least 1, or none"),
+    (
+        lambda: Config(length=64, encoder_length=8, encoder_period=(Layer(mixer=Softmax(pattern=Global(tokens=9))),)),
+        "tokens=9 global tokens are more than length=8",
+    ),
     (lambda: Config(share_layers=True, layers=3, period=(Layer(),) * 2), "share_layers=true shares whole periods"),
     # each class of options judges itself
     (lambda: Tokens(token_types=-1), "token_types=-1 must be at least 1, or none"),

@@ -45,6 +45,16 @@ VARIANTS = {
         "period.0.mixer.pattern": "sliding",
         "period.0.mixer.pattern.window": 3,
     },
+    "own kinds of layers in the encoder": {
+        "position": "learned",
+        "length": 8,
+        "encoder_length": 9,
+        "encoder_layers": 3,
+        "encoder_period": 2,
+        "encoder_period.0.mixer": "linformer",
+        "encoder_period.0.mixer.rank": 4,
+        "encoder_period.1.residual": "deepnorm",
+    },
 }
 
 
@@ -65,6 +75,22 @@ def test_padding_changes_no_logit(name):
         alone = logits(params, config, SOURCE[row : row + 1, :length], TARGET[row : row + 1, :5])
         np.testing.assert_allclose(together[row, :5], alone[0], rtol=1e-4, atol=1e-5)
     assert not np.allclose(logits(params, config, SOURCE, TARGET)[1], together[1], atol=1e-3)
+
+
+def test_an_encoder_with_its_own_kinds_of_layers():
+    config = tfm.override(CONFIG, VARIANTS["own kinds of layers in the encoder"])
+    reader = tfm.encoder_config(config)
+    assert [kind.mixer.name for kind in reader.layer_plan.period] == ["linformer", "softmax"]
+    assert [kind.mixer.name for kind in config.kinds] == ["softmax"]
+    assert (reader.layer_plan.times, len(reader.layer_plan.tail), reader.length, config.length) == (1, 1, 9, 8)
+    assert reader.period[1].residual.alpha == pytest.approx(0.81 * (3**4 * 2) ** (1 / 16))
+    specs = tfm.seq2seq_specs(config)
+    assert [model.embed.positions.shape[0] for model in (specs.encoder, specs.decoder)] == [9, 8]
+    for length, limit, side in ((10, 9, SOURCE), (9, 8, TARGET)):
+        tokens = {"source": SOURCE[:, :4], "target": TARGET[:, :4]}
+        tokens["source" if side is SOURCE else "target"] = jnp.zeros((3, length), jnp.int32)
+        with pytest.raises(ValueError, match=f"{length} tokens are more than the {limit} positions"):
+            jax.eval_shape(lambda params, x: tfm.seq2seq(params, config, **x), tfm.abstract(specs), tokens)
 
 
 def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():

@@ -1,8 +1,8 @@
 """The configuration of a model: sizes, and a choice of variants."""
 
 import functools
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Self
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, nearest_divisor
 from tfm.config.inputs import Head, Input, Tokens
@@ -14,7 +14,7 @@ from tfm.config.residuals import PostNorm, Residual
 MAX_SIZES = {
     **dict.fromkeys(("layers", "encoder_layers"), 4096),
     **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), 1 << 20),
-    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), 1 << 24),
+    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length", "encoder_length"), 1 << 24),
 }
 
 # How a model is computed and trained; all other fields say what its weights mean.
@@ -66,7 +66,8 @@ class Config:
     ffn: size of the feed-forward layer; none: 4 * width
     vocab: number of tokens
     source_vocab: tokens of the encoder of a translation model; none: both sides share one vocabulary
-    length: rows of tables along the text, the longest text that they allow
+    length: rows of tables along the text, the longest text that they allow; of a translation model, of its decoder
+    encoder_length: the same of the encoder of a translation model; none: as that of its decoder
     classes: outputs of a classification head
     norm: layer | rms | layer_no_bias | power
     norm_eps: added to the variance
@@ -80,6 +81,7 @@ class Config:
     head: what heads have beside their sizes
     prefix: kinds of layers before the period; how many
     period: kinds of layers that are repeated to the end; how many
+    encoder_period: kinds of layers that the encoder of a translation model repeats; 0: those of its decoder
     dropout: rate on embeddings, attention weights and sublayer outputs
     attn_dropout: rate on attention weights; none: the same as dropout
     init_std: standard deviation of the truncated normal that weights start from
@@ -103,6 +105,7 @@ class Config:
     vocab: int = 30522
     source_vocab: int | None = None
     length: int = 512
+    encoder_length: int | None = None
     classes: int = 2
     norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
     norm_eps: float = 1e-12
@@ -116,6 +119,7 @@ class Config:
     head: Head = Head()
     prefix: tuple[Layer, ...] = ()
     period: tuple[Layer, ...] = (Layer(),)
+    encoder_period: tuple[Layer, ...] = ()
     dropout: float = 0.1
     attn_dropout: float | None = None
     init_std: float = 0.02
@@ -152,6 +156,27 @@ class Config:
             for options in kind:
                 options.check(self)
         self.input.check(self)
+        if self.encoder_period or self.encoder_length:
+            self.in_encoder()  # raises ValueError for layers that do not fit
+
+    def in_encoder(self) -> Self:
+        """The configuration of the encoder of a translation model, out of that of the model."""
+
+        def resolve(layer: Layer) -> Layer:
+            return layer if layer.residual is None else replace(layer, residual=layer.residual.in_encoder(self))
+
+        prefix, period = ((), self.encoder_period) if self.encoder_period else (self.prefix, self.period)
+        return replace(
+            self,
+            vocab=self.source_vocab or self.vocab,
+            layers=self.encoder_layers or self.layers,
+            length=self.encoder_length or self.length,
+            encoder_length=None,
+            residual=self.residual.in_encoder(self),
+            prefix=tuple(map(resolve, prefix)),
+            period=tuple(map(resolve, period)),
+            encoder_period=(),
+        )
 
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:

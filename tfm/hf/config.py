@@ -236,17 +236,25 @@ def differences(config: Config, restored: Config) -> list[str]:
     """`name=value` of the fields that say what weights mean and are others in the restored configuration."""
     values, restored_values = _weight_fields(config), _weight_fields(restored)
     if values == restored_values:
-        for index, kinds in enumerate(zip(layer_kinds(config), layer_kinds(restored), strict=True)):
-            if kinds[0] != kinds[1]:
-                values, restored_values = (flatten(Layer(*kind), f"layers.{index}.") for kind in kinds)
+        kinds, restored_kinds = _stack_kinds(config), _stack_kinds(restored)
+        for name in kinds:
+            if kinds[name] != restored_kinds[name]:
+                values, restored_values = (flatten(Layer(*kind[name]), name) for kind in (kinds, restored_kinds))
                 break
     return [f"{name}={values[name]}" for name in _differing(values, restored_values)]
+
+
+def _stack_kinds(config: Config) -> dict[str, Kind]:
+    """The kinds of all layers, and of those of the encoder of a translation model, by the beginnings of their names."""
+    stacks = {"layers": config, "encoder": config.in_encoder()}
+    return {f"{stack}.{n}.": kind for stack, model in stacks.items() for n, kind in enumerate(layer_kinds(model))}
 
 
 def resolved_fields(config: Config) -> dict[str, Any]:
     """All fields by dotted name, with the sizes that None stands for."""
     return flatten(config) | {
         "encoder_layers": config.encoder_layers or config.layers,
+        "encoder_length": config.encoder_length or config.length,
         "kv_heads": config.sizes["K"],
         "head_size": config.sizes["H"],
         "ffn": config.sizes["F"],
@@ -258,11 +266,12 @@ def _weight_fields(config: Config) -> dict[str, Any]:
     """The fields that say what weights mean, except for kinds of layers; sizes are None where that means the same."""
     implied = {
         "encoder_layers": config.layers,
+        "encoder_length": config.length,
         "kv_heads": config.heads,
         "head_size": config.width / config.heads,
         "ffn": 4 * config.width,
     }
-    values = flatten(dataclasses.replace(config, prefix=(), period=(Layer(),)))
+    values = flatten(dataclasses.replace(config, prefix=(), period=(Layer(),), encoder_period=()))
     return {
         name: None if value == implied.get(name) else value
         for name, value in values.items()

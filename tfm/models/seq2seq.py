@@ -10,7 +10,7 @@ from jax import Array
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.attention.project import keys_values
-from tfm.config.model import Config, Layer
+from tfm.config.model import Config
 from tfm.inputs.tokens import default_positions, embed
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
@@ -42,19 +42,7 @@ def seq2seq_specs(config: Config) -> Seq2Seq:
 
 def encoder_config(config: Config) -> Config:
     """The configuration of the encoder, out of that of a translation model."""
-
-    def in_encoder(layer: Layer) -> Layer:
-        residual = layer.residual
-        return layer if residual is None else dataclasses.replace(layer, residual=residual.in_encoder(config))
-
-    return dataclasses.replace(
-        config,
-        vocab=config.source_vocab or config.vocab,
-        layers=config.encoder_layers or config.layers,
-        residual=config.residual.in_encoder(config),
-        prefix=tuple(map(in_encoder, config.prefix)),
-        period=tuple(map(in_encoder, config.period)),
-    )
+    return config.in_encoder()
 
 
 def seq2seq(
