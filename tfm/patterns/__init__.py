@@ -27,12 +27,32 @@ def same_heads(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any
     return heads
 
 
+class Keys(NamedTuple):
+    """What the queries of a layer see.
+
+    keys, values: [B,S,K,H]
+    mask, bias: of all pairs of queries and keys, or None
+    """
+
+    keys: Array
+    values: Array
+    mask: Mask | None
+    bias: ScoreBias | None
+
+
+def same_keys(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tuple[Array, Array]]) -> Keys:
+    """The keys as they are."""
+    return keys
+
+
 class Pattern(NamedTuple):
     """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
 
     mask: (options, config, is_causal) -> a static mask of all texts; None: every key
     specs: (options, config) -> the spec tree of one layer
     bias: (call, bias of positions or None) -> the bias of scores, or None
+    extend: (call, x [B,T,D], `Keys`, project) -> `Keys`, with others behind them. `project` makes keys and values of
+        states
     replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
         is that of `Mixer.forward`
     """
@@ -40,6 +60,7 @@ class Pattern(NamedTuple):
     mask: Callable[[Any, Config, bool], Mask | None]
     specs: Callable[..., Any] = variants.no_parameters
     bias: Callable[..., ScoreBias | None] = same_bias
+    extend: Callable[..., Keys] = same_keys
     replace: Callable[..., Array] = same_heads
 
 
