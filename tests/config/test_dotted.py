@@ -41,6 +41,7 @@ def test_the_dotted_names_of_a_model():
     assert {key: value for key, value in values.items() if key.startswith(("model.p", "model.mixer"))} == {
         "model.position": "rotary",
         "model.position.base": 160_000.0,
+        "model.position.pairs": "halves",
         "model.position.fraction": 1.0,
         "model.position.scaling_factor": 1.0,
         "model.position.high_freq_wavelength": None,
@@ -73,6 +74,7 @@ def test_the_dotted_names_of_a_model():
                 "mixer.split_states": False,
                 "position": "rotary",
                 "position.base": 10_000.0,
+                "position.pairs": "halves",
                 "position.fraction": 1.0,
                 "position.scaling_factor": 1.0,
                 "position.high_freq_wavelength": None,
