@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
+from tfm.scopes import alone
 from train import UserError
 from train.serving.forward import Forward, differences, forward_of, write_facts
 
@@ -26,9 +27,8 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
         from jax2onnx import to_onnx
         from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Unsupported
     except ImportError as error:
-        raise UserError(
-            f"--format=onnx needs {error.name}; pip install 'tfm[onnx]', or take --format=stablehlo"
-        ) from error
+        remedy = "pip install 'tfm[onnx]' and then pip install --no-deps 'jax2onnx>=0.17', or take --format=stablehlo"
+        raise UserError(f"--format=onnx needs {error.name}; {remedy}") from error
     config = dataclasses.replace(folder.config.model, scan=False)
     forward = forward_of(config, params)
     to.mkdir(parents=True)
@@ -74,22 +74,29 @@ def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         return name.val if isinstance(name, Literal) else values[name]
 
     for equation in program.jaxpr.eqns:
-        outputs = _compute(equation, [read(name) for name in equation.invars])
+        inputs = [read(name) for name in equation.invars]
+        if equation.primitive.name in ("jit", "pjit"):
+            outputs = _run(equation.params["jaxpr"], inputs)
+        elif _chooses_booleans(equation):
+            outputs = [_choice(*inputs)]
+        elif equation.primitive.name == "gather" and inputs[0].dtype == bool:
+            integers = jax.lax.convert_element_type(inputs[0], jnp.int32)
+            outputs = [equation.primitive.bind(integers, inputs[1], **equation.params) != 0]
+        else:
+            part = alone(program.jaxpr, equation)
+            outputs = jaxpr_as_fun(ClosedJaxpr(part, ()))(*map(read, part.invars))
         values.update(zip(equation.outvars, outputs, strict=True))
     return [read(name) for name in program.jaxpr.outvars]
 
 
-def _compute(equation: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
-    """The results of an equation. A choice of booleans is logic: onnxruntime has no other."""
-    primitive = equation.primitive
-    if primitive.name in ("jit", "pjit"):
-        return _run(equation.params["jaxpr"], inputs)
-    output: Any = equation.outvars[0].aval
-    if primitive.name == "select_n" and output.dtype == bool and len(inputs) == 3:
-        chosen, no, yes = (value if jnp.ndim(value) else jax.lax.broadcast(value, output.shape) for value in inputs)
-        return [
-            jax.lax.bitwise_or(jax.lax.bitwise_and(chosen, yes), jax.lax.bitwise_and(jax.lax.bitwise_not(chosen), no))
-        ]
-    functions, params = primitive.get_bind_params(equation.params)
-    outputs = primitive.bind(*functions, *inputs, **params)
-    return outputs if primitive.multiple_results else [outputs]
+def _chooses_booleans(equation: JaxprEqn) -> bool:
+    """Whether an equation chooses between two arrays of booleans, which onnxruntime cannot do."""
+    shapes: list[Any] = [name.aval for name in equation.invars]
+    is_choice = equation.primitive.name == "select_n" and len(shapes) == 3
+    return is_choice and shapes[1].dtype == bool and shapes[0].shape == shapes[1].shape
+
+
+def _choice(chosen: jax.Array, no: jax.Array, yes: jax.Array) -> jax.Array:
+    """The same as logic."""
+    either = jax.lax.bitwise_and(chosen, yes), jax.lax.bitwise_and(jax.lax.bitwise_not(chosen), no)
+    return jax.lax.bitwise_or(*either)
