@@ -42,6 +42,9 @@ BIG_BIRD = BERT | dict(block_size=2, num_random_blocks=1, pad_token_id=0, bos_to
 LED = {name: value for name, value in BART.items() if name != "max_position_embeddings"} | dict(
     max_encoder_position_embeddings=31, max_decoder_position_embeddings=23, attention_window=4,
 )  # fmt: skip
+ROFORMER = BERT | dict(rotary_value=False, pad_token_id=0)
+FNET = {name: value for name, value in BERT.items() if "attention" not in name}
+NYSTROMFORMER = BERT | dict(num_landmarks=17, segment_means_seq_len=17, conv_kernel_size=5, pad_token_id=1)
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -122,6 +125,10 @@ MODELS = {
     ),
     "big_bird_short": ("big_bird", BIG_BIRD | dict(block_size=3), ["BigBirdForMaskedLM"]),
     "big_bird_full": ("big_bird", BIG_BIRD | dict(attention_type="original_full"), ["BigBirdForMaskedLM"]),
+    "roformer": ("roformer", ROFORMER | dict(embedding_size=14), heads("RoFormer")[:-1]),
+    "roformer_wide": ("roformer", ROFORMER | dict(hidden_act="gelu_new"), ["RoFormerForSequenceClassification"]),
+    "fnet": ("fnet", FNET | dict(type_vocab_size=4), heads("FNet", "PreTraining", "NextSentencePrediction")),
+    "nystromformer": ("nystromformer", NYSTROMFORMER, heads("Nystromformer")),
     "gpt2": (
         "gpt2",
         dict(vocab_size=103, n_positions=40, n_embd=24, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=1),

@@ -11,6 +11,7 @@ from hf_models import (
     DEBERTA,
     MODELS,
     MODERNBERT,
+    NYSTROMFORMER,
     as_choices,
     global_tokens,
     inputs,
@@ -86,6 +87,27 @@ def test_fields_that_are_written_in_another_way(model_type, architecture, fields
     to_hf(config, params, tmp_path / "written", like=tmp_path / "read")
     model_again = type(model).from_pretrained(tmp_path / "written", attn_implementation="eager").eval()
     np.testing.assert_allclose(torch_results(model_again)["logits"], expected["logits"], atol=3e-5, rtol=1e-5)
+
+
+def test_landmarks_of_nystromformer(tmp_path, monkeypatch):
+    """transformers reads texts of `segment_means_seq_len` tokens alone, and none with padding."""
+    import torch
+
+    fields = NYSTROMFORMER | dict(num_landmarks=4, segment_means_seq_len=16, max_position_embeddings=16)
+    monkeypatch.setitem(MODELS, "variant", ("nystromformer", fields, []))
+    model = torch_model("variant", "NystromformerForMaskedLM")
+    model.save_pretrained(tmp_path / "read")
+    config, params = from_hf(tmp_path / "read")
+    tokens = inputs()["tokens"][:, :16]
+    with torch.no_grad():
+        expected = model(torch.from_numpy(tokens)).logits.numpy()
+    hidden = tfm.encoder(params.encoder, config, jnp.asarray(tokens))
+    logits = tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)[..., :103]
+    np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
+    to_hf(config, params, tmp_path / "written", like=tmp_path / "read")
+    model_again = type(model).from_pretrained(tmp_path / "written", attn_implementation="eager").eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(model_again(torch.from_numpy(tokens)).logits, expected, atol=1e-5, rtol=1e-5)
 
 
 def losses(model, outputs):

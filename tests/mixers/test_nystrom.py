@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.config.mixers.fewer_keys import Nystrom
 from tfm.mixers.fewer_keys.nystrom import landmark_shares, nystrom
 
 pytestmark = pytest.mark.slow
@@ -15,12 +16,12 @@ K, V = (jnp.asarray(RNG.normal(size=(2, 6, 2, 4)), jnp.float32) for _ in range(2
 
 
 def test_as_many_landmarks_as_tokens_are_attention():
-    np.testing.assert_allclose(nystrom(Q, K, V, 6, 40), tfm.attend(Q, K, V), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(nystrom(Q, K, V, Nystrom(6, 40)), tfm.attend(Q, K, V), rtol=1e-2, atol=1e-3)
 
 
 def test_a_text_without_tokens_is_finite():
     valid = jnp.zeros((2, 6), bool)
-    assert jnp.isfinite(nystrom(Q, K, V, 3, 6, valid)).all()
+    assert jnp.isfinite(nystrom(Q, K, V, Nystrom(3), valid)).all()
 
 
 def test_tokens_of_landmarks():

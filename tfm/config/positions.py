@@ -79,6 +79,8 @@ class Rotary(PositionOptions):
     scaling_factor: factor by which long wavelengths grow, for texts that much longer than those of training
     high_freq_wavelength: wavelengths up to this do not grow; none: all grow (Grattafiori et al. 2024, section 3.4.2)
     low_freq_wavelength: wavelengths from this on grow in full, those between the two in part
+    pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
+        2n + 1 (the paper, RoFormer)
     """
 
     name: Literal["rotary"] = tag("rotary")
@@ -87,6 +89,7 @@ class Rotary(PositionOptions):
     scaling_factor: float = 1.0
     high_freq_wavelength: float | None = None
     low_freq_wavelength: float | None = None
+    pairs: Literal["halves", "adjacent"] = "halves"
 
     def __post_init__(self):
         check_fields(self)

@@ -17,9 +17,12 @@ from tfm.hf.families.encoders.big_bird import BIG_BIRD
 from tfm.hf.families.encoders.deberta import DEBERTA
 from tfm.hf.families.encoders.distilbert import DISTILBERT
 from tfm.hf.families.encoders.electra import ELECTRA
+from tfm.hf.families.encoders.fnet import FNET
 from tfm.hf.families.encoders.longformer import LONGFORMER
 from tfm.hf.families.encoders.modernbert import MODERNBERT
+from tfm.hf.families.encoders.nystromformer import NYSTROMFORMER
 from tfm.hf.families.encoders.roberta import ROBERTA
+from tfm.hf.families.encoders.roformer import ROFORMER
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.led import LED
 from tfm.hf.families.seq2seq.t5 import T5
@@ -29,7 +32,7 @@ FAMILIES = {
     family.name: family
     for family in (
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
-        *(LONGFORMER, BIG_BIRD),
+        *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
         *(T5, BART, MARIAN, PEGASUS, LED),
     )

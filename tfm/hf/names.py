@@ -37,7 +37,8 @@ class HfTensor(NamedTuple):
     transposed: a kernel is [out, in]
     factor: our parameter is the tensor times this
     skip_rows: rows at its beginning that nothing uses; they are written as zeros
-    row: a vector is one row [1, n]
+    inputs: an array has so many axes that are the inputs of a product; None: it keeps its axes
+    unit_axes: its axes of size 1, which our parameter lacks
     fallback_name: the name in folders that lack the first one
     """
 
@@ -48,7 +49,8 @@ class HfTensor(NamedTuple):
     transposed: bool = True
     factor: float = 1.0
     skip_rows: int = 0
-    row: bool = False
+    inputs: int | None = None
+    unit_axes: tuple[int, ...] = ()
     fallback_name: str = ""
 
 
@@ -89,10 +91,17 @@ class Leaf(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of each tensor."""
+        shape = list(self._squeezed_shape)
+        for axis in self.tensor.unit_axes:
+            shape.insert(axis, 1)
+        return tuple(shape)
+
+    @property
+    def _squeezed_shape(self) -> tuple[int, ...]:
+        """The shape of each tensor without axes of size 1 that our parameter lacks."""
         sizes, tensor = self.sizes, self.tensor
         if self.inputs is None:
-            shape = (sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
-            return (1, *shape) if tensor.row else shape
+            return (sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
         outputs = (math.prod(sizes[self.inputs :]) * tensor.parts,)
         inputs = (math.prod(sizes[: self.inputs]),) if self.inputs else ()
         return outputs + inputs if tensor.transposed else inputs + outputs
@@ -100,8 +109,9 @@ class Leaf(NamedTuple):
     def view(self, array: Any) -> Any:
         """A tensor, of numpy or jax, as one layer of this parameter."""
         sizes, tensor = self.sizes, self.tensor
+        array = reshape(array, *self._squeezed_shape)
         if self.inputs is None:
-            return reshape(array[0] if tensor.row else array[tensor.skip_rows :], *sizes)
+            return reshape(array[tensor.skip_rows :], *sizes)
         outputs, inputs = sizes[self.inputs :], sizes[: self.inputs]
         outputs_first = tensor.transposed or not inputs
         array = reshape(self._part(array if outputs_first else array.T), *outputs, *inputs)
@@ -152,7 +162,8 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
     name = re.sub(r"\.layers\.(prefix|period|tail)\.\d+\.", ".layers.", path)
     part, _, field = name.rpartition(".")
     if name in names:
-        return Leaf(path, spec, _tensor(names[name]), None, layers)
+        tensor = _tensor(names[name])
+        return Leaf(path, spec, tensor, tensor.inputs, layers)
     if part in names and field in ("kernel", "scale", "bias"):
         tensor, suffix = _tensor(names[part]), ".bias" if field == "bias" else ".weight"
         fallback_name = tensor.fallback_name and tensor.fallback_name + suffix

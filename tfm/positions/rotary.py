@@ -35,16 +35,27 @@ def _scaled(options: Rotary, frequencies: Array) -> Array:
     return kept * frequencies + (1 - kept) * frequencies / options.scaling_factor
 
 
-def rotate(x: Array, angles: Array) -> Array:
-    """x [B,T,...,H], angles [B,T,R/2] -> x with the pairs (n, n + R/2) of its last axis rotated; computed in float32.
+def rotate(x: Array, angles: Array, pairs: str = "halves") -> Array:
+    """x [B,T,...,H], angles [B,T,R/2] -> x with pairs of its last axis rotated; computed in float32.
 
-    Source: Su et al. 2021, eq. 16, with the pairs of GPT-NeoX and Llama.
+    pairs: "halves": (n, n + R/2), as GPT-NeoX and Llama have them; "adjacent": (2n, 2n + 1) (Su et al. 2021, eq. 34)
     """
     angles = jnp.expand_dims(angles, range(2, x.ndim - 1))
     cos, sin = jnp.cos(angles), jnp.sin(angles)
+    if pairs == "adjacent":
+        return _rotate_adjacent(x.astype(jnp.float32), cos, sin).astype(x.dtype)
     half = angles.shape[-1]
     first, second, rest = jnp.split(x.astype(jnp.float32), (half, 2 * half), axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1).astype(x.dtype)
+
+
+def _rotate_adjacent(x: Array, cos: Array, sin: Array) -> Array:
+    """x [...,H], cosines and sines [...,R/2] -> x with the pairs (2n, 2n + 1) of its first R elements rotated."""
+    rotated, rest = jnp.split(x, [2 * cos.shape[-1]], axis=-1)
+    is_first = jnp.expand_dims(jnp.arange(rotated.shape[-1]) % 2 == 0, range(x.ndim - 1))
+    partner = jnp.where(is_first, -jnp.roll(rotated, -1, -1), jnp.roll(rotated, 1, -1))
+    rotated = rotated * jnp.repeat(cos, 2, -1) + partner * jnp.repeat(sin, 2, -1)
+    return jnp.concatenate([rotated, rest], axis=-1)
 
 
 def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> Array:
@@ -54,7 +65,8 @@ def prepare(params: Any, options: Rotary, config: Config, context: AttentionCont
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
     """Rotated queries and keys."""
-    return rotate(q, call.prepared), rotate(k, call.prepared), None
+    pairs = call.options.pairs
+    return rotate(q, call.prepared, pairs), rotate(k, call.prepared, pairs), None
 
 
 POSITION = Position(prepare=prepare, score=score)

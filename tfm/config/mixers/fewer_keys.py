@@ -61,16 +61,20 @@ class Compressed(Options):
 class Nystrom(Options):
     """Softmax attention by way of landmarks, means of neighbouring tokens (Xiong et al. 2021); for encoders.
 
-    landmarks: landmarks of a text
+    landmarks: landmarks of a text; none: attention is exact
     iterations: steps of the iteration for the pseudo-inverse
     window: tokens of the convolution of values that is added to each head; none: no convolution
+    reads_padding: landmarks and the convolution read padding, as in transformers; otherwise it changes nothing
+    shared_start: the iteration for all heads and texts of a batch starts from one number, as in transformers
     """
 
     name: Literal["nystrom"] = tag("nystrom")
     reads_packed: ClassVar[bool] = False
-    landmarks: int = 64
+    landmarks: int | None = 64
     iterations: int = 6
     window: int | None = 33
+    reads_padding: bool = False
+    shared_start: bool = False
 
     def __post_init__(self):
         check_fields(self)

@@ -11,11 +11,14 @@ class FNet(Options):
     """The real part of a Fourier transform along the text and the width, without parameters (Lee-Thorp et al. 2021);
     for encoders.
 
-    A text in a longer row is another signal: padding counts as zeros, and changes what the tokens become.
+    A text in a longer row is another signal: padding changes what the tokens become.
+
+    reads_padding: padding is mixed as it is, as in transformers; otherwise it counts as zeros
     """
 
     name: Literal["fnet"] = tag("fnet")
     reads_packed: ClassVar[bool] = False
+    reads_padding: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jax import Array
 
 from tfm.attention.attend import attention_weights
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
+from tfm.attention.dispatch import attend_with
 from tfm.attention.padding import refuse_decoders, valid_tokens
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers.fewer_keys import Nystrom
@@ -49,22 +50,27 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
     k, v = keys_values(layer.attention, config, x)
     q, k, bias = score(queries(layer.attention, config, x), k, layer.attention)
     refuse_bias(call, bias)
-    q, k, v = (replicate_length(rows) for rows in (q, k, v))
-    if call.prepared is not None:
-        v = jnp.where(call.prepared[:, :, None, None], v, 0)
-    heads = nystrom(q, k, v, options.landmarks, options.iterations, call.prepared)
+    valid = call.prepared
+    if options.landmarks is None:
+        heads = attend_with(config, q, k, v, None if valid is None else padding(valid), None, call.key)
+    v = replicate_length(v)
+    if valid is not None and not options.reads_padding:
+        v = jnp.where(valid[:, :, None, None], v, 0)
+    if options.landmarks is not None:
+        heads = nystrom(replicate_length(q), replicate_length(k), v, options, valid)
     if layer.convolution is not None:
         heads = heads + convolve(v, layer.convolution)[:, :, :, None]
     return merge_heads(layer.attention, heads), MixerOutput()
 
 
-def nystrom(q: Array, k: Array, v: Array, landmarks: int, iterations: int = 6, valid: Array | None = None) -> Array:
-    """q [B,T,K,G,H], k and v [B,T,K,H], bool valid [B or 1,T] -> [B,T,K,G,H] by `landmarks` landmarks; softmax and
-    inverse in float32.
+def nystrom(q: Array, k: Array, v: Array, options: Nystrom, valid: Array | None = None) -> Array:
+    """q [B,T,K,G,H], k and v [B,T,K,H], bool valid [B or 1,T] -> [B,T,K,G,H] by landmarks; softmax and inverse in
+    float32.
 
-    A text with fewer tokens than landmarks has one landmark a token, and attention is exact.
+    A text with fewer tokens than landmarks has one landmark a token, and attention is nearly exact.
     """
-    shares = landmark_shares(valid, q.shape[1], min(landmarks, q.shape[1]))
+    landmarks = min(options.landmarks or q.shape[1], q.shape[1])
+    shares = landmark_shares(None if options.reads_padding else valid, q.shape[1], landmarks)
     shares = shares + jnp.zeros_like(v, jnp.float32).sum((2, 3))[:, :, None]  # a row an example, sharded as they are
     exists = shares.max(1) > 0
     means = (shares / jnp.maximum(shares.sum(1, keepdims=True), 1)).astype(q.dtype)
@@ -73,7 +79,7 @@ def nystrom(q: Array, k: Array, v: Array, landmarks: int, iterations: int = 6, v
     among = jnp.where(exists[:, None, None, :, None], attention_weights(q_means, k_means, padding(exists)), 0)
     to_keys = attention_weights(q_means, k, None if valid is None else padding(valid))
     values = jnp.einsum("BKGmT,BTKH->BKGmH", to_keys, v.astype(jnp.float32))
-    values = pseudo_inverse(among, iterations) @ values
+    values = pseudo_inverse(among, options.iterations, options.shared_start) @ values
     return jnp.einsum("BKGTm,BKGmH->BTKGH", to_landmarks, values).astype(v.dtype)
 
 
@@ -86,10 +92,15 @@ def landmark_shares(valid: Array | None, length: int, landmarks: int) -> Array:
     return ((segment[:, :, None] == jnp.arange(landmarks)[None, None]) & valid[:, :, None]).astype(jnp.float32)
 
 
-def pseudo_inverse(a: Array, iterations: int) -> Array:
-    """float32 [...,m,m] -> nearly its Moore-Penrose inverse (eq. 15); rows and columns of zeros stay zeros."""
+def pseudo_inverse(a: Array, iterations: int, shared_start: bool = False) -> Array:
+    """float32 [...,m,m] -> nearly its Moore-Penrose inverse (eq. 15); rows and columns of zeros stay zeros.
+
+    shared_start: the transposes that the iteration starts from are divided by the largest of all divisors
+    """
     columns, rows = jnp.abs(a).sum(-2).max(-1), jnp.abs(a).sum(-1).max(-1)
     largest = jnp.maximum(columns * rows, jnp.finfo(jnp.float32).tiny)
+    if shared_start:
+        largest = jnp.broadcast_to(largest.max(), largest.shape)
     z = jnp.swapaxes(a, -1, -2) / largest[..., None, None]
     identity = jnp.expand_dims(jnp.eye(a.shape[-1]), range(a.ndim - 2))
     for _ in range(iterations):

@@ -1,7 +1,7 @@
 """FNet (Lee-Thorp et al. 2021, eq. 3): tokens are mixed by a Fourier transform, which has no parameters.
 
-A transform mixes all places of a row, and so those of padding too. They are zeros here: what stands at them is never
-seen, but how many there are is.
+A transform mixes all places of a row, and so those of padding too. They are zeros, unless an option says otherwise:
+what stands at them is then never seen, but how many there are is.
 """
 
 from typing import Any
@@ -21,7 +21,8 @@ from tfm.variants import no_parameters
 def prepare(options: FNet, config: Config, context: AttentionContext) -> Array | None:
     """bool [B or 1,T], which places hold tokens; None: all. Raises ValueError for causality and other masks."""
     refuse_decoders(options, context)
-    return valid_tokens(options, context)
+    valid = valid_tokens(options, context)
+    return None if options.reads_padding else valid
 
 
 def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:

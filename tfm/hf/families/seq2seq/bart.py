@@ -65,7 +65,7 @@ def names(model: str = "model") -> dict[str, str | HfTensor]:
     tensors: dict[str, str | HfTensor] = {
         "encoder.embed.tokens": f"{model}.shared.weight",
         "table": "lm_head.weight",
-        "bias": HfTensor("final_logits_bias", row=True),
+        "bias": HfTensor("final_logits_bias", unit_axes=(0,)),
     }
     for stack in ("encoder", "decoder"):
         layer = f"{model}.{stack}.layers.{{}}"

@@ -1,0 +1,100 @@
+"""Nystromformer (Xiong et al. 2021).
+
+Where config.json has as many landmarks as `segment_means_seq_len`, as the published models do, transformers computes
+exact attention, and so do models that are read from such folders. Otherwise it reads texts of that length alone; here a
+text of any length has as many landmarks.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config.mixers.fewer_keys import Nystrom
+from tfm.config.model import Config
+from tfm.hf.config import Family, Field, Head
+from tfm.hf.families.encoders import bert
+from tfm.hf.families.pooler import read_pooler, without_pooler
+from tfm.hf.fields import Size
+from tfm.hf.names import HfTensor
+
+LAYER = "nystromformer.encoder.layer.{}.attention"
+LANDMARKS = {"num_landmarks", "segment_means_seq_len"}
+
+
+def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Landmarks, the convolution, and the activation of the pooler.
+
+    Raises ValueError for texts of a length that is not that of the table of positions.
+    """
+    landmarks, length = fields.get("num_landmarks", 64), fields.get("segment_means_seq_len", 64)
+    table = fields.get("max_position_embeddings", 510)
+    is_exact = landmarks == length
+    if not is_exact and length != table:
+        raise ValueError(
+            f"config.json has segment_means_seq_len={length}; of nystromformer, only num_landmarks or "
+            f"max_position_embeddings={table} is supported"
+        )
+    values = {
+        "mixer.landmarks": None if is_exact else landmarks,
+        "mixer.window": fields.get("conv_kernel_size", 65),
+        **read_pooler(fields, "gelu_new"),
+    }
+    return values, {"conv_kernel_size"} | (set() if is_exact else LANDMARKS)
+
+
+def write(config: Config) -> dict[str, Any]:
+    """See `read`."""
+    mixer = config.mixer
+    assert isinstance(mixer, Nystrom)
+    return {
+        "num_landmarks": mixer.landmarks or 64,
+        "segment_means_seq_len": config.length if mixer.landmarks else 64,
+        "conv_kernel_size": mixer.window,
+    }
+
+
+def names() -> dict[str, str | HfTensor]:
+    """The tensors of an encoder."""
+    tensors: dict[str, str | HfTensor] = {
+        path.replace("mixer.", "mixer.attention.") if path.startswith("encoder.layers.mixer.") else path: name
+        for path, name in bert.names("nystromformer").items()
+    }
+    return tensors | {
+        "encoder.embed.positions": HfTensor("nystromformer.embeddings.position_embeddings.weight", skip_rows=2),
+        "encoder.layers.mixer.convolution": HfTensor(f"{LAYER}.self.conv.weight", inputs=1, unit_axes=(1, 3)),
+    }
+
+
+NYSTROMFORMER = Family(
+    name="nystromformer",
+    prefix="nystromformer.",
+    base=Config(mixer=Nystrom(reads_padding=True, shared_start=True)),
+    fields=bert.FIELDS
+    | {
+        "vocab_size": Field("vocab", 30000),
+        "hidden_act": bert.FIELDS["hidden_act"]._replace(default="gelu_new"),
+        "max_position_embeddings": Field("length", 510),
+        "layer_norm_eps": Field("norm_eps", 1e-5),
+    },
+    types={"num_landmarks": Size, "segment_means_seq_len": Size, "conv_kernel_size": Size | None},
+    allowed={"tie_word_embeddings": (True,), "add_cross_attention": (False,), "inv_coeff_init_option": (False,)},
+    ignored=frozenset(LANDMARKS),
+    read=read,
+    write=write,
+    canonicalize=without_pooler,
+    names=names(),
+    heads={
+        "NystromformerForMaskedLM": Head("mlm", bert.MLM),
+        "NystromformerModel": Head("model"),
+        "NystromformerForSequenceClassification": Head(
+            "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+        ),
+        "NystromformerForTokenClassification": Head("tag", {"output": "classifier"}),
+        "NystromformerForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "NystromformerForMultipleChoice": Head(
+            "choice",
+            {"pooler": "pre_classifier", "output": "classifier"},
+            {"classes": 1, "head.pool_activation": "relu"},
+        ),
+    },
+    unused=r"position_ids$|token_type_ids$|^cls\.",
+)
