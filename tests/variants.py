@@ -174,6 +174,12 @@ VARIANTS = {
     "tfixup": Variant({"residual": "tfixup", "input.norm": False}, trains_deep=True),
     "dtfixup": Variant({"residual": "dtfixup"}, trains_deep=True),
     "admin": Variant({"residual": "admin"}, trains_deep=True),
+    "reversible": Variant({"residual": "reversible"}),
+    "reversible_kinds": Variant(
+        {"residual": "reversible", "layers": 6, "position": "t5", "position.buckets": 8, "position.max_distance": 6}
+        | {"prefix": 1, "period": 2}
+        | _layer(0, _LOCAL)
+    ),
     "deepnorm": Variant({"residual": "deepnorm"}, trains_deep=True),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),

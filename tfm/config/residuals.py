@@ -102,6 +102,18 @@ class DeepNorm(Options):
         )
 
 
+@dataclass(frozen=True)
+class Reversible(Options):
+    """Two streams: a sublayer reads one and adds to the other. The backward pass computes what layers have read from
+    what they have returned, and stores nothing of them (Gomez et al. 2017; Kitaev et al. 2020, section 3)."""
+
+    name: Literal["reversible"] = tag("reversible")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.residual != self or any(kind.residual != self for kind in config.kinds):
+            raise ValueError("residual=reversible has two streams, which all layers need; give it to the whole model")
+
+
 def _check_not_shared(options: Options, config: Any) -> None:
     """Raises ValueError where layers share the block that a batch sets for each of them."""
     if config.share_layers:
@@ -111,4 +123,4 @@ def _check_not_shared(options: Options, config: Any) -> None:
         )
 
 
-Residual = PostNorm | PreNorm | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm
+Residual = PostNorm | PreNorm | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm | Reversible

@@ -81,9 +81,35 @@ def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
 
 
 def transformer_block(
-    layer: Block, kind: Kind, config: Config, x: Array, block_input: BlockInput, key: Array | None = None
-) -> tuple[Array, BlockOutput]:
-    """x [B,T,D] -> [B,T,D]; a key turns dropout on."""
+    layer: Block, kind: Kind, config: Config, x: Any, block_input: BlockInput, key: Array | None = None
+) -> tuple[Any, BlockOutput]:
+    """What `Residual.start` or a block has returned, [B,T,D] for one stream -> the same; a key turns dropout on."""
+    residual, sublayers = residual_of(kind.residual), sublayers_of(layer, kind, config, block_input, key)
+    branches: dict[str, Array] = {}
+
+    def recorded(name: str, sublayer: Sublayer) -> Sublayer:
+        def run(y: Array):
+            branches[name], output = sublayer.function(y)
+            return branches[name], output
+
+        return sublayer._replace(function=run)
+
+    if block_input.context.record_branches:
+        sublayers = {name: recorded(name, sublayer) for name, sublayer in sublayers.items()}
+    y, outputs = residual.chain(layer.residual, kind.residual, config, x, sublayers)
+    return y, BlockOutput(
+        state=outputs["mixer"].state,
+        weights=outputs["mixer"].weights,
+        cross_weights=outputs.get("cross"),
+        inputs=residual.finish(kind.residual, config, x) if block_input.context.record_inputs else None,
+        branches=branches if block_input.context.record_branches else None,
+    )
+
+
+def sublayers_of(
+    layer: Block, kind: Kind, config: Config, block_input: BlockInput, key: Array | None
+) -> dict[str, Sublayer]:
+    """The sublayers of a block by name, in order; a key turns dropout on."""
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
     position = position_of(kind.position)
@@ -99,24 +125,11 @@ def transformer_block(
     def feed(y: Array):
         return feed_forward(layer.feed_forward, config, y), None
 
-    branches: dict[str, Array] = {}
-
     def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
-        def run(y: Array):
-            branches[name], output = jax.named_scope(name)(function)(y)
-            return branches[name], output
-
-        return Sublayer(run, drop_key)
+        return Sublayer(jax.named_scope(name)(function), drop_key)
 
     sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
     if layer.cross is not None:
         sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
     sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
-    y, outputs = residual_of(kind.residual).chain(layer.residual, kind.residual, config, x, sublayers)
-    return y, BlockOutput(
-        state=outputs["mixer"].state,
-        weights=outputs["mixer"].weights,
-        cross_weights=outputs.get("cross"),
-        inputs=x if block_input.context.record_inputs else None,
-        branches=branches if block_input.context.record_branches else None,
-    )
+    return sublayers

@@ -17,18 +17,19 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax import checkpoint_policies as policies
 from jax.ad_checkpoint import checkpoint_name
 
 from tfm import params
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config, Kind
-from tfm.layers.block import BlockInput, BlockOutput, block_specs, transformer_block
-from tfm.mixers import mixer_of
+from tfm.layers.block import BlockOutput, block_specs, sublayers_of, transformer_block
+from tfm.layers.remat import REMAT
+from tfm.layers.reverse import ReversibleLayers, run_reversible
+from tfm.layers.shared import Shared, block_input, shared_inputs
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
-from tfm.residuals import residual_of
+from tfm.residuals import SUBLAYERS, residual_of
 from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
 
@@ -91,17 +92,22 @@ def stack(
     memory: for blocks with cross-attention
     key: turns dropout on
     """
+    trained, constants = shared_inputs(model.positions, config, context, memory)
     run = Pass(
         config=config,
-        blocks=_blocks(model, config, context, memory),
+        trained=trained,
+        constants=constants,
+        blocks=_blocks(config, trained, constants),
         params=model.layers,
         states=states,
         memory=None if memory is None else memory.layers,
         keys=None if key is None else jax.random.split(key, config.layers),
     )
-    x, prefix = _unstacked(run, "prefix", scatter_sequence(x), 0)
+    residual = residual_of(config.residual)
+    x, prefix = _unstacked(run, "prefix", residual.start(config.residual, config, scatter_sequence(x)), 0)
     x, period = _repeated(run, x)
     x, tail = _unstacked(run, "tail", x, config.layers - len(model.layers.tail))
+    x = residual.finish(config.residual, config, x)
     with jax.named_scope("norm"):
         x = gather_sequence(x if model.norm is None else norm(config, model.norm, x))
     return x, Layers(prefix, period, tail)
@@ -145,40 +151,35 @@ def unstack(tree: Any, rows: int) -> list[Any]:
     return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]
 
 
-# What the backward pass reads of each block, by `config.remat`, from the fastest to the smallest; the rest is computed
-# again. Products without a batch axis are those with weights: attention scores are not kept, nor are activations and
-# dropout masks. The inputs of blocks are always needed; they may wait in the host's memory (Chen et al. 2016,
-# section 4; Rajbhandari et al. 2020, section 6.1). XLA for CPU undoes recomputation where layers are not scanned.
-REMAT: dict[str, Callable[..., Callable]] = {
-    "none": lambda function, prevent_cse: function,
-    "dots": partial(jax.checkpoint, policy=policies.dots_with_no_batch_dims_saveable),
-    "block": jax.checkpoint,
-    "offload": partial(
-        jax.checkpoint,
-        policy=policies.save_and_offload_only_these_names(
-            names_which_can_be_saved=[],
-            names_which_can_be_offloaded=["block input"],
-            offload_src="device",
-            offload_dst="pinned_host",
-        ),
-    ),
-}
-
-
 class Pass(NamedTuple):
     """One pass through a stack.
 
+    trained, constants: what layers share, with parameters and without
     blocks: for each kind of layer, (layer, x, state, keys and values of a memory, key) -> x, output
     params, states, memory: those of all layers; the last two may be None
     keys: of dropout, one a layer, or None
     """
 
     config: Config
+    trained: tuple[Any, ...]
+    constants: Shared
     blocks: dict[Kind, Callable]
     params: Layers
     states: Layers | None
     memory: Layers | None
     keys: Array | None
+
+    @property
+    def reverses(self) -> bool:
+        """Whether a backward pass computes what layers have read; not where layers return more than x."""
+        context = self.constants.context
+        returns_more = context.keep or context.record or context.record_inputs or context.record_branches
+        return residual_of(self.config.residual).reverse is not None and self.states is None and not returns_more
+
+    @property
+    def shared_layers(self) -> tuple[Any, ...] | None:
+        """The parameters of a period that all repetitions share; None where each has its own."""
+        return self.params.period if self.config.share_layers else None
 
     def inputs(self, part: str) -> tuple[tuple, tuple]:
         """The states and memories of the layers of a part, None where there are none."""
@@ -187,27 +188,20 @@ class Pass(NamedTuple):
         return states, memory
 
 
-def _blocks(model: Stacked, config: Config, context: AttentionContext, memory: Memory | None) -> dict[Kind, Callable]:
-    """The block of each kind of layer, with what the layers of a kind share: that is made here, once a pass."""
-    positions = {
-        options: position_of(options).prepare(shared, options, config, context)
-        for options, shared in zip(config.positions, model.positions, strict=True)
-    }
+def _blocks(config: Config, trained: tuple[Any, ...], shared: Shared) -> dict[Kind, Callable]:
+    """The block of each kind of layer, with what layers share."""
 
     def block_of(kind: Kind) -> Callable:
-        mixer = mixer_of(kind.mixer).prepare(kind.mixer, config, context)
-
-        def block(layer, x, state, keys_values, key) -> tuple[Array, BlockOutput]:
-            cross = None if memory is None else memory.of_layer(keys_values)
-            block_input = BlockInput(context, mixer, positions[kind.position], state, cross)
-            return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), block_input, key)
+        def block(layer, x, state, keys_values, key) -> tuple[Any, BlockOutput]:
+            inputs = block_input(kind, config, trained, shared, state, keys_values)
+            return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), inputs, key)
 
         return REMAT[config.remat](block, prevent_cse=not config.scan)
 
     return {kind: block_of(kind) for kind in config.kinds}
 
 
-def _unstacked(run: Pass, part: str, x: Array, first: int) -> tuple[Array, tuple]:
+def _unstacked(run: Pass, part: str, x: Any, first: int) -> tuple[Any, tuple]:
     """x through the prefix or the tail, whose first layer is layer `first` of the model."""
     outputs = []
     kinds, layers = getattr(run.config.layer_plan, part), getattr(run.params, part)
@@ -220,31 +214,76 @@ def _unstacked(run: Pass, part: str, x: Array, first: int) -> tuple[Array, tuple
     return x, tuple(outputs)
 
 
-def _repeated(run: Pass, x: Array) -> tuple[Array, tuple]:
+def _repeated(run: Pass, x: Any) -> tuple[Any, tuple]:
     """x through all repetitions of the period, scanned or unrolled over the same leaves."""
-    config, plan = run.config, run.config.layer_plan
-    if not plan.period:
+    if not run.config.layer_plan.period:
         return x, ()
-    shared = [unstack(tree, 1)[0] for tree in run.params.period] if config.share_layers else None
+    if run.reverses:
+        return _reversibly_repeated(run, x), (BlockOutput(),) * len(run.config.layer_plan.period)
+    return _loop(run.config, run.blocks, x, _period_rows(run), run.shared_layers)
+
+
+def _loop(config: Config, blocks: dict[Kind, Callable], x: Any, rows: tuple, shared: Any) -> tuple[Any, tuple]:
+    """x through rows of the period; `shared` are the parameters of layers that share them."""
+    plan = config.layer_plan
+    shared = None if shared is None else [unstack(tree, 1)[0] for tree in shared]
     first, size = len(plan.prefix), len(plan.period)
-    end = first + plan.times * size
-    keys = tuple(None if run.keys is None else run.keys[first + index : end : size] for index in range(size))
-    rows = (None if shared else run.params.period, *run.inputs("period"), keys)
 
     def period(x, row, start=first, step=size):
         layers, *inputs = row
         outputs = []
-        rows = zip(plan.period, shared or layers, *inputs, strict=True)
-        for index, (kind, layer, state, keys_values, key) in enumerate(rows):
+        kinds = zip(plan.period, shared or layers, *inputs, strict=True)
+        for index, (kind, layer, state, keys_values, key) in enumerate(kinds):
             with layer_scope(start + index, step):
-                x, output = run.blocks[kind](layer, x, state, keys_values, key)
+                x, output = blocks[kind](layer, x, state, keys_values, key)
             outputs.append(output)
         return x, tuple(outputs)
 
     if config.scan:
         return jax.lax.scan(period, x, rows, plan.times)
     outputs = []
-    for start, row in zip(range(first, end, size), unstack(rows, plan.times), strict=True):
+    for start, row in zip(range(first, first + plan.times * size, size), unstack(rows, plan.times), strict=True):
         x, output = period(x, row, start, 0)
         outputs.append(output)
     return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
+
+
+def _period_rows(run: Pass) -> tuple:
+    """Parameters, states, memories and keys of the layers of the period; None where there are none."""
+    plan = run.config.layer_plan
+    first, size = len(plan.prefix), len(plan.period)
+    end = first + plan.times * size
+    keys = tuple(None if run.keys is None else run.keys[first + index : end : size] for index in range(size))
+    return (None if run.config.share_layers else run.params.period, *run.inputs("period"), keys)
+
+
+def _reversibly_repeated(run: Pass, x: Any) -> Any:
+    """The same for a residual scheme with a `Reverse`, whose backward pass stores nothing of single layers."""
+    config, plan = run.config, run.config.layer_plan
+
+    def forward(x, rows, shared, constants):
+        layers, trained = shared
+        return _loop(config, _blocks(config, trained, constants), x, rows, layers)[0]
+
+    def evaluate(index: int, name: str, x, row, shared, constants):
+        layers, state, memory, keys = row
+        layer = unstack(shared[0][index], 1)[0] if layers is None else layers[index]
+        kind = plan.period[index]
+        inputs = block_input(kind, config, shared[1], constants, state[index], memory[index])
+        sublayer = sublayers_of(layer, kind, config, inputs, keys[index])[name]
+        reverse: Any = residual_of(kind.residual).reverse
+        return reverse.evaluate(layer.residual, kind.residual, config, name, x, sublayer)
+
+    def invert(y, cotangent, pull):
+        for index, kind in reversed(list(enumerate(plan.period))):
+            names = [name for name in SUBLAYERS if name != "cross" or run.params.period[index].cross is not None]
+
+            def pull_sublayer(name, x, cotangent, index=index):
+                return pull(partial(evaluate, index, name), x, cotangent)
+
+            reverse: Any = residual_of(kind.residual).reverse
+            y, cotangent = reverse.invert(names, pull_sublayer, y, cotangent)
+        return y, cotangent
+
+    layers = ReversibleLayers(forward, invert, config.scan)
+    return run_reversible(layers, x, _period_rows(run), (run.shared_layers, run.trained), run.constants)

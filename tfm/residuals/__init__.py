@@ -36,6 +36,18 @@ class Sublayer(NamedTuple):
     key: Array | None
 
 
+class Reverse(NamedTuple):
+    """How a backward pass gets what a block has read out of what it has returned.
+
+    evaluate: (params, options, config, name of a sublayer, x, sublayer) -> what the sublayer adds for a stream x
+    invert: (names of the sublayers, pull, streams, cotangents) -> the streams that the block has read, and their
+        cotangents; `pull(name, x, cotangent)` -> what a sublayer adds for x, and the cotangent of x
+    """
+
+    evaluate: Callable[..., Array]
+    invert: Callable[..., tuple[Any, Any]]
+
+
 class Profile(NamedTuple):
     """One pass over a batch without dropout.
 
@@ -49,6 +61,11 @@ class Profile(NamedTuple):
     specs: list[Any]
 
 
+def one_stream(options: ResidualOptions, config: Config, x: Array) -> Array:
+    """The stream as it is."""
+    return x
+
+
 class Residual(NamedTuple):
     """The functions of one scheme, as a record.
 
@@ -59,14 +76,20 @@ class Residual(NamedTuple):
     rescale_embed: (specs of the embeddings, options, config) -> the same with other initializers
     calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
         an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
+    start: (options, config, x) -> what the first block reads
+    finish: (options, config, what a block returns) -> x [B,T,D]
+    reverse: None, or how the backward pass does without stored values
     """
 
     specs: Callable[..., Any]
-    chain: Callable[..., tuple[Array, dict[str, Any]]]
+    chain: Callable[..., tuple[Any, dict[str, Any]]]
     final_norm: bool
     rescale: Callable[..., Any] = variants.unchanged
     rescale_embed: Callable[..., Any] = variants.unchanged
     calibrate: Callable[..., Any] | None = None
+    start: Callable[..., Any] = one_stream
+    finish: Callable[..., Array] = one_stream
+    reverse: Reverse | None = None
 
 
 def residual_of(options: ResidualOptions) -> Residual:

@@ -18,5 +18,6 @@ def without_pooler(config: Config, params: Any) -> tuple[Config, Any]:
     """A model whose head has no pooler, with the activation that a pooler of its family would have."""
     if isinstance(params, Classifier) or config.activation not in POOLERS:
         return config, params
-    head = dataclasses.replace(config.head, pool_activation=config.activation)
+    activation: Any = config.activation
+    head = dataclasses.replace(config.head, pool_activation=activation)
     return dataclasses.replace(config, head=head), params

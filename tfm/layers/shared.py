@@ -1,0 +1,53 @@
+"""What the layers of a stack share in one pass, by what it depends on."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfm.attention.context import AttentionContext
+from tfm.attention.cross import Memory
+from tfm.config.model import Config, Kind
+from tfm.layers.block import BlockInput
+from tfm.mixers import mixer_of
+from tfm.positions import position_of
+
+
+class Shared(NamedTuple):
+    """What layers share that depends on no parameter.
+
+    mixers: by the order of `config.kinds`, what their `prepare` made
+    positions: by the order of `config.positions`, what their `prepare` made; None for those with parameters
+    memory: without its layers
+    """
+
+    context: AttentionContext
+    mixers: tuple[Any, ...]
+    positions: tuple[Any, ...]
+    memory: Memory | None
+
+
+def shared_inputs(
+    parameters: tuple[Any, ...], config: Config, context: AttentionContext, memory: Memory | None
+) -> tuple[tuple[Any, ...], Shared]:
+    """What layers share, made once a pass: that of positions with parameters, and the rest.
+
+    parameters: of positions, by the order of `config.positions`
+    """
+    positions = [
+        position_of(options).prepare(shared, options, config, context)
+        for options, shared in zip(config.positions, parameters, strict=True)
+    ]
+    has_parameters = [shared is not None for shared in parameters]
+    trained = tuple(made if has else None for made, has in zip(positions, has_parameters, strict=True))
+    plain = tuple(None if has else made for made, has in zip(positions, has_parameters, strict=True))
+    mixers = tuple(mixer_of(kind.mixer).prepare(kind.mixer, config, context) for kind in config.kinds)
+    return trained, Shared(context, mixers, plain, None if memory is None else replace(memory, layers=None))
+
+
+def block_input(
+    kind: Kind, config: Config, trained: tuple[Any, ...], shared: Shared, state: Any, keys_values: Any
+) -> BlockInput:
+    """What a block of a kind reads beside x."""
+    place = config.positions.index(kind.position)
+    position = shared.positions[place] if trained[place] is None else trained[place]
+    cross = None if shared.memory is None else shared.memory.of_layer(keys_values)
+    return BlockInput(shared.context, shared.mixers[config.kinds.index(kind)], position, state, cross)

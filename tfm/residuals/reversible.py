@@ -1,0 +1,74 @@
+"""Reversible layers: a sublayer reads one of two streams and adds to the other (Gomez et al. 2017, eq. 6 and 8).
+
+    first, second = second, first + f(norm(second))
+
+Both are float32, so that subtraction gives back nearly what was added. The mean of the two is what follows the last
+block.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import Reversible
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Reverse, Sublayer, branch, sublayer_norms
+
+# Two streams float32 [B,T,D].
+Streams = tuple[Array, Array]
+
+
+def specs(options: Reversible, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer."""
+    return sublayer_norms(config, names)
+
+
+def start(options: Reversible, config: Config, x: Array) -> Streams:
+    """x [B,T,D] twice."""
+    x = x.astype(jnp.float32)
+    return x, x
+
+
+def finish(options: Reversible, config: Config, streams: Streams) -> Array:
+    """The mean of both streams [B,T,D] in `config.dtype`."""
+    return (0.5 * (streams[0] + streams[1])).astype(config.dtype)
+
+
+def chain(
+    norms: Norms, options: Reversible, config: Config, streams: Streams, sublayers: Mapping[str, Sublayer]
+) -> tuple[Streams, dict[str, Any]]:
+    """Streams [B,T,D] -> streams [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        first, second = streams
+        y, outputs[name] = _read(norms, config, name, second, sublayer)
+        streams = second, first + y
+    return streams, outputs
+
+
+def evaluate(norms: Norms, options: Reversible, config: Config, name: str, x: Array, sublayer: Sublayer) -> Array:
+    """What a sublayer adds for a stream x [B,T,D], float32 [B,T,D]."""
+    return _read(norms, config, name, x, sublayer)[0]
+
+
+def invert(
+    names: list[str], pull: Callable[..., tuple[Array, Array]], streams: Streams, cotangents: Streams
+) -> tuple[Streams, Streams]:
+    """The streams before the sublayers, and their cotangents (Gomez et al. 2017, algorithm 1)."""
+    for name in reversed(names):
+        (first, second), (d_first, d_second) = streams, cotangents
+        added, d_read = pull(name, first, d_second)
+        streams, cotangents = (second - added, first), (d_second, d_first + d_read)
+    return streams, cotangents
+
+
+def _read(norms: Norms, config: Config, name: str, x: Array, sublayer: Sublayer) -> tuple[Array, Any]:
+    """What a sublayer adds for a stream x [B,T,D], float32 [B,T,D], and its output."""
+    y, output = branch(sublayer, config, norm(config, getattr(norms, name), x).astype(config.dtype), x)
+    return y.astype(jnp.float32), output
+
+
+RESIDUAL = Residual(specs, chain, final_norm=True, start=start, finish=finish, reverse=Reverse(evaluate, invert))
