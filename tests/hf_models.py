@@ -45,6 +45,11 @@ LED = {name: value for name, value in BART.items() if name != "max_position_embe
 ROFORMER = BERT | dict(rotary_value=False, pad_token_id=0)
 FNET = {name: value for name, value in BERT.items() if "attention" not in name}
 NYSTROMFORMER = BERT | dict(num_landmarks=17, segment_means_seq_len=17, conv_kernel_size=5, pad_token_id=1)
+LONGT5 = dict(
+    vocab_size=103, d_model=24, d_kv=10, d_ff=40, num_layers=2, num_decoder_layers=3, num_heads=3, local_radius=2,
+    encoder_attention_type="local", relative_attention_num_buckets=8, relative_attention_max_distance=7,
+    decoder_start_token_id=0,
+)  # fmt: skip
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -209,6 +214,17 @@ MODELS = {
             tie_word_embeddings=False, decoder_start_token_id=0,
         ),
         ["T5ForConditionalGeneration"],
+    ),
+    "longt5": ("longt5", LONGT5, ["LongT5ForConditionalGeneration"]),
+    "longt5_gated": (
+        "longt5",
+        LONGT5 | dict(d_kv=8, num_decoder_layers=2, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+        ["LongT5ForConditionalGeneration"],
+    ),
+    "longt5_transient": (
+        "longt5",
+        LONGT5 | dict(encoder_attention_type="transient-global", global_block_size=4),
+        ["LongT5ForConditionalGeneration"],
     ),
     "bart": ("bart", BART, ["BartForConditionalGeneration"]),
     "led": ("led", LED, ["LEDForConditionalGeneration"]),

@@ -66,6 +66,7 @@ _FIXED = _pattern("fixed", block=3, summary=1)
 _GLOBAL = _pattern("global", window=3, tokens=2)
 _LONGFORMER = _pattern("global", window=4, tokens=2, projections=True) | {"position": "rotary"}
 _ETC = _pattern("etc", radius=2, tokens=2, labels=2)
+_TRANSIENT = _pattern("transient", radius=2, block=3)
 _BIGBIRD = _pattern("bigbird", block=2, global_blocks=1, random=1, seed=1)
 
 _BIGBIRD_OF_FOLDERS = _pattern(
@@ -189,6 +190,14 @@ VARIANTS = {
     "global": Variant(_GLOBAL, oracle=patterns.pattern(_GLOBAL)),
     "longformer": Variant(_LONGFORMER, decoder=False, packs=False, oracle=patterns.pattern(_LONGFORMER)),
     "etc": Variant(_ETC, oracle=patterns.pattern(_ETC)),
+    "transient": Variant(_TRANSIENT, decoder=False, packs=False, oracle=patterns.pattern(_TRANSIENT)),
+    "longt5": Variant(
+        _pattern("transient", radius=1, block=2)
+        | {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "position.blocks": True}
+        | _UNBIASED,
+        decoder=False,
+        packs=False,
+    ),
     "bigbird": Variant(_BIGBIRD, oracle=patterns.pattern(_BIGBIRD)),
     "bigbird_of_folders": Variant(
         _BIGBIRD_OF_FOLDERS,

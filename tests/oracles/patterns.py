@@ -33,7 +33,10 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
         options = config.mixer.pattern
         allowed = table(rule_of(options, config, False), x.shape[1])
         bias = _labels(params.pattern, options, x.shape[1]) if options.name == "etc" else 0.0
-        y = _attend(*heads(params, x), allowed, bias)
+        q, k, v = heads(params, x)
+        if options.name == "transient":
+            k, v, allowed = _with_blocks(params, options, x, k, v, allowed)
+        y = _attend(q, k, v, allowed, bias)
         if getattr(options, "projections", False):
             y[:, : options.tokens] = _attend(*heads(params.pattern, x), np.ones_like(allowed))[:, : options.tokens]
         return output(params, y)
@@ -91,6 +94,20 @@ def _labels(params: Any, options: Any, length: int) -> np.ndarray:
     return bias
 
 
+def _with_blocks(params: Any, options: Any, x: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray) -> tuple:
+    """Guo et al. 2022, section 3.1: keys and values with those of normalized sums, which all queries see."""
+    count, sums = x.shape[1] // options.block, []
+    for block in range(count):
+        first, last = block * options.block, x.shape[1] if block == count - 1 else (block + 1) * options.block
+        total = sum(x[:, place] for place in range(first, last))
+        centered = total - total.mean(-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12)
+        sums.append(scaled * np.asarray(params.pattern.scale) + np.asarray(params.pattern.bias))
+    _, block_k, block_v = heads(params, np.stack(sums, axis=1))
+    allowed = np.concatenate([allowed, np.ones((len(allowed), count), bool)], axis=1)
+    return np.concatenate([k, block_k], axis=1), np.concatenate([v, block_v], axis=1), allowed
+
+
 def _full(o, config, causal) -> Rule:
     return lambda i, j: True
 
@@ -121,6 +138,10 @@ def _etc(o, config, causal) -> Rule:
     return lambda i, j: abs(i - j) <= o.radius or min(i, j) < o.tokens
 
 
+def _transient(o, config, causal) -> Rule:
+    return lambda i, j: abs(i - j) <= o.radius
+
+
 def _bigbird(o, config, causal) -> Rule:
     chosen = random_blocks(o, config.length, causal)
     steps = o.window - 1 if causal else o.window // 2
@@ -140,5 +161,6 @@ RULES: dict[str, Callable[[Any, tfm.Config, bool], Rule]] = {
     "fixed": _fixed,
     "global": _global,
     "etc": _etc,
+    "transient": _transient,
     "bigbird": _bigbird,
 }

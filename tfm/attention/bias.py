@@ -36,6 +36,10 @@ class ScoreBias:
         """The bias of the same queries for the keys [B,S,K,H] of a decode state; most biases know no keys."""
         return self
 
+    def of_blocks(self) -> "ScoreBias | None":
+        """The bias of the same positions for keys of blocks of tokens, at the places of blocks; None for most."""
+        return None
+
     @property
     def adds_values(self) -> bool:
         """Whether `values` returns an array."""

@@ -1,7 +1,7 @@
 """The catalogue of patterns: which keys a query of softmax attention may see, beside padding and causality."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
@@ -149,6 +149,26 @@ class Etc(Options):
 
 
 @dataclass(frozen=True)
+class Transient(Options):
+    """A window, and a key for each block of tokens, of the normalized sum of their states (Guo et al. 2022, section
+    3.1); for encoders.
+
+    radius: tokens that a token sees on either side
+    block: tokens of a block; a last one with fewer joins the one before
+    """
+
+    name: Literal["transient"] = tag("transient")
+    reads_packed: ClassVar[bool] = False
+    radius: int = 127
+    block: int = 16
+
+    def __post_init__(self):
+        check_fields(self)
+        _check_sizes(self, "block")
+        _check_sizes(self, "radius", minimum=0)
+
+
+@dataclass(frozen=True)
 class BigBird(Options):
     """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2).
 
@@ -197,4 +217,4 @@ class BigBird(Options):
         return config.length if self.random and self.draw == "seeded" else None
 
 
-Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | BigBird
+Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | Transient | BigBird

@@ -139,11 +139,13 @@ class T5(PositionOptions):
 
     buckets: number of buckets
     max_distance: longer distances share the last bucket
+    blocks: another table, for distances of blocks: of the keys of blocks that mixer.pattern=transient adds
     """
 
     name: Literal["t5"] = tag("t5")
     buckets: int = 32
     max_distance: int = 128
+    blocks: bool = False
 
     def __post_init__(self):
         check_buckets(self)

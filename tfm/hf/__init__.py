@@ -25,6 +25,7 @@ from tfm.hf.families.encoders.roberta import ROBERTA
 from tfm.hf.families.encoders.roformer import ROFORMER
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.led import LED
+from tfm.hf.families.seq2seq.longt5 import LONGT5
 from tfm.hf.families.seq2seq.t5 import T5
 
 # In this order they are tried for a model that does not say what it is.
@@ -34,7 +35,7 @@ FAMILIES = {
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
         *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
-        *(T5, BART, MARIAN, PEGASUS, LED),
+        *(T5, LONGT5, BART, MARIAN, PEGASUS, LED),
     )
 }
 

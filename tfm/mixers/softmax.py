@@ -21,7 +21,7 @@ from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.mixers import Mixer
 from tfm.ops import dropout, linear_specs
-from tfm.patterns import pattern_mask, pattern_of
+from tfm.patterns import Keys, pattern_mask, pattern_of
 from tfm.sharding import positions_like, replicate_length
 
 
@@ -99,6 +99,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
     pattern = pattern_of(call.options.pattern)
     pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
     bias = pattern.bias(pattern_call, bias)
+    k, v, mask, bias = pattern.extend(pattern_call, x, Keys(k, v, mask, bias), partial(project_keys, call))
     output = MixerOutput()
     if context.keep:
         k, v = replicate_length(k), replicate_length(v)
@@ -121,10 +122,20 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
 
 def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
     """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]."""
-    compared, valued = jnp.split(x, 2, axis=-1) if call.options.split_states else (x, x)
-    k, v = keys_values(call.params, call.config, compared, valued)
+    compared, _ = _split_states(call, x)
     q = queries(call.params, call.config, compared)
-    return score_queries(call.options.score, call.params.score, q), k, v
+    return score_queries(call.options.score, call.params.score, q), *project_keys(call, x)
+
+
+def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:
+    """x [B,S,D] -> keys and values [B,S,K,H]."""
+    return keys_values(call.params, call.config, *_split_states(call, x))
+
+
+def _split_states(call: LayerCall, x: Array) -> tuple[Array, Array]:
+    """What of x [B,T,D] makes queries and keys, and what makes values."""
+    compared, valued = jnp.split(x, 2, axis=-1) if call.options.split_states else (x, x)
+    return compared, valued
 
 
 def cached_attend(

@@ -32,6 +32,24 @@ def same_heads(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any
     return heads
 
 
+class Keys(NamedTuple):
+    """What the queries of a layer see.
+
+    keys, values: [B,S,K,H]
+    mask, bias: of all pairs of queries and keys, or None
+    """
+
+    keys: Array
+    values: Array
+    mask: Mask | None
+    bias: ScoreBias | None
+
+
+def same_keys(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tuple[Array, Array]]) -> Keys:
+    """The keys as they are."""
+    return keys
+
+
 class Pattern(NamedTuple):
     """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
 
@@ -39,6 +57,8 @@ class Pattern(NamedTuple):
     in_row: (options, mask, context) -> the mask in rows of this length, for a pattern that depends on it
     specs: (options, config) -> the spec tree of one layer
     bias: (call, bias of positions or None) -> the bias of scores, or None
+    extend: (call, x [B,T,D], `Keys`, project) -> `Keys`, with others behind them. `project` makes keys and values of
+        states
     replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
         is that of `Mixer.forward`
     """
@@ -47,6 +67,7 @@ class Pattern(NamedTuple):
     in_row: Callable[..., Mask | None] = same_mask
     specs: Callable[..., Any] = variants.no_parameters
     bias: Callable[..., ScoreBias | None] = same_bias
+    extend: Callable[..., Keys] = same_keys
     replace: Callable[..., Array] = same_heads
 
 

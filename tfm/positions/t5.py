@@ -1,6 +1,7 @@
 """A trained bias for each bucket of distances and head (Raffel et al. 2020, section 2.1)."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
@@ -19,14 +20,21 @@ from tfm.positions import Position
 @struct.dataclass
 class T5Bias(ScoreBias):
     """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for
-    later keys."""
+    later keys.
+
+    blocks: the table for distances of blocks, or None
+    """
 
     table: Array
     bidirectional: bool = struct.field(pytree_node=False)
     max_distance: int = struct.field(pytree_node=False)
+    blocks: Array | None = None
 
     def __call__(self, i, j):  # noqa: D102
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
+
+    def of_blocks(self):  # noqa: D102
+        return None if self.blocks is None else replace(self, table=self.blocks, blocks=None)
 
     def bucket(self, distance: Array) -> Array:
         """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic
@@ -41,14 +49,23 @@ class T5Bias(ScoreBias):
         return jnp.where(distance < exact, distance, shared) + offset
 
 
+class Tables(NamedTuple):
+    """Tables [r,K,G] of all layers: for distances of tokens, and of blocks."""
+
+    tokens: Array
+    blocks: Array
+
+
 def shared_specs(options: T5, config: Config) -> Any:
-    """The table [r,K,G] of all layers."""
-    return weight_spec(config, "rKG", r=options.buckets)
+    """The table [r,K,G] of all layers, or both tables."""
+    tables = (weight_spec(config, "rKG", r=options.buckets) for _ in Tables._fields)
+    return Tables(*tables) if options.blocks else next(tables)
 
 
-def prepare(table: Array, options: T5, config: Config, context: AttentionContext) -> T5Bias:
+def prepare(tables: Array | Tables, options: T5, config: Config, context: AttentionContext) -> T5Bias:
     """The bias of all layers."""
-    return T5Bias(table, not context.causal, options.max_distance)
+    tokens, blocks = tables if isinstance(tables, Tables) else (tables, None)
+    return T5Bias(tokens, not context.causal, options.max_distance, blocks)
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, T5Bias]:
