@@ -75,11 +75,11 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
     assert {tensor.replace("embed_out", "lm_head") for tensor in written} <= set(read)
     for tensor in written:
         skips_rows = "embed_positions" in tensor or (
-            name.startswith(("roberta", "longformer")) and "position_emb" in tensor
+            name.startswith(("roberta", "longformer", "nystromformer")) and "position_emb" in tensor
         )
         used = slice(2, None) if skips_rows else slice(None)
         values, expected = written.view(tensor), read.view(tensor.replace("embed_out", "lm_head"))
-        np.testing.assert_allclose(values[used], expected[used], rtol=2e-7 if name.startswith("t5") else 0)
+        np.testing.assert_allclose(values[used], expected[used], rtol=2e-7 if "t5" in name else 0)
     assert from_hf(tmp_path / "written")[0] == config
     fields, again = (json.loads((tmp_path / side / "config.json").read_text()) for side in ("read", "written"))
     shared = {field: (value, again.get(field, value)) for field, value in fields.items() if value is not None}

@@ -17,9 +17,10 @@ CONFIG = tfm.override(
 )
 
 
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
-def test_rotation_is_the_formula_of_the_paper(base):
-    """The pair (n, n + H/2) turns by position / base^(2n/H): queries [B,T,K,G,H] and keys [B,T,K,H]."""
+def test_rotation_is_the_formula_of_the_paper(base, pairs):
+    """The pair (n, n + H/2), or (2n, 2n + 1), turns by position / base^(2n/H): queries [B,T,K,G,H], keys [B,T,K,H]."""
     angles = tfm.rotary_angles(Rotary(base=base), 6, POSITIONS)
     assert (angles.shape, angles.dtype) == ((2, 5, 3), jnp.float32)
     for shape in ((2, 5, 1, 2, 6), (2, 5, 1, 6)):
@@ -28,10 +29,10 @@ def test_rotation_is_the_formula_of_the_paper(base):
         for index in np.ndindex(shape[:-1]):
             for n in range(3):
                 angle = int(POSITIONS[index[:2]]) / base ** (2 * n / 6)
-                first, second = x[index][n], x[index][n + 3]
-                expected[index][n] = first * math.cos(angle) - second * math.sin(angle)
-                expected[index][n + 3] = first * math.sin(angle) + second * math.cos(angle)
-        np.testing.assert_allclose(tfm.rotate(x, angles), expected, rtol=1e-4, atol=1e-4)
+                a, b = (n, n + 3) if pairs == "halves" else (2 * n, 2 * n + 1)
+                expected[index][a] = x[index][a] * math.cos(angle) - x[index][b] * math.sin(angle)
+                expected[index][b] = x[index][a] * math.sin(angle) + x[index][b] * math.cos(angle)
+        np.testing.assert_allclose(tfm.rotate(x, angles, pairs), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["rotary", "learned", "sinusoidal", "t5", "alibi", "none"])

@@ -84,6 +84,23 @@ def test_gradients_are_those_of_stored_activations(name):
 
 
 @pytest.mark.slow
+def test_shared_layers_without_dropout():
+    """No leaf has a row for each layer."""
+    config = tfm.override(BASE, {"share_layers": True})
+    params = parameters(tfm.encoder_specs(config))
+    context = tfm.AttentionContext(tfm.default_positions(TOKENS))
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(2, 4, 8)), jnp.float32)
+
+    def loss(params, context):
+        return (tfm.stack(params, config, x, context)[0] * jnp.cos(x)).sum()
+
+    stored = dataclasses.replace(context, record_inputs=True)
+    results = [jax.jit(jax.grad(loss))(params, pass_context) for pass_context in (context, stored)]
+    for leaf, expected in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_bfloat16_inverts_streams_of_float32():
     config = dataclasses.replace(BASE, layers=12)
     for leaf, expected in zip(

@@ -17,11 +17,13 @@ class ReversibleLayers(NamedTuple):
     forward: (x, rows, shared, constants) -> y
     invert: (y, its cotangent, pull) -> x and its cotangent, for the layers of one row. `pull(evaluate, x, cotangent)`
         is `evaluate(x, row, shared, constants)` and the cotangent of its x
+    count: the number of rows
     scan: rows are scanned, not unrolled
     """
 
     forward: Callable[..., Any]
     invert: Callable[..., tuple[Any, Any]]
+    count: int
     scan: bool
 
 
@@ -61,34 +63,45 @@ def run_reversible(layers: ReversibleLayers, x: Any, rows: Any, shared: Any, con
 
         def step(carry, row):
             y, dy, d_floats = carry
-            gradients = jax.tree.map(jnp.zeros_like, row[0]), d_floats
-
-            def pull(evaluate, x, cotangent):
-                nonlocal gradients
-                value, vjp = jax.vjp(
-                    lambda x, *floats: evaluate(x, *join(floats, (row[1], *arrays))), x, row[0], floats
-                )
-                dx, *d_trees = vjp(cotangent)
-                gradients = jax.tree.map(jnp.add, gradients, tuple(d_trees))
-                return value, dx
-
-            x, dx = layers.invert(y, dy, pull)
-            return (x, dx, gradients[1]), gradients[0]
+            gradients = Gradients(
+                lambda row_floats, floats: join((row_floats, floats), (row[1], *arrays)), row[0], floats
+            )
+            x, dx = layers.invert(y, dy, gradients.pull)
+            d_row, d_shared = gradients.sums
+            return (x, dx, jax.tree.map(jnp.add, d_floats, d_shared)), d_row
 
         carry = y, dy, jax.tree.map(jnp.zeros_like, floats)
-        (_, dx, d_floats), d_rows = _from_the_last(step, carry, (row_floats, row_arrays), layers.scan)
+        (_, dx, d_floats), d_rows = _from_the_last(step, carry, (row_floats, row_arrays), layers)
         return dx, (d_rows, d_floats), None
 
     run.defvjp(forward, backward)
     return run(x, (rows.floats, shared.floats), arrays)
 
 
-def _from_the_last(step: Callable, carry: Any, rows: Any, scan: bool) -> tuple[Any, Any]:
+class Gradients:
+    """The gradients of one row and of shared trees, which every `pull` adds to.
+
+    join: floats of the row and of shared trees -> the row, shared trees and constants
+    """
+
+    def __init__(self, join: Callable[..., tuple], row_floats: Any, floats: Any):
+        self.join, self.floats = join, (row_floats, floats)
+        self.sums = jax.tree.map(jnp.zeros_like, self.floats)
+
+    def pull(self, evaluate: Callable, x: Any, cotangent: Any) -> tuple[Any, Any]:
+        """See `ReversibleLayers.invert`."""
+        value, vjp = jax.vjp(lambda x, floats: evaluate(x, *self.join(*floats)), x, self.floats)
+        dx, d_floats = vjp(cotangent)
+        self.sums = jax.tree.map(jnp.add, self.sums, d_floats)
+        return value, dx
+
+
+def _from_the_last(step: Callable, carry: Any, rows: Any, layers: ReversibleLayers) -> tuple[Any, Any]:
     """`jax.lax.scan` from the last row to the first; without `scan` unrolled."""
-    if scan:
-        return jax.lax.scan(step, carry, rows, reverse=True)
+    if layers.scan:
+        return jax.lax.scan(step, carry, rows, layers.count, reverse=True)
     results = []
-    for index in reversed(range(len(jax.tree.leaves(rows)[0]))):
+    for index in reversed(range(layers.count)):
         carry, result = step(carry, jax.tree.map(lambda leaf, index=index: leaf[index], rows))
         results.append(result)
     return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *reversed(results))

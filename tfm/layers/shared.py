@@ -37,8 +37,8 @@ def shared_inputs(
         for options, shared in zip(config.positions, parameters, strict=True)
     ]
     has_parameters = [shared is not None for shared in parameters]
-    trained = tuple(made if has else None for made, has in zip(positions, has_parameters, strict=True))
-    plain = tuple(None if has else made for made, has in zip(positions, has_parameters, strict=True))
+    trained = tuple(prepared if has else None for prepared, has in zip(positions, has_parameters, strict=True))
+    plain = tuple(None if has else prepared for prepared, has in zip(positions, has_parameters, strict=True))
     mixers = tuple(mixer_of(kind.mixer).prepare(kind.mixer, config, context) for kind in config.kinds)
     return trained, Shared(context, mixers, plain, None if memory is None else replace(memory, layers=None))
 

@@ -285,5 +285,5 @@ def _reversibly_repeated(run: Pass, x: Any) -> Any:
             y, cotangent = reverse.invert(names, pull_sublayer, y, cotangent)
         return y, cotangent
 
-    layers = ReversibleLayers(forward, invert, config.scan)
+    layers = ReversibleLayers(forward, invert, plan.times, config.scan)
     return run_reversible(layers, x, _period_rows(run), (run.shared_layers, run.trained), run.constants)

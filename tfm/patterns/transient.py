@@ -23,7 +23,7 @@ from tfm.masks.mask import Mask
 from tfm.masks.place import Extended
 from tfm.ops import Norm, norm, norm_specs
 from tfm.patterns import Keys, Pattern
-from tfm.sharding import replicate_length, take_positions
+from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
 
 def mask(options: Transient, config: Config, is_causal: bool) -> Mask:
@@ -72,7 +72,9 @@ def block_sums(x: Array, blocks: Array, block: int) -> Array:
     count = x.shape[1] // block
     x = jnp.where((blocks >= 0)[:, :, None], x.astype(jnp.float32), 0)
     by_place = jnp.pad(x, ((0, 0), (0, -x.shape[1] % block), (0, 0)))
-    by_place = by_place.reshape(x.shape[0], -1, block, x.shape[2]).sum(2)
+    rows, _, columns = spec_of(x)
+    shape = (x.shape[0], by_place.shape[1] // block, block, x.shape[2])
+    by_place = jnp.reshape(by_place, shape, out_sharding=named_sharding(x, x, rows, None, None, columns)).sum(2)
     from_here = jnp.flip(jnp.cumsum(jnp.flip(by_place, 1), 1), 1)[:, :count]
     is_last = jnp.arange(count)[None] == blocks.max(1, keepdims=True)
     return jnp.where(is_last[:, :, None], from_here, by_place[:, :count])

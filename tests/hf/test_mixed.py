@@ -1,0 +1,106 @@
+"""What config.json of RoFormer, FNet, Nystromformer and LongT5 means here, and what is refused; without torch."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hf_models import stored
+
+import tfm
+from tfm.config.mixers import Softmax
+from tfm.config.mixers.fewer_keys import Nystrom
+from tfm.config.mixers.static import FNet
+from tfm.config.model import Layer
+from tfm.config.patterns import Sliding, Transient
+from tfm.config.positions import T5, Rotary
+from tfm.hf import FAMILIES
+
+SMALL = dict(vocab_size=103, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40)
+
+
+def config(name, **fields):
+    """Our configuration of a small model."""
+    family = FAMILIES[name]
+    return family.config(fields, next(iter(family.heads.values())))
+
+
+def test_encoders():
+    roformer = config("roformer", **SMALL, hidden_act="gelu_new")
+    assert (roformer.position, roformer.input.width) == (Rotary(pairs="adjacent"), None)
+    assert roformer.head.pool_activation == roformer.activation == "gelu_tanh"
+    fnet = config("fnet", hidden_size=24, num_hidden_layers=2, intermediate_size=40)
+    assert (fnet.mixer, fnet.input.width, fnet.heads) == (FNet(reads_padding=True), 24, 1)
+    published = config("nystromformer", **SMALL)
+    assert published.mixer == Nystrom(landmarks=None, window=65, reads_padding=True, shared_start=True)
+    landmarks = config("nystromformer", **SMALL, num_landmarks=4, segment_means_seq_len=16, max_position_embeddings=16)
+    assert (landmarks.mixer.landmarks, landmarks.length) == (4, 16)
+
+
+def test_layers_of_the_encoder_of_longt5():
+    local = config("longt5", d_model=24, num_heads=3, local_radius=5)
+    assert local.encoder_period == (Layer(mixer=Softmax(pattern=Sliding(window=10))),)
+    fields = {"encoder_attention_type": "transient-global", "global_block_size": 8, "tie_word_embeddings": False}
+    transient = config("longt5", d_model=24, num_heads=3, relative_attention_num_buckets=16, **fields)
+    mixer = Softmax(pattern=Transient(radius=127, block=8))
+    assert transient.encoder_period == (Layer(mixer=mixer, position=T5(buckets=16, blocks=True)),)
+    assert (transient.position, transient.mixer) == (T5(buckets=16), Softmax())
+    assert transient.tie_embeddings
+    assert not transient.head.scale_logits
+    assert local.head.scale_logits
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("roformer", {"rotary_value": True}, "rotary_value=True; of roformer, only False is supported"),
+        (
+            "nystromformer",
+            {"num_landmarks": 4},
+            "segment_means_seq_len=64; of nystromformer, only num_landmarks or max_position_embeddings=510 is",
+        ),
+        ("nystromformer", {"inv_coeff_init_option": True}, "inv_coeff_init_option=True; of nystromformer, only False"),
+        (
+            "longt5",
+            {"encoder_attention_type": "full"},
+            "encoder_attention_type='full'; of longt5, only 'local' or 'transient-global' is supported",
+        ),
+    ],
+)
+def test_what_is_refused(name, fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config(name, **fields)
+
+
+def test_half_and_adjacent_pairs_are_the_same_model(tmp_path):
+    """A model whose halves turn together is written with neighbours, and computes what it did."""
+    halves = tfm.override(
+        tfm.Config(layers=2, heads=2, width=16, ffn=24, vocab=30, pad_vocab_to=1, length=8, dropout=0.0, init_std=0.3),
+        {"position": "rotary"},
+    )
+    params = tfm.init(tfm.masked_lm_specs(halves), jax.random.key(0))
+    tfm.to_hf(halves, params, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["RoFormerForMaskedLM"]
+    written, params_written = tfm.from_hf(tmp_path)
+    assert written.position == Rotary(pairs="adjacent")
+    tokens = jnp.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+    states, expected = (
+        jax.jit(tfm.encoder, static_argnums=1)(model.encoder, options, tokens)
+        for model, options in ((params_written, written), (params, halves))
+    )
+    np.testing.assert_allclose(states, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_without_a_window_has_no_tensor(tmp_path):
+    stored(tmp_path / "read", "nystromformer", "NystromformerForMaskedLM")
+    options, params = tfm.from_hf(tmp_path / "read")
+    attention = dataclasses.replace(params.encoder.layers.period[0].mixer, convolution=None)
+    block = dataclasses.replace(params.encoder.layers.period[0], mixer=attention)
+    layers = dataclasses.replace(params.encoder.layers, period=(block,))
+    params = dataclasses.replace(params, encoder=dataclasses.replace(params.encoder, layers=layers))
+    tfm.to_hf(tfm.override(options, {"mixer.window": None}), params, tmp_path / "written")
+    assert json.loads((tmp_path / "written/config.json").read_text())["conv_kernel_size"] is None
+    assert tfm.from_hf(tmp_path / "written")[0].mixer.window is None
