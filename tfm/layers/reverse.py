@@ -17,13 +17,13 @@ class ReversibleLayers(NamedTuple):
     forward: (x, rows, shared, constants) -> y
     invert: (y, its cotangent, pull) -> x and its cotangent, for the layers of one row. `pull(evaluate, x, cotangent)`
         is `evaluate(x, row, shared, constants)` and the cotangent of its x
-    count: the number of rows
+    repetitions: the number of rows
     scan: rows are scanned, not unrolled
     """
 
     forward: Callable[..., Any]
     invert: Callable[..., tuple[Any, Any]]
-    count: int
+    repetitions: int
     scan: bool
 
 
@@ -99,9 +99,9 @@ class Gradients:
 def _from_the_last(step: Callable, carry: Any, rows: Any, layers: ReversibleLayers) -> tuple[Any, Any]:
     """`jax.lax.scan` from the last row to the first; without `scan` unrolled."""
     if layers.scan:
-        return jax.lax.scan(step, carry, rows, layers.count, reverse=True)
+        return jax.lax.scan(step, carry, rows, layers.repetitions, reverse=True)
     results = []
-    for index in reversed(range(layers.count)):
+    for index in reversed(range(layers.repetitions)):
         carry, result = step(carry, jax.tree.map(lambda leaf, index=index: leaf[index], rows))
         results.append(result)
     return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *reversed(results))
