@@ -10,17 +10,16 @@ Place = Literal["added", "queries_keys", "concatenated"]
 
 
 class PositionOptions(Options):
-    """Options of one scheme.
-
-    in_scores: positions are part of the scores of attention
-    """
+    """Options of one scheme; `in_scores`: positions are part of the scores of attention."""
 
     in_scores: ClassVar[bool] = True
+    reads_segments: ClassVar[bool] = True  # distances alone matter
 
 
 class Absolute(PositionOptions):
     """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
 
+    reads_segments: ClassVar[bool] = False
     place: Place
 
     def __post_init__(self):
@@ -264,6 +263,7 @@ class Tupe(PositionOptions):
     """
 
     name: Literal["tupe"] = tag("tupe")
+    reads_segments: ClassVar[bool] = False
     reset: bool = True
     relative: bool = False
     buckets: int = 32

@@ -47,14 +47,18 @@ def rotate(x: Array, angles: Array) -> Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1).astype(x.dtype)
 
 
-def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> Array:
-    """The angles of all layers with these options."""
-    return rotary_angles(options, config.sizes["H"], context.positions)
+def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> tuple[Array, Array]:
+    """The angles of queries and of keys in all layers with these options."""
+    angles = rotary_angles(options, config.sizes["H"], context.positions)
+    if not context.segment_memory:
+        return angles, angles
+    return angles, rotary_angles(options, config.sizes["H"], context.key_positions)
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
     """Rotated queries and keys."""
-    return rotate(q, call.prepared), rotate(k, call.prepared), None
+    query_angles, key_angles = call.prepared
+    return rotate(q, query_angles), rotate(k, key_angles), None
 
 
 POSITION = Position(prepare=prepare, score=score)
