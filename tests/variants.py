@@ -61,6 +61,7 @@ def _pattern(name: str, **options: Any) -> dict[str, Any]:
 
 _BLOCKS = _pattern("local", block=3, neighbours=1)
 _DILATED = _pattern("sliding", window=3, dilation=2)
+_DILATED_HEADS = _pattern("sliding", window=3, dilation=3, dilated_heads=1)
 _STRIDED = _pattern("strided", stride=3)
 _FIXED = _pattern("fixed", block=3, summary=1)
 _GLOBAL = _pattern("global", window=3, tokens=2)
@@ -185,6 +186,7 @@ VARIANTS = {
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),
     "dilated": Variant(_DILATED | {"period": 2} | _layer(1, _LOCAL), oracle=patterns.pattern(_DILATED)),
+    "dilated_heads": Variant(_DILATED_HEADS, oracle=patterns.pattern(_DILATED_HEADS)),
     "strided": Variant(_STRIDED, oracle=patterns.pattern(_STRIDED)),
     "fixed": Variant(_FIXED, oracle=patterns.pattern(_FIXED)),
     "global": Variant(_GLOBAL, oracle=patterns.pattern(_GLOBAL)),

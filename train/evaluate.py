@@ -33,6 +33,7 @@ class Options:
     data: text to evaluate on, all of it; empty for the run's own validation text
     average: the newest checkpoints whose mean is evaluated
     stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage
+    memory: of a language model trained with one: tokens of the rows before whose states every layer sees
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
     length_penalty: of a translation model: above 0, longer translations are preferred; by default as in training
     against: of a translation model: a file of other translations, one a line, to compare these with
@@ -46,6 +47,7 @@ class Options:
     data: str = ""
     average: int = 1
     stride: int | None = None
+    memory: int | None = None
     beams: int = 5
     length_penalty: float = 0.6
     against: str = ""
@@ -103,6 +105,7 @@ def _measure(
     from train.devices.mesh import available_devices
     from train.reporting.console import Log
     from train.training import evaluation, step
+    from train.training.job import Job
 
     programs.keep()
     log = Log()
@@ -118,7 +121,7 @@ def _measure(
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
-        outputs = evaluation.measure(eval_step, params, corpus, task.batch_spec(run), mesh)
+        outputs = evaluation.measure(eval_step, params, corpus, Job(run, task, mesh))
         metrics = tasks.measure(task, outputs, corpus)
         metrics |= tasks.measure_generation(task, params, run, corpus, log, against=options.against)
     contents = task.evaluation_files(outputs, corpus) if writes else {}

@@ -56,8 +56,7 @@ _MAX_COMPILATIONS = 3
 
 # How sure each number is: with libtpu, without.
 _CERTAINTY = {
-    "parameters": ("exact", "exact"),
-    "optimizer": ("exact", "exact"),
+    **dict.fromkeys(("parameters", "optimizer", "segments"), ("exact", "exact")),
     "padding": ("exact, of arrays to whole tiles", ""),
     "gradients": ("estimated", "estimated"),
     "activations": ("estimated", "estimated"),
@@ -245,7 +244,7 @@ def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, 
     from train.devices.mesh import bytes_per_device
     from train.training.job import largest_batch
 
-    exact = {name: estimate[name] for name in ("parameters", "optimizer")}
+    exact = {name: estimate[name] for name in ("parameters", "optimizer", "segments")}
     batch = bytes_per_device(jax.tree.leaves(largest_batch(job)))
     rest = compiled.temp_size_in_bytes + compiled.output_size_in_bytes - compiled.alias_size_in_bytes
     gradients = min(rest, estimate["gradients"])

@@ -68,6 +68,7 @@ def test_the_dotted_names_of_a_model():
                 "mixer.pattern": "sliding",
                 "mixer.pattern.window": 64,
                 "mixer.pattern.dilation": 1,
+                "mixer.pattern.dilated_heads": None,
                 "mixer.qk_norm": False,
                 "mixer.qkv_bias": True,
                 "mixer.score": "scaled_dot",

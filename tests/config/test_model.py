@@ -139,7 +139,7 @@ def test_the_longest_text():
 def test_tables_hold_the_names_that_the_config_knows():
     assert choices_of(Config, "norm") == tuple(ops.NORMS)
     assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
-    assert choices_of(Config, "kernel") == ("auto", *KERNELS)
+    assert ("auto", *KERNELS) == (*choices_of(Config, "kernel"), "blocks")  # which nobody asks for by name
     assert choices_of(Head, "pool") == tuple(heads.POOLS)
     assert choices_of(Head, "pool_activation") == tuple(heads.POOLERS)
 

@@ -1,6 +1,7 @@
 """Patterns as rules for a query i and a key j, pair by pair, and softmax attention under them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
         q, k, v = heads(params, x)
         if options.name == "transient":
             k, v, allowed = _with_blocks(params, options, x, k, v, allowed)
+        if getattr(options, "dilated_heads", None):
+            near = table(rule_of(replace(options, dilation=1, dilated_heads=None), config, False), x.shape[1])
+            count = config.heads - options.dilated_heads
+            allowed = np.stack([near] * count + [allowed] * options.dilated_heads)
+            allowed = allowed.reshape(config.sizes["K"], config.sizes["G"], *near.shape)
         y = _attend(q, k, v, allowed, bias)
         if getattr(options, "projections", False):
             y[:, : options.tokens] = _attend(*heads(params.pattern, x), np.ones_like(allowed))[:, : options.tokens]

@@ -20,13 +20,15 @@ def clip(distance: int, limit: int) -> int:
 
 
 def attention(q, k, v, score: Callable, value: Callable, causal: bool) -> np.ndarray:
-    """q [B,T,K,G,H], k and v [B,T,K,H] -> [B,T,K,G,H]."""
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]; the queries stand at the last T of S positions."""
     y = np.zeros((*q.shape[:-1], v.shape[-1]))
-    for b, i, kv, g in np.ndindex(*q.shape[:-1]):
+    before = k.shape[1] - q.shape[1]
+    for b, t, kv, g in np.ndindex(*q.shape[:-1]):
+        i = before + t
         keys = range(i + 1 if causal else k.shape[1])
-        powers = np.exp([score(q[b, i, kv, g], k[b, j, kv], i, j, (kv, g)) for j in keys])
+        powers = np.exp([score(q[b, t, kv, g], k[b, j, kv], i, j, (kv, g)) for j in keys])
         rows = [v[b, j, kv] + value(i, j) for j in keys]
-        y[b, i, kv, g] = np.einsum("s,sh->h", powers / powers.sum(), np.array(rows))
+        y[b, t, kv, g] = np.einsum("s,sh->h", powers / powers.sum(), np.array(rows))
     return y
 
 

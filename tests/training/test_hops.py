@@ -13,7 +13,7 @@ from train.tasks import mlm
 
 PACKAGE = Path(train.__file__).parent
 MAX_HOPS = 6
-MAX_METHODS = 8
+MAX_METHODS = 10
 
 
 def stacks_of_the_loss(tmp_path, monkeypatch, *flags):

@@ -1,5 +1,7 @@
 """Score biases: small objects that change the attention scores of query positions i for key positions j."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -40,6 +42,10 @@ class ScoreBias:
         """The bias of the same positions for keys of blocks of tokens, at the places of blocks; None for most."""
         return None
 
+    def for_queries(self, start: Array | int, count: int) -> "ScoreBias | None":
+        """The bias of `count` queries from index `start` on, for all keys; None if its arrays cannot be cut so."""
+        return self if self.blockwise else None
+
     @property
     def adds_values(self) -> bool:
         """Whether `values` returns an array."""
@@ -73,3 +79,40 @@ class FollowingBias(ScoreBias):
 
     def values(self, weights, i, j):  # noqa: D102
         return None if self.bias is None else self.bias.values(weights, i, j)
+
+    def for_keys(self, keys):  # noqa: D102
+        return replace(self, bias=None if self.bias is None else self.bias.for_keys(keys))
+
+    def for_queries(self, start, count):  # noqa: D102
+        bias = None if self.bias is None else self.bias.for_queries(start, count)
+        return None if bias is None and self.bias is not None else replace(self, bias=bias)
+
+
+@struct.dataclass
+class BiasAfterMemory(ScoreBias):
+    """A bias whose query n stands at position `size` + n: the keys of a memory stand before all queries."""
+
+    bias: ScoreBias
+    size: int = struct.field(pytree_node=False)
+
+    def apply(self, scores, i, j):  # noqa: D102
+        return self.bias.apply(scores, i + self.size, j)
+
+    def values(self, weights, i, j):  # noqa: D102
+        return self.bias.values(weights, i + self.size, j)
+
+    def for_queries(self, start, count):  # noqa: D102
+        bias = self.bias.for_queries(start, count)
+        return None if bias is None else replace(self, bias=bias)
+
+    @property
+    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.bias.blockwise
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.bias.batched
+
+    @property
+    def adds_values(self):  # noqa: D102
+        return self.bias.adds_values

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
@@ -19,6 +20,7 @@ class AttentionContext:
     length: tokens that the decode states hold before these
     causal: no token sees a later one
     restarts: positions may do other than count the columns of a row: it holds several texts, or padding before one
+    segment_memory: tokens of the segment before, whose states every layer reads; it returns as many for the next one
     keep: layers return what their decode states take
     record: layers return their attention weights
     record_inputs: layers return what they have read
@@ -30,10 +32,18 @@ class AttentionContext:
     length: Array | int = 0
     causal: bool = struct.field(pytree_node=False, default=False)
     restarts: bool = struct.field(pytree_node=False, default=True)
+    segment_memory: int = struct.field(pytree_node=False, default=0)
     keep: bool = struct.field(pytree_node=False, default=False)
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
     record_branches: bool = struct.field(pytree_node=False, default=False)
+
+    @property
+    def key_positions(self) -> Array:
+        """The positions of keys, int32 [B or 1, S]: those of the memory of a segment count from 0 too."""
+        if not self.segment_memory:
+            return self.positions
+        return jnp.arange(self.segment_memory + self.positions.shape[1])[None]
 
 
 class LayerCall(NamedTuple):

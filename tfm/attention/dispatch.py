@@ -8,12 +8,33 @@ from jax import Array
 
 from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
-from tfm.attention.kernels.choice import choose_kernel, chunked, cudnn, splash
+from tfm.attention.kernels.choice import Choice, choose_kernel, choose_once, chunked, cudnn, splash
+from tfm.attention.scores import attend_in_blocks
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
 
-# What `choose_kernel` chooses from.
-KERNELS: dict[str, Callable[..., Array]] = {"einsum": attend, "chunked": chunked, "cudnn": cudnn, "splash": splash}
+
+def by_blocks(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    rate: float = 0.0,
+    key: Array | None = None,
+) -> Array:
+    """`tfm.attend`, a block of queries at a time."""
+    return attend_in_blocks(None, (q, k, v), mask, bias, rate, key)
+
+
+# What `choose_kernel` and `choose_once` choose from.
+KERNELS: dict[str, Callable[..., Array]] = {
+    "einsum": attend,
+    "chunked": chunked,
+    "cudnn": cudnn,
+    "splash": splash,
+    "blocks": by_blocks,
+}
 
 
 def attend_with(
@@ -31,7 +52,34 @@ def attend_with(
     The kernel and its reason are the name of a scope in the program, where profiles and the trainer read them.
     """
     rate = config.attn_rate_with(key)
-    dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
     choice = choose_kernel(q, k, mask, bias, rate, config.kernel)
+    return _attend(choice, (q, k, v), mask, bias, rate, key)
+
+
+def attend_once(
+    config: Config,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    key: Array | None = None,
+) -> Array:
+    """`attend_with` for a pass that runs once, such as reading a prompt: no fused kernel is compiled for it, and many
+    scores are not computed at once."""
+    rate = config.attn_rate_with(key)
+    return _attend(choose_once(q, k, mask, bias, rate), (q, k, v), mask, bias, rate, key)
+
+
+def _attend(
+    choice: Choice,
+    operands: tuple[Array, Array, Array],
+    mask: Mask | None,
+    bias: ScoreBias | None,
+    rate: float,
+    key: Array | None,
+) -> Array:
+    """Attention by the chosen kernel."""
+    dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
     with jax.named_scope(f"attention[{choice.name}: {choice.reason}]"):
-        return KERNELS[choice.name](q, k, v, mask, bias, **dropout)
+        return KERNELS[choice.name](*operands, mask, bias, **dropout)

@@ -63,34 +63,42 @@ def additive_scores(q: Array, k: Array, vector: Array) -> Array:
 
 
 def attend_in_blocks(
-    compare: Callable[[Array, Array], Array],
+    compare: Callable[[Array, Array], Array] | None,
     operands: tuple[Array, Array, Array],
     mask: Mask | None,
     bias: ScoreBias | None,
     rate: float = 0.0,
     key: Array | None = None,
 ) -> Array:
-    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] with the scores [B,K,G,T,S] of `compare`; softmax in float32.
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] with the scores [B,K,G,T,S] of `compare`, by default scaled
+    products; softmax in float32.
 
     Scores of a block of queries are computed at a time, and again in the backward pass. `rate` and `key` drop attention
     weights.
     """
     q, k, v = map(replicate_length, operands)
-    length = q.shape[1]
-    size = min(length, max(1, BLOCK * length // (q.size * k.shape[1])))
+    length, keys = q.shape[1], jnp.arange(k.shape[1])[None]
+    elements = q.size * k.shape[1] // (1 if compare else q.shape[-1])
+    size = min(length, max(1, BLOCK * length // elements))
+    if bias is not None and bias.for_queries(0, size) is None:
+        size = length
 
     @jax.checkpoint
-    def block(rows: Array, positions: Array, index: Array | int) -> Array:
-        keys = jnp.arange(k.shape[1])[None]
-        weights = masked_weights(biased_scores(rows, k, bias, positions, keys, compare), mask, positions, keys)
+    def block(start: Array | int, index: Array | int) -> Array:
+        rows, rows_bias = q, bias
+        if size < length:
+            rows = jax.lax.dynamic_slice_in_dim(q, start, size, axis=1)
+            rows_bias = None if bias is None else bias.for_queries(start, size)
+        positions = start + jnp.arange(size)[None]
+        scores = biased_scores(rows, k, rows_bias, positions, keys, compare)
+        weights = masked_weights(scores, mask, positions, keys)
         draw = None if key is None else jax.random.fold_in(key, index)
-        return apply_weights(dropout(weights, rate, draw), v, bias, positions, keys)
+        return apply_weights(dropout(weights, rate, draw), v, rows_bias, positions, keys)
 
-    if size == length or (bias is not None and not bias.blockwise):
-        return block(q, jnp.arange(length)[None], 0)
     count = -(-length // size)
-    rows = jnp.pad(q, ((0, 0), (0, count * size - length), (0, 0), (0, 0), (0, 0)))
-    rows = jnp.moveaxis(rows.reshape(q.shape[0], count, size, *q.shape[2:]), 1, 0)
-    positions = jnp.minimum(jnp.arange(count * size), length - 1).reshape(count, 1, size)
-    heads = jax.lax.map(lambda inputs: block(*inputs), (rows, positions, jnp.arange(count)))
-    return jnp.moveaxis(heads, 0, 1).reshape(q.shape[0], -1, *heads.shape[3:])[:, :length]
+    if count == 1:
+        return block(0, 0)
+    starts = jnp.minimum(jnp.arange(count) * size, length - size)  # the last block repeats some queries
+    heads = jnp.moveaxis(jax.lax.map(lambda inputs: block(*inputs), (starts, jnp.arange(count))), 0, 1)
+    first = heads[:, :-1].reshape(len(q), -1, *heads.shape[3:])
+    return jnp.concatenate([first, heads[:, -1, count * size - length :]], axis=1)

@@ -65,6 +65,7 @@ class Options:
     name: str
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
     depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
+    reads_segments: ClassVar[bool] = False  # a token may also see the states of a segment of the text before its own
 
     def __post_init__(self):
         check_fields(self)
@@ -78,6 +79,10 @@ class Options:
 
     def in_encoder(self, config: Any) -> Self:
         """These options in the encoder of a translation model of this configuration."""
+        return self
+
+    def within(self, tokens: int) -> Any:
+        """These options where a token sees at most so many tokens before itself."""
         return self
 
 

@@ -17,6 +17,13 @@ MAX_SIZES = {
     **dict.fromkeys(("ffn", "vocab", "source_vocab", "length", "encoder_length"), 1 << 24),
 }
 
+# What to choose for a model that reads a text in segments with a memory.
+SEGMENTED = {
+    "mixer": "softmax",
+    "mixer.pattern": "full or sliding",
+    "position": "transformer_xl, rotary, shaw, t5, alibi or none",
+}
+
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = ("dropout", "attn_dropout", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to", "init_std")
 
@@ -212,6 +219,24 @@ class Config:
     def reads_packed(self) -> bool:
         """Whether several texts may share a row."""
         return all(options.reads_packed for kind in self.kinds for options in kind)
+
+    def check_segments(self) -> None:
+        """Raises ValueError for a model that cannot read a text in segments, each with a memory of the one before."""
+        for kind in (*self.kinds, Kind(self.kinds[0].mixer, self.position, self.residual)):
+            pattern = getattr(kind.mixer, "pattern", None)
+            for slot, options in {"mixer.pattern": pattern, "mixer": kind.mixer, "position": kind.position}.items():
+                if options is not None and not options.reads_segments:
+                    name, remedy = f"{slot}={options.name}", f"try {slot}={SEGMENTED[slot]}"
+                    raise ValueError(f"{name} reads a text as one piece, not in segments with a memory; {remedy}")
+
+    def within(self, tokens: int) -> "Config":
+        """The model whose layers see at most so many tokens before each, and keep as many when they generate."""
+
+        def narrow(layer: Layer) -> Layer:
+            return replace(layer, mixer=layer.mixer and layer.mixer.within(tokens))
+
+        prefix, period = tuple(map(narrow, self.prefix)), tuple(map(narrow, self.period))
+        return replace(self, mixer=self.mixer.within(tokens), prefix=prefix, period=period)
 
     @property
     def padded_vocab(self) -> int:

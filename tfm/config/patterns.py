@@ -1,6 +1,6 @@
 """The catalogue of patterns: which keys a query of softmax attention may see, beside padding and causality."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
@@ -25,6 +25,10 @@ class Full(Options):
     """Every key."""
 
     name: Literal["full"] = tag("full")
+    reads_segments: ClassVar[bool] = True
+
+    def within(self, tokens: int) -> "Sliding":  # noqa: D102
+        return Sliding(window=tokens + 1)
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,34 @@ class Sliding(Options):
 
     window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
     dilation: distance of the tokens that the window counts; it then reaches so many times as far
+    dilated_heads: query heads that count so, the last ones; the windows of the others have no gaps; none: all heads
     """
 
     name: Literal["sliding"] = tag("sliding")
+    reads_segments: ClassVar[bool] = True
     window: int = 128
     dilation: int = 1
+    dilated_heads: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        _check_sizes(self, "window", "dilation")
+        _check_sizes(self, "window", "dilation", "dilated_heads")
+        if self.dilated_heads is not None and self.dilation == 1:
+            raise ValueError(f"dilated_heads={self.dilated_heads} needs a dilation of at least 2; set it, or say none")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if self.dilated_heads is not None and self.dilated_heads >= config.heads:
+            raise ValueError(
+                f"dilated_heads={self.dilated_heads} must be less than heads={config.heads}; none stands for all heads"
+            )
+
+    @property
+    def depends_on_heads(self) -> bool:  # type: ignore[override]
+        """The last heads have other windows."""
+        return self.dilated_heads is not None
+
+    def within(self, tokens: int) -> "Sliding":  # noqa: D102
+        return replace(self, window=min(self.window, tokens // self.dilation + 1))
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,17 @@ class PositionOptions(Options):
     """Options of one scheme.
 
     in_scores: positions are part of the scores of attention
+    reads_segments: distances alone matter, so that a text may be read in segments
     """
 
     in_scores: ClassVar[bool] = True
+    reads_segments: ClassVar[bool] = True
 
 
 class Absolute(PositionOptions):
     """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
 
+    reads_segments: ClassVar[bool] = False
     place: Place
 
     def __post_init__(self):

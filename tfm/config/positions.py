@@ -217,6 +217,7 @@ class Tupe(PositionOptions):
     """
 
     name: Literal["tupe"] = tag("tupe")
+    reads_segments: ClassVar[bool] = False
     reset: bool = True
     relative: bool = False
     buckets: int = 32

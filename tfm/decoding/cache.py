@@ -24,7 +24,7 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs.tokens import embed
-from tfm.layers.stack import Layers, by_layer, stack
+from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.mixers import mixer_of
 from tfm.models.encoder import Encoder
@@ -58,7 +58,7 @@ def prefill(
     memory = _shard_memory(memory, tokens)
     context = _context(0, tokens, starts)
     x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
-    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, slots), config, _states(outputs))
+    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, slots), config, states_of(outputs))
     memory = _watch(config, memory, outputs, starts)
     return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), memory)
 
@@ -82,7 +82,7 @@ def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Ca
         lambda mixer, options, state, output: mixer.write(state, output, cache.length),
         config,
         cache.states,
-        _states(outputs),
+        states_of(outputs),
     )
     return replace(cache, states=states, length=cache.length + count)
 
@@ -91,12 +91,6 @@ def _context(length: Array | int, tokens: Array, starts: Array) -> AttentionCont
     """The pass that reads the next slots: the first token of a row is at position 0, and so is its padding."""
     positions = jnp.maximum((length + jnp.arange(tokens.shape[1]))[None] - starts[:, None], 0)
     return AttentionContext(positions, left_padding(starts), length, causal=True, keep=True)
-
-
-def _states(outputs: Layers) -> Layers:
-    """What mixers put into decode states, out of the outputs of blocks."""
-    parts = ([output.state for output in part] for part in (outputs.prefix, outputs.period, outputs.tail))
-    return Layers(*map(tuple, parts))
 
 
 def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> Layers:

@@ -1,13 +1,15 @@
 """One block: a mixer, perhaps cross-attention, and a feed-forward layer, joined by a residual scheme."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
 from tfm.attention.cross import cross_attention
 from tfm.attention.project import attention_specs
 from tfm.config.model import Config, Kind
@@ -16,6 +18,7 @@ from tfm.mixers import mixer_of
 from tfm.ops import split
 from tfm.positions import position_of
 from tfm.residuals import SUBLAYERS, Sublayer, residual_of
+from tfm.sharding import replicate_length
 
 
 @struct.dataclass
@@ -55,7 +58,7 @@ class BlockInput(NamedTuple):
 
     context: the pass
     mixer, position: what their `prepare` made for this kind of layer
-    state: the decode state of this layer, or None
+    state: the decode state of this layer, or its states of the segment before, or None
     memory: what cross-attention reads, or None
     """
 
@@ -117,7 +120,8 @@ def sublayers_of(
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
 
     def mix(y: Array):
-        return mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
+        result, output = mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
+        return result, _keep_states(output, block_input, y)
 
     def attend_memory(y: Array):
         return cross_attention(layer.cross, config, y, block_input.memory, block_input.context, cross_key)
@@ -133,3 +137,13 @@ def sublayers_of(
         sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
     sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
     return sublayers
+
+
+def _keep_states(output: MixerOutput, block_input: BlockInput, y: Array) -> MixerOutput:
+    """The output of a mixer that has read y [B,T,D]; with a memory of segments, its state is the last M of the states
+    before y and of y. No gradient reaches them."""
+    size = block_input.context.segment_memory
+    if not size:
+        return output
+    states = jnp.concatenate([block_input.state, replicate_length(y)], axis=1)
+    return replace(output, state=jax.lax.stop_gradient(states[:, -size:]))

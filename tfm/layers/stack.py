@@ -88,7 +88,7 @@ def stack(
 ) -> tuple[Array, Layers]:
     """x [B,T,D] -> [B,T,D], and the `BlockOutput` of every layer (see `by_layer`).
 
-    states: decode states to read
+    states: decode states to read, or states of the segment before
     memory: for blocks with cross-attention
     key: turns dropout on
     """
@@ -118,6 +118,12 @@ def by_layer(config: Config, outputs: Layers) -> list[Any]:
     repetitions = zip(*(unstack(tree, config.layer_plan.times) for tree in outputs.period), strict=True)
     prefix, tail = ([unstack(tree, 1)[0] for tree in trees] for trees in (outputs.prefix, outputs.tail))
     return [*prefix, *(tree for trees in repetitions for tree in trees), *tail]
+
+
+def states_of(outputs: Layers) -> Layers:
+    """What mixers put into states, out of the outputs of blocks."""
+    parts = ([output.state for output in part] for part in (outputs.prefix, outputs.period, outputs.tail))
+    return Layers(*map(tuple, parts))
 
 
 def layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:

@@ -26,6 +26,11 @@ def strided(stride: int) -> Mask:
     return Strided(stride)
 
 
+def after_memory(mask: Mask, size: int) -> Mask:
+    """A static mask whose query n stands at position `size` + n: the keys of a memory stand before all queries."""
+    return AfterMemory(mask, size)
+
+
 @struct.dataclass
 class Window(Mask):
     """See `causal` and `window`."""
@@ -87,3 +92,26 @@ class Strided(Mask):
     @property
     def shift_invariant(self):  # noqa: D102
         return True
+
+
+@struct.dataclass
+class AfterMemory(Mask):
+    """See `after_memory`."""
+
+    mask: Mask
+    size: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):  # noqa: D102
+        return self.mask(i + self.size, j)
+
+    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+        return self.mask.between(first_i + self.size, last_i + self.size, first_j, last_j)
+
+    @property
+    def reach(self):  # noqa: D102
+        left, right = self.mask.reach
+        return None if left is None else left - self.size, None if right is None else right + self.size
+
+    @property
+    def shift_invariant(self):  # noqa: D102
+        return self.mask.shift_invariant

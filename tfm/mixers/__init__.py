@@ -50,7 +50,7 @@ class Mixer(NamedTuple):
     prepare: (options, config, context) -> once a pass: whatever all layers of this kind share, such as masks
     forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `call` is a `LayerCall`;
         `score(q, k, projections) -> q, k, bias` puts positions into scores; `state` is a decode state to read,
-        leaves [B,...], or None
+        leaves [B,...], or None; with `context.segment_memory`, states [B,M,D] that were read before x
     start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
         `slots` tokens
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens

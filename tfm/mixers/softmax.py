@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import apply_weights, attend, attention_weights, biased_scores
-from tfm.attention.bias import ScoreBias
+from tfm.attention.attend import apply_weights, attention_weights, biased_scores
+from tfm.attention.bias import BiasAfterMemory, ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
-from tfm.attention.dispatch import attend_with
+from tfm.attention.dispatch import attend_once, attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.attention.scores import additive_scores, attend_in_blocks, score_queries, score_specs
 from tfm.config.mixers import Softmax
@@ -84,11 +84,12 @@ def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prep
     return Prepared(context, pattern if context.mask is None else pattern & context.mask, pattern.reach[0])
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> tuple[Array, MixerOutput]:
-    """x [B,T,D] -> [B,T,D]."""
+def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]. The state is `KeysValues` of a decoder, states [B,M,D] of the segment before, or None."""
     (context, mask, reach), config, layer = call.prepared, call.config, call.params
     rate = config.attn_rate_with(call.key)
-    q, k, v = project(call, x)
+    past = state if context.segment_memory else None
+    q, k, v = project(call, x, past)
     plain_q, plain_k = q, k
     q, k, bias = score(q, k, layer)
     compare = None
@@ -99,12 +100,14 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
     pattern = pattern_of(call.options.pattern)
     pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
     bias = pattern.bias(pattern_call, bias)
+    if bias is not None and past is not None:
+        bias = BiasAfterMemory(bias, past.shape[1])
     k, v, mask, bias = pattern.extend(pattern_call, x, Keys(k, v, mask, bias), partial(project_keys, call))
     output = MixerOutput()
     if context.keep:
         k, v = replicate_length(k), replicate_length(v)
         output = MixerOutput(state=KeysValues(k, v, reach))
-    if state is not None:
+    if state is not None and past is None:
         heads = cached_attend(q, (k, v), state, context.length, mask, bias, compare)
     elif context.record:
         weights = attention_weights(q, k, mask, bias, compare)
@@ -113,18 +116,23 @@ def forward(call: LayerCall, x: Array, score: Any, state: KeysValues | None) -> 
         output = MixerOutput(output.state, weights)
     elif compare is not None:
         heads = attend_in_blocks(compare, (q, k, v), mask, bias, rate, call.key)
-    elif context.keep:  # a prompt is read once: no kernel needs to be compiled for it
-        heads = attend(q, k, v, mask, bias, rate, call.key)
     else:
-        heads = attend_with(config, q, k, v, mask, bias, call.key)
+        attend = attend_once if context.keep else attend_with  # a prompt is read once
+        heads = attend(config, q, k, v, mask, bias, call.key)
     return merge_heads(layer, pattern.replace(pattern_call, x, heads, score)), output
 
 
-def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
-    """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]."""
+def project(call: LayerCall, x: Array, past: Array | None = None) -> tuple[Array, Array, Array]:
+    """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]; with states [B,M,D] of the past, those of these
+    stand before them, and no gradient reaches the states (Dai et al. 2019, section 3.2)."""
     compared, _ = _split_states(call, x)
-    q = queries(call.params, call.config, compared)
-    return score_queries(call.options.score, call.params.score, q), *project_keys(call, x)
+    q = score_queries(call.options.score, call.params.score, queries(call.params, call.config, compared))
+    k, v = project_keys(call, x)
+    if past is not None:
+        earlier = project_keys(call, jax.lax.stop_gradient(past))
+        rows = zip(earlier, map(replicate_length, (k, v)), strict=True)
+        k, v = (jnp.concatenate([old, new], axis=1) for old, new in rows)
+    return q, k, v
 
 
 def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:

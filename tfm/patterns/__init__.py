@@ -11,7 +11,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.config.model import Config
 from tfm.config.patterns import Pattern as PatternOptions
-from tfm.masks.distance import window
+from tfm.masks.distance import after_memory, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import Restarted
 from tfm.sharding import replicate_length
@@ -83,6 +83,8 @@ def pattern_mask(options: PatternOptions, config: Config, context: AttentionCont
     """
     pattern = pattern_of(options)
     mask = pattern.in_row(options, pattern.mask(options, config, context.causal), context)
+    if mask is not None and context.segment_memory:
+        return after_memory(mask, context.segment_memory)
     if mask is None or mask.shift_invariant or not context.restarts:
         return mask
     return window(*mask.reach) & Restarted(mask, text_starts(context))

@@ -1,17 +1,61 @@
-"""A sliding window, which may be dilated (Beltagy et al. 2020, section 3.1)."""
+"""A sliding window, which may be dilated, in all heads or in some (Beltagy et al. 2020, section 3.1).
 
+Where heads differ, kernels visit what any head may see, and a bias forbids the rest in each head.
+"""
+
+import jax.numpy as jnp
+from flax import struct
+
+from tfm.attention.bias import FollowingBias, ScoreBias
+from tfm.attention.context import LayerCall
 from tfm.config.model import Config
 from tfm.config.patterns import Sliding
 from tfm.masks.distance import strided, window
-from tfm.masks.mask import Mask
+from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.patterns import Pattern
 
 
 def mask(options: Sliding, config: Config, is_causal: bool) -> Mask:
-    """The window to the left, or to both sides."""
-    left, right = (options.window - 1, 0) if is_causal else (options.window // 2, options.window // 2)
-    dense = window(left * options.dilation, right * options.dilation)
-    return dense if options.dilation == 1 else dense & strided(options.dilation)
+    """The window to the left, or to both sides; of several windows all that any head may see."""
+    dilated = _window(options.window, options.dilation, is_causal)
+    return dilated if options.dilated_heads is None else _window(options.window, 1, is_causal) | dilated
 
 
-PATTERN = Pattern(mask)
+def _window(size: int, dilation: int, is_causal: bool) -> Mask:
+    """A window of so many tokens, `dilation` apart."""
+    left, right = (size - 1, 0) if is_causal else (size // 2, size // 2)
+    dense = window(left * dilation, right * dilation)
+    return dense if dilation == 1 else dense & strided(dilation)
+
+
+@struct.dataclass
+class HeadWindows(FollowingBias):
+    """Windows without gaps in all heads but the last ones, after another bias."""
+
+    near: Mask
+    dilated: Mask
+    kv_heads: int = struct.field(pytree_node=False)
+    groups: int = struct.field(pytree_node=False)
+    dilated_heads: int = struct.field(pytree_node=False)
+
+    def change(self, scores, i, j):  # noqa: D102
+        heads = jnp.arange(self.kv_heads * self.groups).reshape(1, self.kv_heads, self.groups, 1, 1)
+        is_dilated = heads >= self.kv_heads * self.groups - self.dilated_heads
+        near, dilated = (mask(i, j)[:, None, None] for mask in (self.near, self.dilated))
+        return scores + jnp.where((is_dilated & dilated) | (~is_dilated & near), 0.0, MASK_VALUE)
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.bias is not None and self.bias.batched
+
+
+def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+    """The windows of heads where they differ, after the bias of positions."""
+    options, sizes = call.options, call.config.sizes
+    if options.dilated_heads is None:
+        return bias
+    near, dilated = (_window(options.window, step, call.prepared.causal) for step in (1, options.dilation))
+    return HeadWindows(bias, near, dilated, sizes["K"], sizes["G"], options.dilated_heads)
+
+
+PATTERN = Pattern(mask, bias=bias)

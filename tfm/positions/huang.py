@@ -80,6 +80,9 @@ class VectorBias(ScoreBias):
     def for_keys(self, keys):  # noqa: D102
         return replace(self, keys=keys)
 
+    def for_queries(self, start, count):  # noqa: D102
+        return replace(self, queries=jax.lax.dynamic_slice_in_dim(self.queries, start, count, axis=1))
+
 
 @struct.dataclass
 class SumBias(ClippedBias):

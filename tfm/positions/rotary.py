@@ -58,15 +58,18 @@ def _rotate_adjacent(x: Array, cos: Array, sin: Array) -> Array:
     return jnp.concatenate([rotated, rest], axis=-1)
 
 
-def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> Array:
-    """The angles of all layers with these options."""
-    return rotary_angles(options, config.sizes["H"], context.positions)
+def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> tuple[Array, Array]:
+    """The angles of queries and of keys in all layers with these options."""
+    angles = rotary_angles(options, config.sizes["H"], context.positions)
+    if not context.segment_memory:
+        return angles, angles
+    return angles, rotary_angles(options, config.sizes["H"], context.key_positions)
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
     """Rotated queries and keys."""
-    pairs = call.options.pairs
-    return rotate(q, call.prepared, pairs), rotate(k, call.prepared, pairs), None
+    (query_angles, key_angles), pairs = call.prepared, call.options.pairs
+    return rotate(q, query_angles, pairs), rotate(k, key_angles, pairs), None
 
 
 POSITION = Position(prepare=prepare, score=score)

@@ -12,6 +12,7 @@ from positions (section 3.2): its row of the second term is a number of each hea
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -78,6 +79,10 @@ class UntiedBias(ScoreBias):
 
     def for_keys(self, keys):  # noqa: D102
         return replace(self, is_first_key=jnp.arange(keys.shape[1])[None] == self.starts)
+
+    def for_queries(self, start, count):  # noqa: D102
+        rows = jax.lax.dynamic_slice_in_dim(self.is_first_query, start, count, axis=1)
+        return replace(self, is_first_query=rows)
 
 
 def shared_specs(options: Tupe, config: Config) -> UntiedPositions:

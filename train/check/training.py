@@ -140,12 +140,14 @@ def overfits_a_batch(subject: Subject) -> Result:
 
 def resumed_is_unstopped(subject: Subject) -> Result:
     """A run that is saved, and resumed from its checkpoint, has bit for bit the state of a run that never stopped."""
-    job, quiet = subject.job, Log(quiet=True)
+    run, quiet = subject.job.run, Log(quiet=True)
+    batch = dataclasses.replace(run.batch, size=subject.rows, accumulate=1)
+    job = dataclasses.replace(subject.job, run=dataclasses.replace(run, batch=batch))
     resumed_job = dataclasses.replace(job, run=dataclasses.replace(job.run, resume=True))
     batches = _equal_batches(subject)
     with tempfile.TemporaryDirectory(prefix="tfm-check-") as name, jax.set_mesh(job.mesh):
         folder = Path(name)
-        state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
+        state = job.new_state()
         for n in batches[:_STEPS]:
             state, _ = job.train_step(state, subject.on_mesh(subject.training_batch(n)))
         progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))

@@ -12,7 +12,7 @@ from train.costs.memory import step_memory
 from train.devices.mesh import mesh_for
 from train.devices.specs import memory_bytes, peak_flops
 from train.tasks.tuning import specs_of
-from train.training.job import Job
+from train.training.job import Job, largest_part
 
 
 class Estimate(NamedTuple):
@@ -36,7 +36,7 @@ def estimate(job: Job, batch) -> Estimate:
 
     Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
-    part = jax.tree.map(lambda field: field[0], batch)
+    part = largest_part(job) | jax.tree.map(lambda field: field[0], batch)  # the memory of rows is a shape
     key = jax.random.key(0) if job.run.has_dropout else None
     with jax.set_mesh(job.mesh):
         try:

@@ -84,6 +84,7 @@ def loss_memory(state, loss: Callable, batch, optimizer: Optimizer | None = None
         "parameters": bytes_per_device(jax.tree.leaves((state.params, state.ema))),
         "gradients": bytes_per_device(jax.tree.leaves(trained)),
         "optimizer": bytes_per_device(jax.tree.leaves(state.opt)),
+        "segments": bytes_per_device(jax.tree.leaves(state.memory)),
         "activations": bytes_per_device(on_device),
     }
     return {"all": sum(memory.values()), **memory}

@@ -17,7 +17,6 @@ from train.costs.timing import Batches
 from train.data import feed
 from train.devices import cpu
 from train.settings.limits import MAX_ROWS
-from train.training import step
 from train.training.job import Job
 
 # Steps of a length are timed for at most so many seconds, but at least so many steps.
@@ -41,7 +40,7 @@ def measure(job: Job, batches: Batches, steps: int) -> dict[str, Any]:
     parts = job.run.batch.accumulate
     try:
         with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
-            state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
+            state = job.new_state()
             batch = feed.to_devices(batches(0), job.batch_spec, job.mesh, parts)
             compiled = job.train_step.lower(state, batch).compile()
             seconds: list[float] = []

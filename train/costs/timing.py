@@ -52,7 +52,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
     """Times steps from a fresh state, each waited for, and returns the last state. The first `warmup` steps compile."""
     times: list[StepTime] = []
     loss = 0.0
-    state = step.new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
+    state = job.new_state()
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         for n in range(warmup + steps):
             start = time.perf_counter()

@@ -80,6 +80,9 @@ class Corpus(Generic[AnyRows]):
     @cached_property
     def rows(self) -> feed.Order:
         """`rows(n)`: segmentations and training rows of batch n, each int [B]."""
+        if self._continues:
+            first = int(np.random.default_rng([self.run.seed, 3]).integers(len(self.train[0])))
+            return feed.continued_rows(len(self.train[0]), self.run.batch.size, first)
         buckets = [rows.buckets for rows in self.train if rows.buckets]
         if buckets:
             return feed.shuffled_batches(buckets, self.run.seed)
@@ -93,7 +96,7 @@ class Corpus(Generic[AnyRows]):
         if self.train[0].independent_rows:
             rows = _only_local(rows, local_rows)
         groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
-        parts = [self.train[index].batch(group, rng) for index, group in zip(order, groups, strict=True)]
+        parts = [self._fields(self.train[index], group, rng) for index, group in zip(order, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def batch_rows(self, n: int) -> np.ndarray:
@@ -120,7 +123,7 @@ class Corpus(Generic[AnyRows]):
         """
         for n, rows in enumerate(itertools.islice(self._valid_rows(), max_batches or None)):
             kept = _only_local(rows, local_rows) if self.valid.independent_rows else rows
-            yield self.valid.batch(kept, self._rng(1, n))
+            yield self._fields(self.valid, kept, self._rng(1, n))
 
     def _valid_rows(self) -> Iterator[np.ndarray]:
         """The rows of each validation batch, -1 for an empty row."""
@@ -128,9 +131,23 @@ class Corpus(Generic[AnyRows]):
             yield from self.valid.buckets.epoch()
             return
         size = self.run.batch.size
+        if self._continues:
+            order = feed.continued_rows(len(self.valid), size)
+            yield from (order(n)[1] for n in range(-(-len(self.valid) // size)))
+            return
         for start in range(0, len(self.valid), size):
             rows = np.arange(start, start + size)
             yield np.where(rows < len(self.valid), rows, -1)
+
+    @property
+    def _continues(self) -> bool:
+        """Whether a row continues the same row of the batch before, of which the model has a memory."""
+        return self.run.task.memory is not None
+
+    def _fields(self, rows_of_task: Rows, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields of a batch. Where rows continue one another, `continues` [B] says that a row is not the first."""
+        fields = rows_of_task.batch(rows, rng)
+        return fields | {"continues": rows > 0} if self._continues else fields
 
     def facts(self) -> dict[str, Any]:
         """What run.json records about the data."""

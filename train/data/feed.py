@@ -33,6 +33,22 @@ def shuffled_rows(sizes: Sequence[int], seed: int, batch_size: int) -> Order:
     return rows_of
 
 
+def continued_rows(count: int, batch_size: int, first: int = 0) -> Order:
+    """The rows of each batch, where row b of batch n + 1 continues row b of batch n; -1 is an empty row.
+
+    The rows of the text stand in a circle, after empty ones that fill it up. Each row of a batch begins at a place of
+    its own, equally far apart, and moves on by a row a batch; an epoch ends where the next one began. `first` moves all
+    of them.
+    """
+    batches = -(-count // batch_size)
+
+    def rows_of(n: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = (first + np.arange(batch_size) * batches + n) % (batches * batch_size)
+        return np.zeros(batch_size, int), np.where(rows < count, rows, -1)
+
+    return rows_of
+
+
 def shuffled_batches(buckets: Sequence[Buckets], seed: int) -> Order:
     """The same for rows in buckets, of each segmentation: a batch is of one bucket, and -1 is an empty row."""
     ends = np.cumsum([bucket.batches for bucket in buckets])

@@ -52,7 +52,7 @@ class Decoder:
         sliding_context: bool = False,
     ):
         """`end` is the token that ends a text; `spell(prompt, tokens)` is the text that tokens add to a prompt."""
-        self.config = folder.config.model
+        self.config = folder.config.decoding_model
         self.tokenizer = folder.processor
         self.options = options
         self.strategy = strategy

@@ -28,7 +28,7 @@ class Pruned(NamedTuple):
 def measure(job: Job, params: Any, corpus: Any, eval_step: Any = None) -> dict[str, float]:
     """Metrics of parameters on the validation rows."""
     eval_step = eval_step or step.make_eval_step(job.task.loss, job.model)
-    return tasks.measure(job.task, evaluation.measure(eval_step, params, corpus, job.batch_spec, job.mesh), corpus)
+    return tasks.measure(job.task, evaluation.measure(eval_step, params, corpus, job), corpus)
 
 
 def measure_pruned(job: Job, params: Any, corpus: Any, scores: Mapping[str, np.ndarray], log: Log) -> dict[int, Pruned]:

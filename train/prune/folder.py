@@ -45,7 +45,7 @@ def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))
     progress.stopping.state = progress.stopping.state | {"step": done}
     average = step.new_average(params) if job.run.optim.ema else None
-    state = step.State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average)
+    state = step.State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, job.new_memory())
     store = Checkpoints(path / folders.CHECKPOINTS)
     store.save(done, state, progress.note(), None)
     store.close()

@@ -127,9 +127,11 @@ def by_name(tree: Any) -> dict[str, Any]:
 
 
 def training_only(state: "State") -> dict[str, Any]:
-    """What only training needs: optimizer state and step; with a moving average, the trained parameters too."""
+    """What only training needs: optimizer state and step; the trained parameters beside a moving average, and the
+    memory, where there are any."""
     fields = {"opt": state.opt, "step": state.step}
-    return fields if state.ema is None else fields | {"params": state.params}
+    optional = {"params": None if state.ema is None else state.params, "memory": state.memory}
+    return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 @functools.cache

@@ -236,6 +236,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
         "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | ALTERNATION,
         "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | GROWING_WINDOWS,
+        "transformer-xl-tiny": _gpt(4, 128, 4, 64, rate=4e-3, position="transformer_xl")
+        | _QUICK_GPT
+        | {"task.windows": True, "task.memory": 64},
         "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
         "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
         "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | REFORMER | {"batch.size": 4},

@@ -276,6 +276,11 @@ class Run:
         return max(self.model.dropout, self.model.attn_rate, self.tune.dropout) > 0
 
     @property
+    def decoding_model(self) -> Config:
+        """The model as it writes texts: after training with a memory, layers keep as many states."""
+        return self.model if self.task.memory is None else self.model.within(self.task.memory)
+
+    @property
     def packs_rows(self) -> bool:
         """Whether several documents share a row."""
         return self.model.reads_packed if self.data.pack is None else self.data.pack

@@ -13,6 +13,9 @@ class TaskOptions(Options):
     # Whether batches may be of rows of similar lengths, --batch.tokens at most.
     has_buckets: ClassVar[bool] = False
 
+    # Tokens of the rows before whose states every layer sees; None where a row is a text of its own.
+    memory: ClassVar[int | None] = None
+
 
 @dataclass(frozen=True)
 class Mlm(TaskOptions):
@@ -40,6 +43,8 @@ class Lm(TaskOptions):
 
     windows: rows begin anywhere in the text, all documents in a line; else a token sees its own document alone
     stride: validation rows begin so many tokens apart, and only their new tokens count; none: they do not overlap
+    memory: a row continues the same row of the batch before, and layers see states of so many tokens before it; none:
+        rows are texts of their own
     score_from: a token after which tokens count in the loss; none: all count, but in --data=copy and recall the answers
     score_to: a token at which they cease to, until the next --task.score-from; none: the end of a document
     """
@@ -47,20 +52,40 @@ class Lm(TaskOptions):
     name: Literal["lm"] = tag("lm")
     windows: bool = False
     stride: int | None = None
+    memory: int | None = None  # type: ignore[misc]
     score_from: str | None = None
     score_to: str | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, stride=1)
+        check_minimum(self, stride=1, memory=1)
+        check_maximum(self, "no memory is as long", memory=1 << 20)
 
     def check(self, run: Any) -> None:  # noqa: D102
+        if self.memory is not None:
+            _check_memory(self, run)
         if self.score_to is not None and self.score_from is None:
             raise ValueError(f"task.score-to={self.score_to} ends what task.score-from begins; name that token too")
         if self.stride is not None and self.stride > run.batch.length:
             raise ValueError(
                 f"task.stride={self.stride} must be at most batch.length={run.batch.length}, or tokens are left out"
             )
+
+
+def _check_memory(task: Lm, run: Any):
+    """Raises ValueError for a run whose rows do not continue one another, or whose model cannot see a memory."""
+    if not task.windows:
+        raise ValueError(f"task.memory={task.memory} continues a text from row to row; add --task.windows=true")
+    if task.stride is not None:
+        raise ValueError(
+            f"task.memory={task.memory} needs rows that do not overlap; leave task.stride={task.stride} out"
+        )
+    if run.tokenizer.dropout:
+        raise ValueError(
+            f"tokenizer.dropout={run.tokenizer.dropout} cuts the text anew in each epoch, and task.memory="
+            f"{task.memory} continues it; leave out one of them"
+        )
+    run.model.check_segments()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ Two short documents in a row of 8 places, each with a separator (|) before and a
     positions    0   1   2   3    0   1   2    0       restart at every document
     bytes       18                                     UTF-8 bytes of the text behind the row's targets
 
+With `--task.memory`, a field `continues` [B] says whether a row continues the same row of the batch before.
 With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
 """
 
@@ -66,15 +67,26 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "weights": Field("BT", np.float32, weighs=True),
         "bytes": Field("B", np.float32),
     }
+    if run.task.memory is not None:
+        spec["continues"] = Field("B", np.bool_)
     if not run.task.windows:
         spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
     return spec
 
 
-def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
-    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
-    mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
-    hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
+def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], key: Array | None) -> dict[str, Any]:
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
+
+    With a `memory` of the rows before, the sums have that of the next rows.
+    """
+    memory: dict[str, Any] = {}
+    if "memory" in batch:
+        before = batch["memory"]
+        before = before.replace(lengths=jnp.where(batch["continues"], before.lengths, 0))
+        hidden, memory["memory"] = tfm.read_segment(params.decoder, model, batch["tokens"], before, key)
+    else:
+        mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
+        hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
     total, _, hits = tfm.vocabulary_loss(
         model, params.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], bias=params.bias
     )
@@ -85,6 +97,7 @@ def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], ke
         "right": (right * batch["weights"]).sum(),
         "bytes": batch["bytes"].sum(),
         "used": (batch["weights"] > 0).astype(jnp.float32).mean() * weight,
+        **memory,
     }
 
 
@@ -163,7 +176,8 @@ def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validatio
     if not (run.task.windows or (validation and stride)):
         return Packed(text, length, run.packs_rows, pad, bytes_per_target)
     stride = stride if validation and stride else length
-    return Windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=not validation)
+    jitter = not validation and run.task.memory is None
+    return Windows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=jitter)
 
 
 def baselines(corpus: Corpus[Text]) -> dict[str, float]:
@@ -175,7 +189,7 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
     """Prints a sample of the model, which continues the beginning of the validation text."""
     prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
     strategy = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
-    sample = tfm.generate(params, run.model, [prompt], _SAMPLE, strategy, sliding_context=True).tokens[0]
+    sample = tfm.generate(params, run.decoding_model, [prompt], _SAMPLE, strategy, sliding_context=True).tokens[0]
     before = corpus.processor.decode([int(token) for token in prompt])
     text = corpus.processor.decode([int(token) for token in [*prompt, *sample]])
     log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")

@@ -77,7 +77,7 @@ class Evaluator:
 
     def _measure(self, params, max_batches: int = 0) -> dict[str, Any]:
         job = self.job
-        return measure(self._eval_step, params, self.corpus, job.batch_spec, job.mesh, max_batches)
+        return measure(self._eval_step, params, self.corpus, job, max_batches)
 
     @cached_property
     def _eval_step(self):
@@ -93,15 +93,19 @@ class Evaluator:
             return tasks.measure_generation(job.task, local_params, job.run, self.corpus, self.log, **options)
 
 
-def measure(eval_step, params, corpus, batch_spec, mesh, max_batches: int = 0) -> dict[str, Any]:
+def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[str, Any]:
     """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all.
 
-    Raises UserError if they are not finite.
+    Rows that continue one another have a memory, which is empty before the first batch. Raises UserError if values are
+    not finite.
     """
     outputs: dict[str, list] = {}
-    for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, mesh, 1)):
-        fields = feed.to_devices(batch, batch_spec, mesh)
-        results = {name: distributed.to_host(value) for name, value in eval_step(params, fields).items()}
+    memory = jax.jit(functools.partial(job.new_memory, 1))()
+    for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1)):
+        fields = step.with_memory(feed.to_devices(batch, job.batch_spec, job.mesh), memory)
+        arrays = dict(eval_step(params, fields))
+        memory = arrays.pop(step.MEMORY, None)
+        results = {name: distributed.to_host(value) for name, value in arrays.items()}
         if tfm.names_not_finite(results):
             raise DivergedError(finite.explain(eval_step, params, fields))
         for name, value in results.items():

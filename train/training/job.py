@@ -7,8 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+import tfm
+from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
@@ -44,7 +47,26 @@ class Job:
     @cached_property
     def state(self) -> step.State:
         """Shapes and shardings of the training state."""
-        return step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema)
+        return step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+
+    def new_state(self) -> step.State:
+        """A fresh training state."""
+        run = self.run
+        return step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+
+    def new_memory(self, parts: int | None = None) -> tfm.SegmentMemory | None:
+        """The memory of rows whose text begins, leaves [parts, ...]; None where rows do not continue those before.
+
+        `parts` are those of a batch, by default of a training batch. Raises UserError for a mesh that fills up rows.
+        """
+        size, batch = self.run.task.memory, self.run.batch
+        if size is None:
+            return None
+        if batch.length % (context := self.mesh.shape["context"]):
+            raise UserError(f"--mesh.context={context} must divide --batch.length={batch.length} with --task.memory")
+        parts = parts or batch.accumulate
+        memory = tfm.segment_memory(self.model, batch.size // parts, size, self.mesh)
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * parts), memory)
 
     @cached_property
     def batch_spec(self) -> BatchSpec:
@@ -96,14 +118,14 @@ def largest_batch(job: Job) -> Fields:
     }
 
 
-def largest_part(job: Job) -> Fields:
-    """Shapes and shardings of the fields [rows, ...] of one part of that batch."""
+def largest_part(job: Job) -> dict[str, Any]:
+    """Shapes and shardings of the fields [rows, ...] of one part of that batch, and of its memory."""
 
     def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(job.mesh, PartitionSpec(*field.sharding.spec[1:]))
         return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
 
-    return {name: first_part(field) for name, field in largest_batch(job).items()}
+    return jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
 
 
 def batch_tokens(job: Job) -> int:

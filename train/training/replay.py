@@ -17,7 +17,7 @@ from train.runs import saved
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import State, new_state
+from train.training.step import State, scalar_sums, with_memory
 
 BLACKBOX = "blackbox"
 REPORT = "report.json"
@@ -56,7 +56,8 @@ class Replay(NamedTuple):
 
 def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
     """Runs the step behind `state`, part by part, with checks on; without several processes."""
-    loss, parts = _loss(job), _parts(job, corpus, step - 1)
+    loss, batch = _loss(job), job.device_batch(corpus, step - 1)
+    parts = _parts(job, batch, state)
     trained, frozen = job.optimizer.split(state.params)
     keys = _dropout_keys(job, state, len(parts))
     with jax.set_mesh(job.mesh):
@@ -70,7 +71,6 @@ def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
         weight = max(sum(float(run.outputs[1]["weight"]) for run in runs), 1)
         total = jax.tree.map(lambda *leaves: sum(stochastic_rounding.widen(leaves)) / weight, *grads)
         grad_norm = float(optimizer.global_norm(total))
-        batch = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
         broken = tfm.names_not_finite(_updated(job, state, batch).params) if not any(origins) else []
     index = next((index for index, origin in enumerate(origins) if origin), 0)
     sums = {name: float(sum(run.outputs[1][name] for run in runs)) for name in runs[0].outputs[1]}
@@ -91,7 +91,7 @@ def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log) -> St
     checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
     with jax.set_mesh(job.mesh):
         if any(saved_step < step for saved_step in checkpoints.steps):
-            like = new_state(job.specs, job.optimizer, job.run.seed, job.mesh, job.run.optim.ema)
+            like = job.new_state()
             state, _, done = checkpoints.restore(like, log.info, before=step)
             log.info(f"checkpoint {done} of {folder}, and steps {done + 1} to {step - 1} run again")
         else:
@@ -146,17 +146,16 @@ def _loss(job: Job) -> Callable[..., Any]:
 
     def loss(trained, frozen, part, key):
         params = with_dropout_keys(job.optimizer.join(trained, frozen), key)
-        sums = {name: value for name, value in job.loss(params, part, key).items() if value.ndim == 0}
+        sums = scalar_sums(job.loss(params, part, key))
         return sums["loss"], sums
 
     return loss
 
 
-def _parts(job: Job, corpus: Any, n: int) -> list[dict[str, jax.Array]]:
-    """The parts of batch n."""
-    batch = job.device_batch(corpus, n)
-    count = job.run.batch.accumulate
-    return [{name: field[index] for name, field in batch.items()} for index in range(count)]
+def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[dict[str, Any]]:
+    """The parts of a batch, with the memory of their rows."""
+    fields = dict(with_memory(batch, state.memory))
+    return [jax.tree.map(lambda field, n=index: field[n], fields) for index in range(job.run.batch.accumulate)]
 
 
 def _updated(job: Job, state: State, batch: Any) -> State:

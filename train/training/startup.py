@@ -98,7 +98,7 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
-    state = step.new_state(job.specs, job.optimizer, run.seed, job.mesh, run.optim.ema)
+    state = job.new_state()
     if run.resume:
         return _resumed(job, state, progress, folder, log)
     if run.tune.name != "all" and not run.init:

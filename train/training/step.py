@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,12 @@ from train.training import optimizer as optim
 from train.training import stochastic_rounding
 
 # The loss of a task: loss(params, model, batch, key) -> sums over the batch, "loss" and "weight" among them, and arrays
-# [B, ...] for evaluation.
-Loss = Callable[..., dict[str, Array]]
+# [B, ...] for evaluation. Where the batch has a MEMORY of the segments before, the memory of the next ones is returned.
+Loss = Callable[..., dict[str, Any]]
+MEMORY = "memory"
+
+# The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
+NewMemory = Callable[[], Any]
 
 # Bytes of a heap of temporaries on a CPU, where only allocations below 64 MiB are kept from step to step
 # (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step.
@@ -30,12 +35,18 @@ OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", HEAPS: str(HEAP)}
 
 @struct.dataclass
 class State:
-    """What a step changes: steps done, parameters, optimizer state, and a moving average of the parameters or None."""
+    """What a step changes: steps done, parameters and optimizer state.
+
+    ema: a moving average of the parameters, or None
+    memory: what layers remember of the rows of the last batch, leaves [parts, ...]; None where rows are texts of their
+        own
+    """
 
     step: Array
     params: object
     opt: object
     ema: object = None
+    memory: Any = None
 
     @property
     def eval_params(self):
@@ -43,21 +54,30 @@ class State:
         return self.params if self.ema is None else self.ema
 
 
-def new_state(specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None) -> State:
-    """Fresh parameters and moments, made where they live on the mesh; the average is in float32."""
+def no_memory() -> None:
+    """Rows are texts of their own."""
+
+
+def new_state(
+    specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
+) -> State:
+    """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32."""
     with jax.set_mesh(mesh):
-        return jax.jit(partial(_fresh, specs, optimizer, mesh, ema))(jax.random.key(seed))
+        return jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(jax.random.key(seed))
 
 
-def abstract_state(specs, optimizer: optim.Optimizer, mesh, ema: float | None = None) -> State:
+def abstract_state(
+    specs, optimizer: optim.Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory
+) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
     with jax.set_mesh(mesh):
-        return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, jax.random.key(0)))
+        return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, memory, jax.random.key(0)))
 
 
-def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, key: Array) -> State:
+def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
     params = tfm.init(specs, key, mesh)
-    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), new_average(params) if ema else None)
+    average = new_average(params) if ema else None
+    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory())
 
 
 def new_average(params):
@@ -82,11 +102,12 @@ def make_train_step(
     """
 
     def summed_loss(changing, frozen, part, key):
-        """The sum to differentiate, and all scalar sums; what changes are trained parameters and running state."""
+        """The sum to differentiate, all scalar sums and the memory; what changes are trained parameters and running
+        state."""
         trained, running = changing
         params = with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
-        sums = {name: value for name, value in loss(params, model, part, key).items() if value.ndim == 0}
-        return sums["loss"], sums
+        outputs = loss(params, model, part, key)
+        return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
 
     gradient = jax.grad(summed_loss, has_aux=True)
 
@@ -95,10 +116,8 @@ def make_train_step(
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
         running = optimizer.running(frozen)
-        if _parts(batch) == 1:
-            (grads, changes), sums = gradient((trained, running), frozen, _part(batch, 0), key)
-        else:
-            (grads, changes), sums = _accumulate(partial(gradient, (trained, running), frozen), batch, key)
+        fields = with_memory(batch, state.memory)
+        (grads, changes), sums, memory = _accumulate(partial(gradient, (trained, running), frozen), fields, key)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
@@ -108,7 +127,7 @@ def make_train_step(
         params = optax.apply_updates(wide_params, updates)
         average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
         params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), _rounding_key(seed, state.step))
-        return State(state.step + 1, optimizer.join(params, frozen), opt, average), sums
+        return State(state.step + 1, optimizer.join(params, frozen), opt, average, memory), sums
 
     return train_step
 
@@ -118,17 +137,40 @@ def _rounding_key(seed: int, step: Array) -> Array:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 1), step)
 
 
+def scalar_sums(outputs: Mapping[str, Any]) -> dict[str, Array]:
+    """The sums over a batch among the outputs of a loss."""
+    return {name: value for name, value in outputs.items() if getattr(value, "ndim", None) == 0}
+
+
+def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:
+    """The fields of a batch, or of a part of it, and the memory of its rows where there is one."""
+    return fields if memory is None else {**fields, MEMORY: memory}
+
+
 def _accumulate(gradient, batch, key):
-    """Gradients in float32 and sums, added up over the parts of a batch, one part at a time."""
-    keys = None if key is None else jax.random.split(key, _parts(batch))
+    """Gradients, sums, and the memory of every part; gradients of several parts are float32 and, like sums, added up.
+
+    One part is computed at a time.
+    """
+    parts = _parts(batch)
+    if parts == 1:
+        grads, (sums, memory) = gradient(_part(batch, 0), key)
+        return grads, sums, _stacked(memory)
+    keys = None if key is None else jax.random.split(key, parts)
 
     def add(total, inputs):
-        grads, sums = gradient(*inputs)
-        return jax.tree.map(jnp.add, total, (stochastic_rounding.widen(grads), sums)), None
+        grads, (sums, memory) = gradient(*inputs)
+        return jax.tree.map(jnp.add, total, (stochastic_rounding.widen(grads), sums)), memory
 
-    grads, sums = gradient(_part(batch, 0), None if keys is None else keys[0])
+    grads, (sums, memory) = gradient(_part(batch, 0), None if keys is None else keys[0])
     rest = jax.tree.map(lambda field: field[1:], (batch, keys))
-    return jax.lax.scan(add, (stochastic_rounding.widen(grads), sums), rest)[0]
+    (grads, sums), memories = jax.lax.scan(add, (stochastic_rounding.widen(grads), sums), rest)
+    return grads, sums, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _stacked(memory), memories)
+
+
+def _stacked(memory: Any) -> Any:
+    """The memory of one part as that of all parts."""
+    return jax.tree.map(lambda leaf: leaf[None], memory)
 
 
 def _parts(batch) -> int:
@@ -137,7 +179,7 @@ def _parts(batch) -> int:
 
 
 def _part(batch, index: int):
-    return {name: field[index] for name, field in batch.items()}
+    return jax.tree.map(lambda field: field[index], dict(batch))
 
 
 def _average(specs, state: State, params, decay: float):
@@ -152,11 +194,13 @@ def _average(specs, state: State, params, decay: float):
 
 
 def make_eval_step(loss: Loss, model: tfm.Config):
-    """step(params, batch) -> sums and arrays [B, ...], without dropout; the batch has one part."""
+    """step(params, batch) -> sums and arrays [B, ...], without dropout, and the memory of a batch that has one; it has
+    one part."""
 
     @jax.jit
-    def eval_step(params, batch: Mapping[str, Array]):
-        return loss(params, model, _part(batch, 0), None)
+    def eval_step(params, batch: Mapping[str, Any]):
+        outputs = loss(params, model, _part(batch, 0), None)
+        return with_memory(outputs, _stacked(outputs.get(MEMORY)))
 
     return eval_step
 

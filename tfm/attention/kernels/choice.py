@@ -26,6 +26,9 @@ __all__ = ["Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash
 LARGE = {"cpu": 1 << 20}
 LARGE_ELSEWHERE = 1 << 28
 
+# The same for blocks of queries.
+LARGE_ONCE = 1 << 24
+
 # The same for keys. M9: with fewer keys chunks are slower on a CPU.
 LONG = {"cpu": 256}
 
@@ -72,6 +75,15 @@ def choose_kernel(
     if kernel != "einsum" and (reason := WHY_NOT[kernel](case)):
         raise KernelError(f"kernel={kernel} cannot do this: {reason}; leave it at auto")
     return Choice(kernel, "asked for")
+
+
+def choose_once(q: Any, k: Any, mask: Mask | None = None, bias: ScoreBias | None = None, rate: float = 0.0) -> Choice:
+    """The same for a pass that runs once: no fused kernel, and blocks of queries where chunks cannot do it."""
+    case = case_of(q, k, mask, bias, rate, _platform())
+    choice = _choose_unfused(case)
+    if choice.name == "einsum" and case.scores >= LARGE_ONCE and not case.sharded_length:
+        return Choice("blocks", choice.reason)
+    return choice
 
 
 def _choose_fused(case: Case) -> Choice:

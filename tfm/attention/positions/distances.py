@@ -26,21 +26,21 @@ def distances(i: Array, j: Array, causal: bool = False) -> Array:
     """The distances j - i of queries i [1,T] and keys j [1,S] in order, int32 [R]; the first is that of the last query
     and the first key.
 
-    R is T + S. With `causal`, queries and keys have the same positions and later keys do not matter: then it is T + 1.
+    R is T + S. With `causal`, the queries are the last of the keys and later keys do not matter: then it is S + 1.
     """
     first = j[0, 0] - i[0, 0] - (i.shape[1] - 1)
     return first + jnp.arange((0 if causal else i.shape[1] - 1) + j.shape[1] + 1)
 
 
 def skew(x: Array, keys: int) -> Array:
-    """x [...,T,R] of `distances` -> [...,T,S]; any finite numbers for later keys where R is T + 1."""
+    """x [...,T,R] of `distances` -> [...,T,S]; any finite numbers for later keys where R is S + 1."""
     queries, columns = x.shape[-2:]
     flat = _reshape_last(x, 2, queries * columns)[..., queries - 1 : queries - 1 + queries * (columns - 1)]
     return _reshape_last(flat, 1, queries, columns - 1)[..., :keys]
 
 
 def unskew(x: Array, columns: int) -> Array:
-    """x [...,T,S] -> [...,T,R] by distance, the transpose of `skew`; x is 0 for later keys where R is T + 1."""
+    """x [...,T,S] -> [...,T,R] by distance, the transpose of `skew`; x is 0 for later keys where R is S + 1."""
     *rest, queries, keys = x.shape
     leading = [(0, 0)] * len(rest)
     wide = jnp.pad(x, (*leading, (0, 0), (0, columns - 1 - keys)))

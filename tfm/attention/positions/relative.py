@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -16,7 +17,7 @@ class RelativeBias(ScoreBias):
     """Scores q_i a_(j-i) with a vector a of each distance; a subclass says which.
 
     queries: [B,T,K,G,H], divided by the root of H
-    causal: later keys do not matter
+    causal: later keys do not matter, and the last query is at the position of the last key
     """
 
     queries: Any
@@ -62,10 +63,12 @@ class RelativeBias(ScoreBias):
     def for_keys(self, keys):  # noqa: D102
         return replace(self, causal=False)
 
+    def for_queries(self, start, count):  # noqa: D102
+        return replace(self, queries=jax.lax.dynamic_slice_in_dim(self.queries, start, count, axis=1), causal=False)
+
     def is_causal(self, i: Array, j: Array) -> bool:
-        """Whether distances of later keys may be left out: these queries i [1,T] and keys j [1,S] are the same
-        tokens."""
-        return self.causal and i.shape[1] == j.shape[1]
+        """Whether distances of later keys may be left out: the queries i [1,T] are the last of the keys j [1,S]."""
+        return self.causal and i.shape[1] <= j.shape[1]
 
     @property
     def adds_values(self) -> bool:

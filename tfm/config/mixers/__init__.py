@@ -1,6 +1,7 @@
 """The catalogue of mixers: how the tokens of a text learn of each other. One file a family, named like its folder in
 `tfm.mixers`."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +48,19 @@ class Softmax(Options):
     def reads_packed(self) -> bool:  # type: ignore[override]
         """As the pattern does."""
         return self.pattern.reads_packed
+
+    @property
+    def reads_segments(self) -> bool:  # type: ignore[override]
+        """As the pattern does."""
+        return self.pattern.reads_segments
+
+    @property
+    def depends_on_heads(self) -> bool:  # type: ignore[override]
+        """As the pattern does."""
+        return self.pattern.depends_on_heads
+
+    def within(self, tokens: int) -> "Softmax":  # noqa: D102
+        return dataclasses.replace(self, pattern=self.pattern.within(tokens))
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return self.pattern.max_length(config)
