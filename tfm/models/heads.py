@@ -14,6 +14,7 @@ from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
+from tfm.models.pooling import first, pool
 from tfm.ops import (
     ACTIVATIONS,
     Linear,
@@ -27,7 +28,7 @@ from tfm.ops import (
     norm_specs,
     split,
 )
-from tfm.sharding import replicate_length, take_positions
+from tfm.sharding import take_positions
 
 
 @struct.dataclass
@@ -238,7 +239,7 @@ def text_logits(
     model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
 ) -> Array:
     """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
-    text = pooled(model.pooler, model.norm, config, POOLS[config.head.pool](hidden, valid))
+    text = pooled(model.pooler, model.norm, config, pool(hidden, valid, config.head.pool))
     return class_logits(model.output, dropout(text, config.dropout, key))
 
 
@@ -267,6 +268,7 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
 
 
+<<<<<<< HEAD
 def first(hidden: Array, valid: Array | None = None) -> Array:
     """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
     return replicate_length(hidden)[:, 0]
@@ -283,6 +285,9 @@ def mean(hidden: Array, valid: Array | None) -> Array:
 
 POOLS = {"first": first, "mean": mean}
 POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
+=======
+POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["gelu"]}
+>>>>>>> a9575d49 (SentEval's tasks, vectors of texts and words: first form)
 
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
