@@ -40,7 +40,7 @@ class Options(EncoderOptions):
     tasks: str = ""
     out: str = ""
     protocol: Literal["comparable", "prototype"] = "comparable"
-    classifier: Settings = dataclasses.field(default_factory=Settings)
+    classifier: Settings = Settings()
 
     def __post_init__(self):
         super().__post_init__()

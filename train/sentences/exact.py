@@ -146,7 +146,7 @@ def _conjugate_gradients(problems: Problems, kernels: Array, gradient: Array) ->
 
     start = dot(gradient, gradient)
     # Far from the optimum a rough solution will do (Dembo et al. 1982).
-    goal = start * jnp.minimum(0.25, jnp.sqrt(start) / problems.rows.sum(0)) ** 2
+    goal = start * jnp.clip(jnp.sqrt(start) / problems.rows.sum(0), 0.01, 0.5) ** 2
 
     def is_open(carry) -> Array:
         _, _, _, left, count = carry
@@ -155,10 +155,13 @@ def _conjugate_gradients(problems: Problems, kernels: Array, gradient: Array) ->
     def step(carry):
         solution, residual, direction, left, count = carry
         image = product(direction)
-        length = jnp.where(left > goal, left / jnp.maximum(dot(direction, image), 1e-30), 0.0)[None, :, None]
+        curvature = dot(direction, image)
+        goes_on = (left > goal) & (curvature > 0)
+        length = jnp.where(goes_on, left / jnp.where(goes_on, curvature, 1.0), 0.0)[None, :, None]
         solution, residual = solution + length * direction, residual - length * image
         now = dot(residual, residual)
-        direction = residual + (now / jnp.maximum(left, 1e-30))[None, :, None] * direction
+        ratio = jnp.where(goes_on, now / jnp.where(goes_on, left, 1.0), 0.0)
+        direction = residual + ratio[None, :, None] * direction
         return solution, residual, direction, now, count + 1
 
     carry = (jnp.zeros_like(gradient), -gradient, -gradient, start, jnp.int32(0))
@@ -168,18 +171,19 @@ def _conjugate_gradients(problems: Problems, kernels: Array, gradient: Array) ->
 def _line_search(problems: Problems, kernels: Array, direction: Array) -> Array:
     """The kernels after the step, which is halved for every problem whose objective would rise."""
     before = _objective(problems, kernels)
+    limit = before + 1e-6 * jnp.abs(before)  # what float32 can tell apart
 
-    def objective(lengths: Array) -> Array:
-        return _objective(problems, kernels + lengths[None, :, None] * direction)
+    def rises(lengths: Array) -> Array:
+        return ~(_objective(problems, kernels + lengths[None, :, None] * direction) <= limit)
 
     def is_open(carry) -> Array:
         lengths, count = carry
-        return (count < _HALVINGS) & (objective(lengths) > before).any()
+        return (count < _HALVINGS) & rises(lengths).any()
 
     def halve(carry):
         lengths, count = carry
-        return jnp.where(objective(lengths) > before, lengths / 2, lengths), count + 1
+        return jnp.where(rises(lengths), lengths / 2, lengths), count + 1
 
     lengths, _ = jax.lax.while_loop(is_open, halve, (jnp.ones_like(before), jnp.int32(0)))
-    lengths = jnp.where(objective(lengths) > before, 0.0, lengths)
+    lengths = jnp.where(rises(lengths), 0.0, lengths)
     return kernels + lengths[None, :, None] * direction

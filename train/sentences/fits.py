@@ -205,7 +205,7 @@ def _fresh(start: Any, slots: int, settings: Settings) -> State:
     return State(params, jax.vmap(OPTIMIZERS[settings.optim][0]().init)(params), params)
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
+@partial(jax.jit, static_argnums=0)
 def _round(
     settings: Settings, start: Any, state: State, data: Data, work: Round, strengths: Array, key: Array
 ) -> tuple[State, Array]:

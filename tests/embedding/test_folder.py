@@ -1,0 +1,182 @@
+"""Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
+
+import numpy as np
+import pytest
+from small import FLAGS, call, read_lines, run, write_text
+
+import tfm
+from train import UserError
+from train.embed import main
+from train.embedding import embed
+from train.embedding.folder import FolderEncoder, Pooling, batches
+from train.export import main as export
+from train.reporting.console import Log
+from train.runs.folder import open_folder
+
+TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Runs of two steps: a BERT, a GPT that reads its text in windows, and a translator."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_text(folder / "text.txt")
+    flags = [flag for flag in FLAGS if not flag.startswith(("--data", "--steps", "--model.layers"))]
+    for task in ("mlm", "lm"):
+        run(
+            f"--task={task}",
+            *flags,
+            f"--data={folder / 'text.txt'}",
+            "--steps=2",
+            "--model.layers=2",
+            f"--out={folder / task}",
+        )
+    return folder
+
+
+def states_of(folder, text, layer=-1):
+    """The states of a text alone, [T,D], with the special tokens of the training."""
+    opened = open_folder(folder)
+    params, model = opened.load(), opened.config.model
+    ids = opened.processor.encode(text, add_special_tokens=False).ids
+    specials = opened.processor.get_vocab()
+    causal = hasattr(params, "decoder")
+    ids = [specials["[SEP]"], *ids] if causal else [specials["[CLS]"], *ids, specials["[SEP]"]]
+    stack = params.decoder if causal else params.encoder
+    return np.asarray(tfm.hidden_states(stack, model, np.array([ids]), causal=causal)[layer][0])
+
+
+@pytest.mark.parametrize("task", ["mlm", "lm"])
+def test_pools_of_every_layer(home, task):
+    """Texts of several lengths share batches, and padding changes nothing."""
+    pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
+    for pool, function in pools.items():
+        layers = (-1,) if pool != "mean" else (0, 1, -1)
+        vectors = embed(home / task, TEXTS, pool, layers)
+        assert vectors.shape == (4, 32 * len(layers))
+        assert vectors.dtype == np.float32
+        for text, vector in zip(TEXTS, vectors, strict=True):
+            expected = np.concatenate([function(states_of(home / task, text, layer)) for layer in layers])
+            np.testing.assert_allclose(vector, expected, atol=2e-5)
+
+
+def test_the_last_states_are_those_of_the_stack(home):
+    params, model = open_folder(home / "mlm").load(), open_folder(home / "mlm").config.model
+    tokens = np.array([[3, 9, 11, 4]])
+    states = tfm.hidden_states(params.encoder, model, tokens)
+    assert len(states) == model.layers + 1
+    np.testing.assert_allclose(states[-1], tfm.encoder(params.encoder, model, tokens), atol=1e-6)
+    np.testing.assert_allclose(states[0], tfm.embed(params.encoder.embed, model, tokens), atol=1e-6)
+
+
+def test_long_texts_are_read_in_windows(home):
+    """A mean over windows of 12 tokens, of which 2 are special, is weighted by their tokens."""
+    text = " ".join(["the cat sat on a mat"] * 4)
+    ids = open_folder(home / "mlm").processor.encode(text, add_special_tokens=False).ids
+    encoder = {
+        pool: FolderEncoder(home / "mlm", Pooling(pool, length=12), Log(quiet=True)) for pool in ("mean", "last")
+    }
+    specials = open_folder(home / "mlm").processor.get_vocab()
+    params, model = open_folder(home / "mlm").load(), open_folder(home / "mlm").config.model
+    parts = [
+        np.asarray(
+            tfm.encoder(params.encoder, model, np.array([[specials["[CLS]"], *ids[n : n + 10], specials["[SEP]"]]]))[0]
+        )
+        for n in range(0, len(ids), 10)
+    ]
+    assert len(parts) > 2
+    assert len(parts[-1]) != 12, "the last window is shorter"
+    np.testing.assert_allclose(encoder["mean"](["it was.", text])[1], np.concatenate(parts).mean(0), atol=2e-5)
+    np.testing.assert_allclose(encoder["last"]([text, "it was."])[0], parts[-1][-1], atol=2e-5)
+
+
+def test_an_exported_run_says_the_same(home, tmp_path):
+    assert call(export, f"--run={home / 'mlm'}", f"--to={tmp_path / 'hf'}")[0] == 0
+    np.testing.assert_allclose(embed(tmp_path / "hf", TEXTS), embed(home / "mlm", TEXTS), atol=2e-5)
+
+
+def test_batches_have_few_shapes_and_every_row_once():
+    lengths = np.random.default_rng(0).integers(1, 60, 3000)
+    parts = list(batches(lengths, 64))
+    assert sorted(np.concatenate([members for members, _ in parts])) == list(range(3000))
+    assert len({shape for _, shape in parts}) <= 9
+    assert all(lengths[members].max() <= shape[1] and len(members) <= shape[0] for members, shape in parts)
+    places = sum(rows * length for _, (rows, length) in parts)
+    assert lengths.sum() / places > 0.8
+    assert [shape for _, shape in batches(np.array([5]), 64)] == [(1, 8)]
+
+
+def test_refusals(home, tmp_path):
+    with pytest.raises(UserError, match="--layer=3 is none of the 2 layers of the model"):
+        FolderEncoder(home / "mlm", Pooling(layers=(3,)), Log(quiet=True))
+    with pytest.raises(UserError, match="--length=2 leaves no place for a text"):
+        FolderEncoder(home / "mlm", Pooling(length=2), Log(quiet=True))
+    with pytest.raises(UserError, match="is not a run folder"):
+        embed(tmp_path, TEXTS)
+
+
+def test_command(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
+    code, out, err = call(
+        main,
+        f"--run={home / 'mlm'}",
+        "--file=in.txt",
+        "--to=out.npy",
+        "--query=the cat sat.",
+        "--nearest=3",
+        "--map=map.png",
+    )
+    assert code == 0, err
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [line[1] for line in lines[:2]] == ["1", "4"]
+    assert float(lines[0][0]) == pytest.approx(1, abs=1e-4)
+    vectors = np.load("out.npy")
+    np.testing.assert_allclose(vectors, embed(home / "mlm", TEXTS), atol=2e-5)
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    again = call(
+        main, f"--run={home / 'mlm'}", "--file=in.txt", "--vectors=out.npy", "--query=the cat sat.", "--nearest=3"
+    )
+    assert again[:2] == (0, out)
+    code, _, err = call(main, f"--run={home / 'mlm'}", "--file=in.txt", "--to=out.jsonl", "--normalize", "--pool=max")
+    assert code == 0, err
+    lengths = [np.linalg.norm(row["vector"]) for row in read_lines(tmp_path / "out.jsonl")]
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+BAD = [
+    (["--file=in.txt", "--to=o.npy"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),
+    (["--run=r", "--file=in.txt"], "--to=OUT.npy, --query=TEXT or --map=MAP.png must say what to do with the vectors"),
+    (["--run=r", "--file=in.txt", "--to=o.txt"], "--to=o.txt must end in .npy or .jsonl"),
+    (["--run=r", "--file=empty.txt", "--to=o.npy"], "text 2 of empty.txt is empty; every text must say something"),
+    (["--run=r", "--file=none.txt", "--to=o.npy"], "none.txt does not exist; give the path of a file"),
+    (
+        ["--encoder=w2v:x", "--file=in.txt", "--to=o.npy"],
+        "--encoder=w2v:x must be bow:FILE or sif:FILE, with a file of word vectors",
+    ),
+    (
+        ["--run=r", "--layer=a", "--file=in.txt", "--to=o.npy"],
+        "--layer=a must be a number, or some with commas between",
+    ),
+    (
+        ["--encoder=bow:v.vec", "--file=in.txt", "--vectors=bad.npy", "--query=a"],
+        "--vectors=bad.npy holds float32 [3, 2], and in.txt has 2 texts",
+    ),
+    (
+        ["--encoder=bow:v.vec", "--file=in.txt", "--vectors=wide.npy", "--query=a"],
+        "queries have 2 numbers, and vectors 3; encode both alike",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD, ids=[message[:30] for _, message in BAD])
+def test_bad_usage(argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    (tmp_path / "empty.txt").write_text("a\n\nb\n")
+    (tmp_path / "v.vec").write_text("a 1 2\nb 3 4\n")
+    np.save("bad.npy", np.zeros((3, 2), np.float32))
+    np.save("wide.npy", np.zeros((2, 3), np.float32))
+    code, out, err = call(main, *argv)
+    assert (code, out) == (2, "")
+    assert message in err.splitlines()[-1]
