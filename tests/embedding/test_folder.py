@@ -1,52 +1,64 @@
 """Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
 
+import jax
 import numpy as np
 import pytest
-from small import FLAGS, call, read_lines, run, write_text
+from small import call, read_lines
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tfm
-from train import UserError
+from train import UserError, tasks
 from train.embed import main
 from train.embedding import embed
 from train.embedding.folder import FolderEncoder, Pooling, batches
-from train.export import main as export
 from train.reporting.console import Log
-from train.runs.folder import open_folder
+from train.runs import folder as folders
+from train.runs.folder import RunFolder, open_folder
+from train.settings import resolve
+from train.tasks.tuning import specs_of
+from train.text import tokenizer as tokenize
 
 TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]
 
 
+SMALL = "--model.layers=2 --model.width=32 --model.heads=2 --model.ffn=64 --model.vocab=60 --batch.length=32".split()
+FACTS = {"hash": "a", "segmentation_hash": "", "source": "text.txt"}
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Runs of two steps: a BERT, a GPT that reads its text in windows, and a translator."""
+    """The folders of a BERT, a GPT and a translator, of words and random weights."""
     folder = tmp_path_factory.mktemp("runs")
-    write_text(folder / "text.txt")
-    flags = [flag for flag in FLAGS if not flag.startswith(("--data", "--steps", "--model.layers"))]
-    for task in ("mlm", "lm"):
-        run(
-            f"--task={task}",
-            *flags,
-            f"--data={folder / 'text.txt'}",
-            "--steps=2",
-            "--model.layers=2",
-            f"--out={folder / task}",
-        )
-    return folder
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(" ".join(TEXTS).replace(".", " .").split())]
+    words = Tokenizer(models.WordLevel({name: token for token, name in enumerate(names)}, unk_token="[UNK]"))
+    words.add_special_tokens(names[:5])
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    params = {}
+    for task, preset in (("mlm", "bert-tiny"), ("lm", "gpt-tiny"), ("translate", "transformer-tiny")):
+        path = folder / task
+        run, _ = resolve.resolve([f"--task={task}", f"--preset={preset}", *SMALL, f"--out={path}"], None, None)
+        folders.create(path, run, words, {"data": FACTS})
+        params[str(path)] = tfm.init(specs_of(tasks.find(task), run), jax.random.key(0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "load", lambda self, *args, **options: params[str(self.path)])
+        yield folder
 
 
 def states_of(folder, text, layer=-1):
     """The states of a text alone, [T,D], with the special tokens of the training."""
     opened = open_folder(folder)
     params, model = opened.load(), opened.config.model
-    ids = opened.processor.encode(text, add_special_tokens=False).ids
-    specials = opened.processor.get_vocab()
-    causal = hasattr(params, "decoder")
-    ids = [specials["[SEP]"], *ids] if causal else [specials["[CLS]"], *ids, specials["[SEP]"]]
-    stack = params.decoder if causal else params.encoder
-    return np.asarray(tfm.hidden_states(stack, model, np.array([ids]), causal=causal)[layer][0])
+    ids, special = opened.processor.encode(text).ids, tokenize.special_tokens(opened.processor)
+    is_causal, is_translator = hasattr(params, "table") and not hasattr(params, "encoder"), hasattr(params, "decoder")
+    ids = (
+        [special.sep, *ids] if is_causal else [*ids, special.sep] if is_translator else [special.cls, *ids, special.sep]
+    )
+    stack = params.decoder if is_causal else params.encoder
+    model = tfm.encoder_config(model) if is_translator and not is_causal else model
+    return np.asarray(tfm.hidden_states(stack, model, np.array([ids]), causal=is_causal)[layer][0])
 
 
-@pytest.mark.parametrize("task", ["mlm", "lm"])
+@pytest.mark.parametrize("task", ["mlm", "lm", "translate"])
 def test_pools_of_every_layer(home, task):
     """Texts of several lengths share batches, and padding changes nothing."""
     pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
@@ -91,7 +103,8 @@ def test_long_texts_are_read_in_windows(home):
 
 
 def test_an_exported_run_says_the_same(home, tmp_path):
-    assert call(export, f"--run={home / 'mlm'}", f"--to={tmp_path / 'hf'}")[0] == 0
+    folder = RunFolder(home / "mlm")
+    folder.save_hf(tmp_path / "hf", folder.config.model, folder.load(), folder.hf_fields() | {"model_type": "bert"})
     np.testing.assert_allclose(embed(tmp_path / "hf", TEXTS), embed(home / "mlm", TEXTS), atol=2e-5)
 
 

@@ -79,12 +79,15 @@ def test_table_and_resumption(home, in_home, monkeypatch):
 BAD = [
     (["--encoder=bow:words.vec"], "--data=FOLDER must name the folder with the files of the tasks"),
     (["--data=data"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),
-    (["--encoder=bow:none.vec", "--data=data"], "none.vec does not exist; name a file of word vectors"),
-    (["--encoder=bow:words.vec", "--data=data", "--tasks=SST"], "--tasks=SST is unknown; did you mean SST2?"),
-    (["--encoder=bow:words.vec", "--data=data", "--protocol=fast"], "--protocol=fast must be comparable or prototype"),
+    (["--encoder=bow:none.vec", "--data=data", *FAST], "none.vec does not exist; name a file of word vectors"),
+    (["--encoder=bow:words.vec", "--data=data", "--tasks=SST"], "--tasks=SST is unknown; did you mean SST5?"),
+    (
+        ["--encoder=bow:words.vec", "--data=data", "--protocol=fast"],
+        "--protocol=fast is unknown; known are comparable, prototype",
+    ),
     (["--encoder=bow:words.vec", "--data=data", "--tasks=MR"], "MR has 60 rows, and 10 folds need 100"),
     (["--run=none", "--data=data", *FAST], "none is not a run folder"),
-    (["--encoder=bow:words.vec", "--data=data", "--classifier.nhidden=4"], "did you mean --classifier.nhid?"),
+    (["--encoder=bow:words.vec", "--data=data", "--classifier.nhidden=4"], "did you mean classifier.nhid?"),
 ]
 
 

@@ -46,6 +46,7 @@ def test_every_fit_is_that_of_a_loop(optim, monkeypatch):
             assert (outcome.predictions[index] == (x[fit.test] @ kernel + bias).argmax(1)).all()
 
 
+@pytest.mark.slow
 def test_a_hidden_layer_learns_what_a_linear_one_cannot():
     rng = np.random.default_rng(0)
     x = rng.choice([-1.0, 1.0], (400, 2)).astype(np.float32)
