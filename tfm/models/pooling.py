@@ -35,7 +35,7 @@ def last(hidden: Array, valid: Array | None = None) -> Array:
     if valid is None:
         return replicate_length(hidden)[:, -1]
     places = jnp.arange(hidden.shape[1], dtype=jnp.int32)
-    where = jnp.where(valid > 0, places[None], 0).max(1, keepdims=True)
+    where = jnp.where(valid.astype(bool), places[None], jnp.int32(0)).max(1, keepdims=True)
     return take_positions(hidden, where)[:, 0]
 
 
@@ -43,7 +43,7 @@ def maximum(hidden: Array, valid: Array | None = None) -> Array:
     """hidden [B,T,D], valid [B,T] -> [B,D]: the largest value of every feature; 0 for a text without tokens."""
     if valid is None:
         return hidden.max(1)
-    is_token = valid[:, :, None] > 0
+    is_token = valid.astype(bool)[:, :, None]
     values = jnp.where(is_token, hidden, jnp.finfo(hidden.dtype).min).max(1)
     return jnp.where(is_token.any(1), values, jnp.zeros((), hidden.dtype))
 

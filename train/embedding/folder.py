@@ -62,7 +62,6 @@ class FolderEncoder:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
         config = folder.config.model
-        _check_layers(pooling.layers, config)
         self.prefix, self.suffix = text_frame(folder)
         self.window = pooling.length or _window(folder)
         if config.max_length is not None and self.window > config.max_length:
@@ -70,6 +69,7 @@ class FolderEncoder:
         if self.window <= len(self.prefix) + len(self.suffix):
             raise UserError(f"--length={self.window} leaves no place for a text; raise it")
         self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
+        _check_layers(pooling.layers, config)
         self.reading = Reading(config, causal, pooling.layers, pooling.pool)
         self.pad = tokenize.special_tokens(self.tokenizer).pad
 

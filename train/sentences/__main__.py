@@ -14,7 +14,7 @@ from train.embedding.options import Encode, EncoderOptions, open_encoder
 from train.files import cache
 from train.runs import folder as folders
 from train.sentences import table
-from train.sentences.evaluation import LoadedTask, check_rows, measure
+from train.sentences.evaluation import LoadedTask, check_rows, measure, trainings
 from train.sentences.settings import PROTOCOLS, Settings
 from train.settings import flags
 
@@ -133,7 +133,7 @@ def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: Options, log
             raise UserError(f"the files of {name} have changed since {path}; restore them, or name a new --out")
         log.info(f"{name}: finished before")
         return saved
-    with log.progress(name, 0) as advance:
+    with log.progress(name, trainings(task, options.classifier)) as advance:
         result = measure(encoder, task, options.classifier, advance) | {"data": digest}
     metric, value = table.score(result)
     log.info(f"{name}: {metric} {value['value']:.2f} after {result['seconds']:.0f} s")

@@ -62,6 +62,12 @@ def measure(
     }
 
 
+def trainings(loaded: LoadedTask, settings: Settings) -> int:
+    """How many classifiers are trained for a task, each with all strengths of the penalty at once."""
+    folds = settings.kfold
+    return {INNER: folds * (folds + 1), KFOLD: folds + 1}.get(loaded.task.protocol, 1)
+
+
 def check_rows(loaded: LoadedTask, settings: Settings):
     """Raises UserError where folds, or what is held out of them, would have no rows."""
     task, data = loaded

@@ -104,27 +104,14 @@ class Trainer:
     def run(self, fits: Sequence[Fit], advance: Callable[[int], None] = lambda fits: None) -> list[Fitted]:
         """The outcome of every fit."""
         width = min(len(fits), _SLOTS_CPU if jax.default_backend() == "cpu" else _SLOTS)
-        batches = max(-(-len(fit.train) // self.settings.batch) for fit in fits) * self.settings.epoch_size
-        dev_size = max(len(fit.dev) for fit in fits)
         state = _fresh(self.start, width, self.settings)
         waiting, slots = iter(range(len(fits))), [None] * width
         outcomes: dict[int, Fitted] = {}
         key = jax.random.key(self.settings.seed)
         while len(outcomes) < len(fits):
             slots, is_new = self._refill(slots, waiting)
-            rows, counts = self._batches(fits, slots, batches)
-            dev = _padded([fits[slot.index].dev if slot else () for slot in slots], dev_size)
-            active = np.stack([~slot.stopped if slot else np.zeros(len(self.strengths), bool) for slot in slots])
-            best = np.stack([slot.right if slot else np.zeros(len(self.strengths), int) for slot in slots])
-            state, right = _round(
-                self.settings,
-                self.start,
-                state,
-                self.data,
-                Round(is_new, rows, counts, *dev, active, best),
-                self.strengths,
-                key,
-            )
+            work = self._work(fits, slots, is_new)
+            state, right = _round(self.settings, self.start, state, self.data, work, self.strengths, key)
             key = jax.random.fold_in(key, 1)
             for place, (slot, slot_right) in enumerate(zip(slots, np.asarray(right), strict=True)):
                 if slot is None:
@@ -145,24 +132,33 @@ class Trainer:
             filled.append(slot if index is None else _Slot(index, len(self.strengths)))
         return filled, is_new
 
-    def _batches(self, fits: Sequence[Fit], slots: Sequence[Any], steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def _work(self, fits: Sequence[Fit], slots: Sequence[Any], is_new: np.ndarray) -> "Round":
+        """What the next round of all slots does."""
+        nothing = np.zeros(len(self.strengths), np.int32)
+        rows, counts = self._batches(fits, slots)
+        dev = _padded([fits[slot.index].dev if slot else () for slot in slots], max(len(fit.dev) for fit in fits))
+        active = np.stack([~slot.stopped if slot else nothing > 0 for slot in slots])
+        return Round(is_new, rows, counts, *dev, active, np.stack([slot.right if slot else nothing for slot in slots]))
+
+    def _batches(self, fits: Sequence[Fit], slots: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The rows int32 [S,F,B] of the batches of a round, and how many each has, [S,F]."""
         size, epochs = self.settings.batch, self.settings.epoch_size
-        rows = np.zeros((epochs, steps // epochs, len(slots), size), np.int32)
-        counts = np.zeros((epochs, steps // epochs, len(slots)), np.int32)
+        steps = max(-(-len(fit.train) // size) for fit in fits)
+        rows = np.zeros((epochs, steps, len(slots), size), np.int32)
+        counts = np.zeros((epochs, steps, len(slots)), np.int32)
         for place, slot in enumerate(slots):
             if slot is None:
                 continue
             fit = fits[slot.index]
             total = len(fit.train)
-            sizes = np.clip(total - size * np.arange(steps // epochs), 0, size)
+            sizes = np.clip(total - size * np.arange(steps), 0, size)
             for epoch in range(epochs):
                 order = fit.train[self.orders.order(total, slot.epoch + epoch, fit.skipped)]
-                padded = np.zeros(steps // epochs * size, np.int32)
+                padded = np.zeros(steps * size, np.int32)
                 padded[:total] = order
                 rows[epoch, :, place] = padded.reshape(-1, size)
                 counts[epoch, :, place] = sizes
-        return rows.reshape(steps, len(slots), size), counts.reshape(steps, len(slots))
+        return rows.reshape(-1, len(slots), size), counts.reshape(-1, len(slots))
 
     def _outcome(self, fits: Sequence[Fit], slot: _Slot, state: State, place: int) -> Fitted:
         fit, test_size = fits[slot.index], max(len(fit.test) for fit in fits)

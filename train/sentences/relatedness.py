@@ -55,9 +55,9 @@ def fit(parts: Mapping[str, Part], seed: int) -> tuple[np.ndarray, float]:
 def targets(scores: np.ndarray) -> np.ndarray:
     """Scores [N] -> float32 [N,5]: a score between two whole ones lies on both; below 1, what SentEval makes of it."""
     low = np.floor(scores)
-    whole = np.arange(1, _SCORES + 1)
-    upper = np.where(whole == low[:, None] + 1, (scores - low)[:, None], 0)
-    return np.where(whole == low[:, None], (low - scores + 1)[:, None], upper).astype(np.float32)
+    levels = np.arange(1, _SCORES + 1)
+    upper = np.where(levels == low[:, None] + 1, (scores - low)[:, None], 0)
+    return np.where(levels == low[:, None], (low - scores + 1)[:, None], upper).astype(np.float32)
 
 
 _OPTIMIZER = optax.scale_by_adam(eps=1e-8)

@@ -40,7 +40,7 @@ def text(results: Mapping[str, Any]) -> str:
     rows: list[Sequence[str]] = [("task", "metric", "score", "95 % interval", "constant guess", "further", "rows", "s")]
     for name, result in results["tasks"].items():
         metric, value = score(result)
-        further = [f"{label} {number['value']:.2f}" for label, number in result["metrics"].items() if label != metric]
+        further = [f"{label} {entry['value']:.2f}" for label, entry in result["metrics"].items() if label != metric]
         note = f" ({result['note']})" if result["note"] else ""
         rows.append(
             (
