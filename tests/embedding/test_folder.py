@@ -1,6 +1,9 @@
 """Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small import call, read_lines
@@ -44,62 +47,51 @@ def home(tmp_path_factory):
         yield folder
 
 
-def states_of(folder, text, layer=-1):
-    """The states of a text alone, [T,D], with the special tokens of the training."""
+@functools.cache
+def states_of(folder, text):
+    """The states of a text alone, [T,D] of each layer, with the special tokens of the training."""
     opened = open_folder(folder)
-    params, model = opened.load(), opened.config.model
+    params, model, task = opened.load(), opened.config.model, opened.config.task.name
     ids, special = opened.processor.encode(text).ids, tokenize.special_tokens(opened.processor)
-    is_causal, is_translator = hasattr(params, "table") and not hasattr(params, "encoder"), hasattr(params, "decoder")
-    ids = (
-        [special.sep, *ids] if is_causal else [*ids, special.sep] if is_translator else [special.cls, *ids, special.sep]
-    )
-    stack = params.decoder if is_causal else params.encoder
-    model = tfm.encoder_config(model) if is_translator and not is_causal else model
-    return np.asarray(tfm.hidden_states(stack, model, np.array([ids]), causal=is_causal)[layer][0])
+    frames = {"mlm": ([special.cls], [special.sep]), "lm": ([special.sep], []), "translate": ([], [special.sep])}
+    prefix, suffix = frames[task]
+    tokens = jnp.array([[*prefix, *ids, *suffix]])
+    model = tfm.encoder_config(model) if task == "translate" else model
+    stack = params.decoder if task == "lm" else params.encoder
+    states = jax.jit(tfm.hidden_states, static_argnums=(1, 6))(stack, model, tokens, None, None, None, task == "lm")
+    return [np.asarray(layer[0]) for layer in states]
 
 
-@pytest.mark.parametrize("task", ["mlm", "lm", "translate"])
-def test_pools_of_every_layer(home, task):
-    """Texts of several lengths share batches, and padding changes nothing."""
-    pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
-    for pool, function in pools.items():
-        layers = (-1,) if pool != "mean" else (0, 1, -1)
-        vectors = embed(home / task, TEXTS, pool, layers)
-        assert vectors.shape == (4, 32 * len(layers))
-        assert vectors.dtype == np.float32
-        for text, vector in zip(TEXTS, vectors, strict=True):
-            expected = np.concatenate([function(states_of(home / task, text, layer)) for layer in layers])
-            np.testing.assert_allclose(vector, expected, atol=2e-5)
+POOLS = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
+CASES = [
+    ("mlm", "mean", (-1,)),
+    ("mlm", "max", (0, 1, -1)),
+    ("lm", "last", (-1,)),
+    ("translate", "first", (2,)),
+    pytest.param("lm", "mean", (0, 1), marks=pytest.mark.slow),
+    pytest.param("translate", "max", (-1,), marks=pytest.mark.slow),
+]
 
 
-def test_the_last_states_are_those_of_the_stack(home):
-    params, model = open_folder(home / "mlm").load(), open_folder(home / "mlm").config.model
-    tokens = np.array([[3, 9, 11, 4]])
-    states = tfm.hidden_states(params.encoder, model, tokens)
-    assert len(states) == model.layers + 1
-    np.testing.assert_allclose(states[-1], tfm.encoder(params.encoder, model, tokens), atol=1e-6)
-    np.testing.assert_allclose(states[0], tfm.embed(params.encoder.embed, model, tokens), atol=1e-6)
+@pytest.mark.parametrize(("task", "pool", "layers"), CASES)
+def test_pools_of_layers(home, task, pool, layers):
+    """Texts of several lengths share a batch, and padding changes nothing; vectors of layers are joined."""
+    vectors = embed(home / task, TEXTS, pool, layers)
+    assert vectors.shape == (4, 32 * len(layers))
+    assert vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        expected = np.concatenate([POOLS[pool](states_of(home / task, text)[layer]) for layer in layers])
+        np.testing.assert_allclose(vector, expected, atol=2e-5)
 
 
 def test_long_texts_are_read_in_windows(home):
     """A mean over windows of 12 tokens, of which 2 are special, is weighted by their tokens."""
-    text = " ".join(["the cat sat on a mat"] * 4)
-    ids = open_folder(home / "mlm").processor.encode(text, add_special_tokens=False).ids
-    encoder = {
-        pool: FolderEncoder(home / "mlm", Pooling(pool, length=12), Log(quiet=True)) for pool in ("mean", "last")
-    }
-    specials = open_folder(home / "mlm").processor.get_vocab()
-    params, model = open_folder(home / "mlm").load(), open_folder(home / "mlm").config.model
-    parts = [
-        np.asarray(
-            tfm.encoder(params.encoder, model, np.array([[specials["[CLS]"], *ids[n : n + 10], specials["[SEP]"]]]))[0]
-        )
-        for n in range(0, len(ids), 10)
-    ]
-    assert len(parts) > 2
-    assert len(parts[-1]) != 12, "the last window is shorter"
-    np.testing.assert_allclose(encoder["mean"](["it was.", text])[1], np.concatenate(parts).mean(0), atol=2e-5)
-    np.testing.assert_allclose(encoder["last"]([text, "it was."])[0], parts[-1][-1], atol=2e-5)
+    words = " ".join(["the cat sat over it"] * 4 + ["a dog"]).split()
+    parts = [states_of(home / "mlm", " ".join(words[n : n + 10]))[-1] for n in range(0, len(words), 10)]
+    assert [len(part) for part in parts] == [12, 12, 4]
+    mean, last = (FolderEncoder(home / "mlm", Pooling(pool, length=12), Log(quiet=True)) for pool in ("mean", "last"))
+    np.testing.assert_allclose(mean(["it was.", " ".join(words)])[1], np.concatenate(parts).mean(0), atol=2e-5)
+    np.testing.assert_allclose(last([" ".join(words), "it was."])[0], parts[-1][-1], atol=2e-5)
 
 
 def test_an_exported_run_says_the_same(home, tmp_path):
