@@ -214,8 +214,9 @@ def _round(
         rows, counts = batch
         keys = jax.random.split(jax.random.fold_in(key, index), slots) if settings.dropout else None
         update = partial(_update, settings, strengths)
-        axes = (0, 0, 0, 0, 0, None if keys is None else 0)
-        new = jax.vmap(update, axes)(params, optimizer, data.x[rows], data.y[rows], counts, keys)
+        axes = (0, 0, 0, None if keys is None else 0)
+        members = data.x[rows], data.y[rows], counts
+        new = jax.vmap(update, axes)(params, optimizer, members, keys)
         return (*_where(counts > 0, new, (params, optimizer)), index + 1), None
 
     (params, optimizer, _), _ = jax.lax.scan(
@@ -228,8 +229,9 @@ def _round(
     return State(params, optimizer, _where_strengths(improved, params, state.best)), right
 
 
-def _update(settings: Settings, strengths: Array, params, optimizer, x, y, count, key):
-    """One step of one slot: x [B,D], y [B], of which `count` are there."""
+def _update(settings: Settings, strengths: Array, params, optimizer, batch: tuple[Array, Array, Array], key):
+    """One step of one slot; a batch is x [B,D], y [B], and how many rows of it are there."""
+    x, y, count = batch
 
     def loss(params) -> Array:
         log_probabilities = jax.nn.log_softmax(_logits(params, x, settings.dropout, key))
