@@ -45,7 +45,7 @@ ERRORS = [
     # each class of options judges itself
     (lambda: Tokens(token_types=-1), "token_types=-1 must be at least 1, or none"),
     (lambda: Tokens(projection="middle"), "projection=middle is unknown; known are last, first"),
-    (lambda: Head(pool="last"), "pool=last is unknown; known are first, mean"),
+    (lambda: Head(pool="sum"), "pool=sum is unknown; known are first, mean, last, max"),
     (lambda: Sliding(window=0), "window=0 must be at least 1"),
     (lambda: Sliding(dilation=0), "dilation=0 must be at least 1"),
     (lambda: Fixed(block=4, summary=5), "summary=5 must be at most block=4"),
