@@ -268,26 +268,7 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
 
 
-<<<<<<< HEAD
-def first(hidden: Array, valid: Array | None = None) -> Array:
-    """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
-    return replicate_length(hidden)[:, 0]
-
-
-def mean(hidden: Array, valid: Array | None) -> Array:
-    """hidden [B,T,D], valid [B,T] -> [B,D]: the mean over the tokens that are no padding, in float32."""
-    wide = hidden.astype(jnp.float32)
-    if valid is None:
-        return wide.mean(1).astype(hidden.dtype)
-    weights = valid.astype(jnp.float32)[:, :, None]
-    return ((wide * weights).sum(1) / jnp.maximum(weights.sum(1), 1)).astype(hidden.dtype)
-
-
-POOLS = {"first": first, "mean": mean}
 POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
-=======
-POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["gelu"]}
->>>>>>> a9575d49 (SentEval's tasks, vectors of texts and words: first form)
 
 
 def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
