@@ -71,7 +71,8 @@ PUBLIC = {
     "models.calibrate": ("calibrate",),
     "layers.stack": ("Layers", "by_layer", "stack", "stack_specs"),
     "inputs.tokens": ("Embed", "default_positions", "embed", "embed_specs"),
-    "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs"),
+    "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs", "hidden_states"),
+    "models.pooling": ("pool",),
     "models.segments": ("SegmentMemory", "read_segment", "segment_memory"),
     "models.position_effects": ("position_scores", "position_similarity"),
     "models.heads": (

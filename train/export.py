@@ -136,7 +136,7 @@ def _write(folder, params, to: Path) -> dict[str, float]:
     except ValueError as error:
         remedy = "; transformers classifies by the first token: train with --model.head.pool=first"
         raise UserError(
-            f"--run={folder.path} cannot be exported: {error}{remedy if 'pool=mean' in str(error) else ''}"
+            f"--run={folder.path} cannot be exported: {error}{remedy if 'head.pool=' in str(error) else ''}"
         ) from error
     fields = fields | {"model_type": family.name, "architectures": [architecture]}
     folder.save_hf(to, hf_model, hf_params, fields)

@@ -14,7 +14,7 @@ from tfm import masks
 from tfm.decoding import cache
 from tfm.layers import stack
 from tfm.mixers import softmax
-from tfm.models import heads, losses
+from tfm.models import heads, losses, pooling
 from train.check import load, model, training
 from train.data.corpus import Corpus
 from train.data.rows import causal, packing
@@ -86,7 +86,7 @@ def visible_padding(patch):
 
 def mean_over_padding(patch):
     """The vector of a text is a mean over all places of its row."""
-    patch.setitem(heads.POOLS, "mean", lambda hidden, valid: hidden.mean(1))
+    patch.setitem(pooling.POOLS, "mean", lambda hidden, valid: hidden.mean(1))
 
 
 def visible_padding_of_sources(patch):

@@ -153,7 +153,7 @@ def test_one_kind_of_a_period_and_all_kinds():
         ({"period": -1}, "period=-1 must be at least 0"),
         # each class judges itself, and its name stands before the sentence
         ({"position": "rotary", "position.base": 1}, "position.base=1.0 must be more than 1; 10,000 is usual"),
-        ({"head.pool": "last"}, "head.pool=last is unknown; known are first, mean"),
+        ({"head.pool": "sum"}, "head.pool=sum is unknown; known are first, mean, last, max"),
         (
             {"period": 2, "period.1.mixer": "softmax", "period.1.mixer.pattern": "sliding"}
             | {"period.1.mixer.pattern.window": 0},

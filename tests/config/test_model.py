@@ -18,7 +18,7 @@ from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
-from tfm.models import heads
+from tfm.models import heads, pooling
 
 ERRORS = [
     (lambda: Config(heads=5), "heads=5 must divide width=128; try heads=4"),
@@ -45,7 +45,7 @@ ERRORS = [
     # each class of options judges itself
     (lambda: Tokens(token_types=-1), "token_types=-1 must be at least 1, or none"),
     (lambda: Tokens(projection="middle"), "projection=middle is unknown; known are last, first"),
-    (lambda: Head(pool="last"), "pool=last is unknown; known are first, mean"),
+    (lambda: Head(pool="sum"), "pool=sum is unknown; known are first, mean, last, max"),
     (lambda: Sliding(window=0), "window=0 must be at least 1"),
     (lambda: Sliding(dilation=0), "dilation=0 must be at least 1"),
     (lambda: Fixed(block=4, summary=5), "summary=5 must be at most block=4"),
@@ -140,7 +140,7 @@ def test_tables_hold_the_names_that_the_config_knows():
     assert choices_of(Config, "norm") == tuple(ops.NORMS)
     assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
     assert ("auto", *KERNELS) == (*choices_of(Config, "kernel"), "blocks")  # which nobody asks for by name
-    assert choices_of(Head, "pool") == tuple(heads.POOLS)
+    assert choices_of(Head, "pool") == tuple(pooling.POOLS)
     assert choices_of(Head, "pool_activation") == tuple(heads.POOLERS)
 
 

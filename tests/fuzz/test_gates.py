@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from train import bench, evaluate, exit_code, export, harness, plan, predict
+from train import bench, embed, evaluate, exit_code, export, harness, plan, predict
 from train.costs import capacity
 from train.data.labels import Labels, label_checker
 from train.data.sources import conll, documents, files, parallel, sources
@@ -29,6 +29,7 @@ from train.devices.distributed import find_cluster
 from train.generation import options as generation
 from train.glue import __main__ as glue
 from train.runs import folder as folders
+from train.sentences import __main__ as sentences
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
 from train.text import tokenizer as tokenize
@@ -216,7 +217,10 @@ def read_rows(case, folder: Path):
 
 OPTIONS = {
     "generate": generation.Options,
-    **{module.__name__: module.Options for module in (evaluate, predict, export, plan, bench, glue, harness)},
+    **{
+        module.__name__: module.Options
+        for module in (evaluate, predict, export, plan, bench, glue, harness, embed, sentences)
+    },
 }
 RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(schema.Run())}
 RUN_FLAGS |= {

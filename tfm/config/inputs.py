@@ -34,7 +34,7 @@ class Tokens(Options):
 class Head:
     """What heads have beside their sizes.
 
-    pool: first | mean: what stands for a text, its first token or the mean of all
+    pool: first | mean | last | max: what stands for a text, its first or last token, the mean or the maximum of all
     pool_activation: tanh | gelu | gelu_tanh | relu | silu: of the linear map between that and the classes
     pool_norm: normalize after that activation
     bias: add a bias in the linear map that a head begins with
@@ -42,7 +42,7 @@ class Head:
     scale_logits: divide the states of a language model by the root of the width before the output table
     """
 
-    pool: Literal["first", "mean"] = "first"
+    pool: Literal["first", "mean", "last", "max"] = "first"
     pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pool_norm: bool = False
     bias: bool = True

@@ -1,5 +1,6 @@
 """Encoders and decoders: embeddings, and a stack of blocks."""
 
+import dataclasses
 from typing import Any
 
 from flax import struct
@@ -9,7 +10,7 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs.tokens import Embed, default_positions, embed, embed_specs
-from tfm.layers.stack import Layers, stack, stack_specs
+from tfm.layers.stack import Layers, by_layer, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.ops import Norm, split
 from tfm.residuals import residual_of
@@ -69,6 +70,25 @@ def decoder(
     x = embed(model.embed, config, tokens, positions, key=embed_key)
     context = _context(tokens, mask, positions, causal=True)
     return stack(model, config, x, context, memory=memory, key=stack_key)[0]
+
+
+def hidden_states(
+    model: Encoder,
+    config: Config,
+    tokens: Array,
+    mask: Mask | None = None,
+    positions: Array | None = None,
+    types: Array | None = None,
+    causal: bool = False,
+) -> list[Array]:
+    """tokens [B,T] -> L + 1 arrays [B,T,D]: what each layer reads, embeddings first, and the last states.
+
+    causal: a token sees those before it alone, as in `decoder`. Raises ValueError as `encoder` does.
+    """
+    x = embed(model.embed, config, tokens, positions, types)
+    context = dataclasses.replace(_context(tokens, mask, positions, causal), record_inputs=True)
+    hidden, outputs = stack(model, config, x, context)
+    return [*(layer.inputs for layer in by_layer(config, outputs)), hidden]
 
 
 def _context(tokens: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:

@@ -14,6 +14,7 @@ from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
+from tfm.models.pooling import first, pool
 from tfm.ops import (
     ACTIVATIONS,
     Linear,
@@ -27,7 +28,7 @@ from tfm.ops import (
     norm_specs,
     split,
 )
-from tfm.sharding import replicate_length, take_positions
+from tfm.sharding import take_positions
 
 
 @struct.dataclass
@@ -238,7 +239,7 @@ def text_logits(
     model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
 ) -> Array:
     """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
-    text = pooled(model.pooler, model.norm, config, POOLS[config.head.pool](hidden, valid))
+    text = pooled(model.pooler, model.norm, config, pool(hidden, valid, config.head.pool))
     return class_logits(model.output, dropout(text, config.dropout, key))
 
 
@@ -267,21 +268,6 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
 
 
-def first(hidden: Array, valid: Array | None = None) -> Array:
-    """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
-    return replicate_length(hidden)[:, 0]
-
-
-def mean(hidden: Array, valid: Array | None) -> Array:
-    """hidden [B,T,D], valid [B,T] -> [B,D]: the mean over the tokens that are no padding, in float32."""
-    wide = hidden.astype(jnp.float32)
-    if valid is None:
-        return wide.mean(1).astype(hidden.dtype)
-    weights = valid.astype(jnp.float32)[:, :, None]
-    return ((wide * weights).sum(1) / jnp.maximum(weights.sum(1), 1)).astype(hidden.dtype)
-
-
-POOLS = {"first": first, "mean": mean}
 POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
 
 

@@ -8,6 +8,7 @@ from train.compare.budget import Costs
 from train.compare.cells import DONE, Record
 from train.compare.rows import Row
 from train.compare.statistics import mean_and_deviation, paired
+from train.reporting.markdown import table as markdown_table
 
 RESULTS, TABLE, PICTURE = "results.json", "table.md", "compare.png"
 
@@ -107,15 +108,10 @@ def markdown(result: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
         for name in metrics:
             line += _cells_of(row, f"eval_{name}")
         lines.append(line)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    texts = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     better = "; ".join(f"{name}: {_ARROWS[best]}" for name, best in metrics.items())
     notes = [f"- {note}" for note in (better, *result["notes"])]
     trials = [_trial(row, trial, metrics) for row in result["rows"] for trial in row["trials"]]
-    return "\n".join([texts[0], rule, *texts[1:], "", *notes, *(["", "Trials:", "", *trials] if trials else [])])
+    return "\n".join([markdown_table(lines), "", *notes, *(["", "Trials:", "", *trials] if trials else [])])
 
 
 def _cells_of(row: Mapping[str, Any], name: str) -> list[str]:

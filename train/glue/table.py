@@ -8,6 +8,7 @@ import numpy as np
 
 from train.glue.runner import mean_and_deviation
 from train.glue.suites import SUITES, Task
+from train.reporting import markdown
 
 RESULTS = "results.json"
 PICTURE = "scores.png"
@@ -54,9 +55,7 @@ def text(results: Mapping[str, Any]) -> str:
     missing = len(results["absent"] + results["not_chosen"])
     note = "" if average else f"none without all tasks; {missing} missing"
     rows.append((label, _shown(average) if average else "-", "", note, "", "", ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+    return markdown.table(rows)
 
 
 def _row(task: Task, result: Mapping[str, Any]) -> tuple[str, ...]:

@@ -141,8 +141,9 @@ class Flag(NamedTuple):
 
 
 def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
-    """The fields of a dataclass and of the classes chosen in it, in their order."""
-    helps = dict(line.strip().split(": ", 1) for line in (type(config).__doc__ or "").splitlines() if ": " in line)
+    """The fields of a dataclass and of the classes chosen in it, in their order; those that it inherits come first."""
+    docstrings = "\n".join(cls.__doc__ or "" for cls in reversed(type(config).__mro__))
+    helps = dict(line.strip().split(": ", 1) for line in docstrings.splitlines() if ": " in line)
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), choices.type_hints(type(config))[field.name]
         key, text = prefix + field.name, helps.get(field.name, "")

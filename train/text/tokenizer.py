@@ -124,21 +124,21 @@ def sequence_template(tokenizer, start: str = "") -> SequenceTemplate:
             f"--task.start={start} is no token of the tokenizer; leave it out, or name one such as "
             f"{tokenizer.id_to_token(0)}"
         )
-    prefix, _, suffix = _added_tokens(tokenizer, "a")
+    prefix, _, suffix = added_tokens(tokenizer, "a")
     return SequenceTemplate(prefix, suffix or [special.sep], start_id, special.pad)
 
 
 def prefix_tokens(tokenizer) -> list[int]:
     """The tokens that the tokenizer itself puts before a text, as language models of transformers expect them."""
-    return _added_tokens(tokenizer, "a")[0]
+    return added_tokens(tokenizer, "a")[0]
 
 
 def pair_separators(tokenizer) -> int:
     """The number of [SEP] between the texts of a pair: 1, or what the tokenizer itself adds (RoBERTa: 2)."""
-    return max(1, len(_added_tokens(tokenizer, "a", "a")[1]))
+    return max(1, len(added_tokens(tokenizer, "a", "a")[1]))
 
 
-def _added_tokens(tokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
+def added_tokens(tokenizer, *texts: str) -> tuple[list[int], list[int], list[int]]:
     """The tokens that a tokenizer itself adds before, between and after one or two texts."""
     encoding = tokenizer.encode(*texts)
     inner = [n for n, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
@@ -197,7 +197,7 @@ def continues_word(tokenizer) -> np.ndarray:
     model, size = tokenizer.model, tokenizer.get_vocab_size()
     if isinstance(model, models.WordLevel):
         return np.zeros(size, bool)
-    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special = {i for i, token in tokenizer.getadded_tokens_decoder().items() if token.special}
     continues = _by_prefix(tokenizer) if isinstance(model, models.WordPiece) else _by_space(tokenizer)
     return np.array([i not in special and continues(i) for i in range(size)])
 

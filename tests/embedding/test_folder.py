@@ -1,0 +1,187 @@
+"""Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import call, read_lines
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import tfm
+from train import UserError, tasks
+from train.embed import main
+from train.embedding import embed
+from train.embedding.folder import FolderEncoder, Pooling, batches
+from train.reporting.console import Log
+from train.runs import folder as folders
+from train.runs.folder import RunFolder, open_folder
+from train.settings import resolve
+from train.tasks.tuning import specs_of
+from train.text import tokenizer as tokenize
+
+TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]
+
+
+SMALL = "--model.layers=2 --model.width=32 --model.heads=2 --model.ffn=64 --model.vocab=60 --batch.length=32".split()
+FACTS = {"hash": "a", "segmentation_hash": "", "source": "text.txt"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The folders of a BERT, a GPT and a translator, of words and random weights."""
+    folder = tmp_path_factory.mktemp("runs")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(" ".join(TEXTS).replace(".", " .").split())]
+    words = Tokenizer(models.WordLevel({name: token for token, name in enumerate(names)}, unk_token="[UNK]"))
+    words.add_special_tokens(names[:5])
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    params = {}
+    for task, preset in (("mlm", "bert-tiny"), ("lm", "gpt-tiny"), ("translate", "transformer-tiny")):
+        path = folder / task
+        run, _ = resolve.resolve([f"--task={task}", f"--preset={preset}", *SMALL, f"--out={path}"], None, None)
+        folders.create(path, run, words, {"data": FACTS})
+        params[str(path)] = tfm.init(specs_of(tasks.find(task), run), jax.random.key(0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "load", lambda self, *args, **options: params[str(self.path)])
+        yield folder
+
+
+@functools.cache
+def states_of(folder, text):
+    """The states of a text alone, [T,D] of each layer, with the special tokens of the training."""
+    opened = open_folder(folder)
+    params, model, task = opened.load(), opened.config.model, opened.config.task.name
+    ids, special = opened.processor.encode(text).ids, tokenize.special_tokens(opened.processor)
+    frames = {"mlm": ([special.cls], [special.sep]), "lm": ([special.sep], []), "translate": ([], [special.sep])}
+    prefix, suffix = frames[task]
+    tokens = jnp.array([[*prefix, *ids, *suffix]])
+    model = tfm.encoder_config(model) if task == "translate" else model
+    stack = params.decoder if task == "lm" else params.encoder
+    states = jax.jit(tfm.hidden_states, static_argnums=(1, 6))(stack, model, tokens, None, None, None, task == "lm")
+    return [np.asarray(layer[0]) for layer in states]
+
+
+POOLS = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
+CASES = [
+    ("mlm", "mean", (-1,)),
+    ("mlm", "max", (0, 1, -1)),
+    ("lm", "last", (-1,)),
+    ("translate", "first", (2,)),
+    pytest.param("lm", "mean", (0, 1), marks=pytest.mark.slow),
+    pytest.param("translate", "max", (-1,), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("task", "pool", "layers"), CASES)
+def test_pools_of_layers(home, task, pool, layers):
+    """Texts of several lengths share a batch, and padding changes nothing; vectors of layers are joined."""
+    vectors = embed(home / task, TEXTS, pool, layers)
+    assert vectors.shape == (4, 32 * len(layers))
+    assert vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        expected = np.concatenate([POOLS[pool](states_of(home / task, text)[layer]) for layer in layers])
+        np.testing.assert_allclose(vector, expected, atol=2e-5)
+
+
+def test_long_texts_are_read_in_windows(home):
+    """A mean over windows of 12 tokens, of which 2 are special, is weighted by their tokens."""
+    words = " ".join(["the cat sat over it"] * 4 + ["a dog"]).split()
+    parts = [states_of(home / "mlm", " ".join(words[n : n + 10]))[-1] for n in range(0, len(words), 10)]
+    assert [len(part) for part in parts] == [12, 12, 4]
+    mean, last = (FolderEncoder(home / "mlm", Pooling(pool, length=12), Log(quiet=True)) for pool in ("mean", "last"))
+    np.testing.assert_allclose(mean(["it was.", " ".join(words)])[1], np.concatenate(parts).mean(0), atol=2e-5)
+    np.testing.assert_allclose(last([" ".join(words), "it was."])[0], parts[-1][-1], atol=2e-5)
+
+
+def test_an_exported_run_says_the_same(home, tmp_path):
+    folder = RunFolder(home / "mlm")
+    folder.save_hf(tmp_path / "hf", folder.config.model, folder.load(), folder.hf_fields() | {"model_type": "bert"})
+    np.testing.assert_allclose(embed(tmp_path / "hf", TEXTS), embed(home / "mlm", TEXTS), atol=2e-5)
+
+
+def test_batches_have_few_shapes_and_every_row_once():
+    lengths = np.random.default_rng(0).integers(1, 60, 3000)
+    parts = list(batches(lengths, 64))
+    assert sorted(np.concatenate([members for members, _ in parts])) == list(range(3000))
+    assert len({shape for _, shape in parts}) <= 9
+    assert all(lengths[members].max() <= shape[1] and len(members) <= shape[0] for members, shape in parts)
+    places = sum(rows * length for _, (rows, length) in parts)
+    assert lengths.sum() / places > 0.8
+    assert [shape for _, shape in batches(np.array([5]), 64)] == [(1, 8)]
+
+
+def test_refusals(home, tmp_path):
+    with pytest.raises(UserError, match="--layer=3 is none of the 2 layers of the model"):
+        FolderEncoder(home / "mlm", Pooling(layers=(3,)), Log(quiet=True))
+    with pytest.raises(UserError, match="--length=2 leaves no place for a text"):
+        FolderEncoder(home / "mlm", Pooling(length=2), Log(quiet=True))
+    with pytest.raises(UserError, match="is not a run folder"):
+        embed(tmp_path, TEXTS)
+
+
+def test_command(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
+    code, out, err = call(
+        main,
+        f"--run={home / 'mlm'}",
+        "--file=in.txt",
+        "--to=out.npy",
+        "--query=the cat sat.",
+        "--nearest=3",
+        "--map=map.png",
+    )
+    assert code == 0, err
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [line[1] for line in lines[:2]] == ["1", "4"]
+    assert float(lines[0][0]) == pytest.approx(1, abs=1e-4)
+    vectors = np.load("out.npy")
+    np.testing.assert_allclose(vectors, embed(home / "mlm", TEXTS), atol=2e-5)
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    again = call(
+        main, f"--run={home / 'mlm'}", "--file=in.txt", "--vectors=out.npy", "--query=the cat sat.", "--nearest=3"
+    )
+    assert again[:2] == (0, out)
+    code, _, err = call(main, f"--run={home / 'mlm'}", "--file=in.txt", "--to=out.jsonl", "--normalize", "--pool=max")
+    assert code == 0, err
+    lengths = [np.linalg.norm(row["vector"]) for row in read_lines(tmp_path / "out.jsonl")]
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+BAD = [
+    (["--file=in.txt", "--to=o.npy"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),
+    (["--run=r", "--file=in.txt"], "--to=OUT.npy, --query=TEXT or --map=MAP.png must say what to do with the vectors"),
+    (["--run=r", "--file=in.txt", "--to=o.txt"], "--to=o.txt must end in .npy or .jsonl"),
+    (["--run=r", "--file=empty.txt", "--to=o.npy"], "text 2 of empty.txt is empty; every text must say something"),
+    (["--run=r", "--file=none.txt", "--to=o.npy"], "none.txt does not exist; give the path of a file"),
+    (
+        ["--encoder=w2v:x", "--file=in.txt", "--to=o.npy"],
+        "--encoder=w2v:x must be bow:FILE or sif:FILE, with a file of word vectors",
+    ),
+    (
+        ["--run=r", "--layer=a", "--file=in.txt", "--to=o.npy"],
+        "--layer=a must be a number, or some with commas between",
+    ),
+    (
+        ["--encoder=bow:v.vec", "--file=in.txt", "--vectors=bad.npy", "--query=a"],
+        "--vectors=bad.npy holds float32 [3, 2], and in.txt has 2 texts",
+    ),
+    (
+        ["--encoder=bow:v.vec", "--file=in.txt", "--vectors=wide.npy", "--query=a"],
+        "queries have 2 numbers, and vectors 3; encode both alike",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD, ids=[message[:30] for _, message in BAD])
+def test_bad_usage(argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    (tmp_path / "empty.txt").write_text("a\n\nb\n")
+    (tmp_path / "v.vec").write_text("a 1 2\nb 3 4\n")
+    np.save("bad.npy", np.zeros((3, 2), np.float32))
+    np.save("wide.npy", np.zeros((2, 3), np.float32))
+    code, out, err = call(main, *argv)
+    assert (code, out) == (2, "")
+    assert message in err.splitlines()[-1]

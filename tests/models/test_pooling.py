@@ -1,0 +1,67 @@
+"""One vector of a text, against a loop over its tokens; on a mesh as on one device; states of every layer."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfm
+
+LENGTHS = (5, 1, 3, 8)
+LOOPS = {
+    "mean": lambda states: states.mean(0),
+    "first": lambda states: states[0],
+    "last": lambda states: states[-1],
+    "max": lambda states: states.max(0),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_pools(kind, strict):
+    """Padding has values that would show: large ones, and not finite ones for all but the mean."""
+    hidden = np.random.default_rng(0).normal(size=(4, 8, 6)).astype(np.float32) - 3
+    valid = np.arange(8) < np.array(LENGTHS)[:, None]
+    hidden[~valid] = 1e6
+    pooled = tfm.pool(jnp.asarray(hidden), jnp.asarray(valid), kind)
+    expected = [LOOPS[kind](states[:length]) for states, length in zip(hidden, LENGTHS, strict=True)]
+    np.testing.assert_allclose(pooled, expected, atol=1e-5)
+    np.testing.assert_allclose(
+        tfm.pool(jnp.asarray(hidden[:, :3]), None, kind), [LOOPS[kind](states[:3]) for states in hidden], rtol=1e-6
+    )
+    narrow = tfm.pool(jnp.asarray(hidden, jnp.bfloat16), jnp.asarray(valid), kind)
+    assert narrow.dtype == jnp.bfloat16
+    np.testing.assert_allclose(narrow.astype(jnp.float32), expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_on_a_mesh(kind):
+    hidden = np.random.default_rng(0).normal(size=(4, 8, 16)).astype(np.float32)
+    valid = np.arange(8) < np.array(LENGTHS)[:, None]
+    expected = tfm.pool(jnp.asarray(hidden), jnp.asarray(valid), kind)
+    mesh = tfm.make_mesh(data=2, context=4)
+    with jax.set_mesh(mesh):
+        placed = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, valid)]
+        pooled = jax.jit(tfm.pool, static_argnums=2)(*placed, kind)
+    np.testing.assert_allclose(pooled, expected, atol=1e-6)
+
+
+def test_an_unknown_pool():
+    with pytest.raises(ValueError, match="kind='sum' pools nothing; choose first, mean, last, max"):
+        tfm.pool(jnp.ones((1, 2, 3)), None, "sum")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_states_of_every_layer(fill, causal):
+    """Those that a stack of the first layers alone ends with, before the last norm; the last ones are the stack's."""
+    config = tfm.Config(layers=3, width=16, heads=2, vocab=30, length=8, dropout=0.0)
+    params = fill(tfm.encoder_specs(config))
+    tokens = jnp.array([[3, 9, 11, 4, 0]])
+    valid = jnp.array([[1, 1, 1, 1, 0]]) > 0
+    states = tfm.hidden_states(params, config, tokens, tfm.padding(valid), causal=causal)
+    assert len(states) == 4
+    stack = tfm.decoder if causal else tfm.encoder
+    np.testing.assert_allclose(states[-1], stack(params, config, tokens, tfm.padding(valid)), atol=1e-5)
+    np.testing.assert_allclose(states[0], tfm.embed(params.embed, config, tokens), atol=1e-6)
+    assert all(not np.allclose(a, b) for a, b in pairwise(states))

@@ -1,0 +1,191 @@
+"""Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.low_rank import merge_low_rank
+from train import UserError
+from train.data import windows
+from train.data.processors import TOKENIZER
+from train.data.tokens import in_memory
+from train.reporting.finite import checked
+from train.runs.folder import RunFolder, open_folder
+from train.text import tokenizer as tokenize
+
+# Tokens of a batch, and of a window where a model has no limit of its own.
+_BATCH_TOKENS, _WINDOW = 4096, 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """How the states of tokens become the vector of a text.
+
+    pool: mean | first | last | max, special tokens included
+    layers: whose states are pooled, and the vectors joined; 0 are embeddings, 1 the first layer, -1 the last
+    length: tokens of a window, special tokens included; none: as the run was trained, or as the model allows
+    """
+
+    pool: str = "mean"
+    layers: tuple[int, ...] = (-1,)
+    length: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What a compiled program depends on beside shapes.
+
+    causal: whether tokens see only those before them
+    """
+
+    config: tfm.Config
+    causal: bool
+    layers: tuple[int, ...]
+    pool: str
+
+
+@final
+class FolderEncoder:
+    """`encoder(texts)` -> float32 [N,D]. Raises UserError where the folder, its model or a text cannot be used."""
+
+    def __init__(self, path: str, pooling: Pooling, log):
+        folder = open_folder(path)
+        if folder.task.PROCESSOR is not TOKENIZER:
+            raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
+        self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
+        config = folder.config.model
+        self.prefix, self.suffix = text_frame(folder)
+        self.window = pooling.length or _window(folder)
+        if config.max_length is not None and self.window > config.max_length:
+            raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
+        if self.window <= len(self.prefix) + len(self.suffix):
+            raise UserError(f"--length={self.window} leaves no place for a text; raise it")
+        self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
+        _check_layers(pooling.layers, config)
+        self.reading = Reading(config, causal, pooling.layers, pooling.pool)
+        self.pad = tokenize.special_tokens(self.tokenizer).pad
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """One vector of each text; a text of several windows has the mean, the maximum, the first or the last."""
+        capacity = self.window - len(self.prefix) - len(self.suffix)
+        tokens = in_memory(self.tokenizer, texts)
+        cut = windows.cut(tokens.lengths.tolist(), capacity, capacity)
+        rows = [
+            np.concatenate([self.prefix, tokens[text][start:end], self.suffix]).astype(np.int32)
+            for text, start, end in zip(*cut, strict=True)
+        ]
+        lengths = np.array([len(row) for row in rows])
+        if not lengths.all():
+            text = int(cut.texts[(lengths == 0).argmax()])
+            raise UserError(f"text {text + 1} has no tokens, and the model adds none; leave it out")
+        return _merge_windows(self._rows(rows, lengths), cut.texts, lengths, self.pooling.pool)
+
+    def _rows(self, rows: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+        """The vector of every row of tokens."""
+        vectors: np.ndarray | None = None
+        with self.log.progress(f"encoding {len(rows):,} rows of text", len(rows)) as advance:
+            for members, shape in batches(lengths, self.window):
+                places = np.full(shape, self.pad, np.int32)
+                for place, member in enumerate(members):
+                    places[place, : lengths[member]] = rows[member]
+                sizes = np.pad(lengths[members], (0, shape[0] - len(members)), constant_values=1)
+                valid = np.arange(shape[1]) < sizes[:, None]
+                pooled = np.asarray(checked(_vectors, self.params, self.reading, places, valid))
+                if vectors is None:
+                    vectors = np.empty((len(rows), pooled.shape[1]), np.float32)
+                vectors[members] = pooled[: len(members)]
+                advance(len(members))
+        assert vectors is not None
+        return vectors
+
+
+def text_frame(folder: Any) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text: those of the training, or those that the tokenizer adds."""
+    template = folder.task.hf_template(folder.config) if isinstance(folder, RunFolder) else ()
+    if not template:
+        prefix, _, suffix = tokenize.added_tokens(folder.processor, "a")
+        return prefix, suffix
+    ids: Mapping[str, int] = tokenize.special_tokens(folder.processor)._asdict()
+    prefix, _, suffix = template[0].partition("$A")
+    return [ids[role.strip("{}")] for role in prefix.split()], [ids[role.strip("{}")] for role in suffix.split()]
+
+
+def batches(lengths: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
+    """Lengths of rows -> members of each batch, and its shape (rows, tokens): few shapes, and little padding.
+
+    The longest come first, so that what does not fit into memory fails at once.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        length = min(_round_up(int(lengths[order[start]])), max(window, int(lengths.max())))
+        members = order[start : start + max(1, _BATCH_TOKENS // length)]
+        rows = max(1, _BATCH_TOKENS // length)
+        yield members, (rows if len(members) == rows else 1 << (len(members) - 1).bit_length(), length)
+        start += len(members)
+
+
+def _round_up(length: int) -> int:
+    """8, 12, 16, 24, 32, 48, ...: the next power of two, or three quarters of it."""
+    power = 1 << max(3, math.ceil(math.log2(length)))
+    return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
+
+
+@partial(jax.jit, static_argnums=1)
+def _vectors(params: tfm.Encoder, reading: Reading, tokens: Array, valid: Array) -> Array:
+    """tokens [B,T], of which `valid` [B,T] are no padding -> float32 [B,D], D for each layer that is pooled."""
+    config, mask = reading.config, tfm.padding(valid)
+    if set(reading.layers) <= {-1, config.layers}:
+        stack = tfm.decoder if reading.causal else tfm.encoder
+        states = dict.fromkeys(reading.layers, stack(params, config, tokens, mask))
+    else:
+        by_layer = tfm.hidden_states(params, config, tokens, mask, causal=reading.causal)
+        states = {layer: by_layer[layer] for layer in reading.layers}
+    vectors = [tfm.pool(states[layer].astype(jnp.float32), valid, reading.pool) for layer in reading.layers]
+    return jnp.concatenate(vectors, axis=1)
+
+
+def _stack_of(params: Any, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config, bool]:
+    """The part of a model that reads, its configuration, and whether it is a decoder: its encoder, where it has one."""
+    if isinstance(params, tfm.Seq2Seq):
+        config = tfm.encoder_config(config)
+    if hasattr(params, "encoder"):
+        return params.encoder, config, False
+    return params.decoder, config, True
+
+
+def _window(folder: Any) -> int:
+    """Tokens of a window: the rows of the training, or what the model of a Hugging Face folder reads."""
+    if isinstance(folder, RunFolder):
+        return folder.config.batch.length
+    return min(folder.config.model.max_length or _WINDOW, _WINDOW)
+
+
+def _check_layers(layers: Sequence[int], config: tfm.Config):
+    """Raises UserError for a layer that the model has not."""
+    for layer in layers:
+        if not -config.layers - 1 <= layer <= config.layers:
+            raise UserError(
+                f"--layer={layer} is none of the {config.layers} layers of the model; 0 are embeddings, -1 is the last"
+            )
+
+
+def _merge_windows(vectors: np.ndarray, texts: np.ndarray, lengths: np.ndarray, pool: str) -> np.ndarray:
+    """Vectors of windows -> those of texts; means are weighted by tokens."""
+    starts = np.flatnonzero(np.diff(texts, prepend=-1))
+    if len(starts) == len(texts):
+        return vectors
+    if pool == "mean":
+        totals = np.add.reduceat(vectors * lengths[:, None], starts)
+        return (totals / np.add.reduceat(lengths, starts)[:, None]).astype(np.float32)
+    if pool == "max":
+        return np.maximum.reduceat(vectors, starts)
+    return vectors[starts if pool == "first" else np.append(starts[1:], len(texts)) - 1]

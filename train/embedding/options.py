@@ -1,0 +1,75 @@
+"""What encodes texts, as flags say it: a folder with a pooling, or a file of word vectors."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from tfm.config.choices import check_fields, check_minimum
+from train import UserError
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderOptions:
+    """What encodes texts.
+
+    run: a run folder, or a folder of transformers
+    encoder: in its place, word vectors: bow:FILE, their mean; sif:FILE, rare words weigh more (Arora et al. 2017)
+    pool: mean | first | last | max: how the tokens of a text become a vector
+    layer: 0 are embeddings, -1 is the last layer; the vectors of several, joined by commas, are joined
+    length: tokens of a window; none: as the run was trained
+    """
+
+    run: str = ""
+    encoder: str = ""
+    pool: Literal["mean", "first", "last", "max"] = "mean"
+    layer: str = "-1"
+    length: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        if bool(self.run) == bool(self.encoder):
+            raise ValueError("run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two")
+        kind, _, file = self.encoder.partition(":")
+        if self.encoder and (kind not in ("bow", "sif") or not file):
+            raise ValueError(f"encoder={self.encoder} must be bow:FILE or sif:FILE, with a file of word vectors")
+        check_minimum(self, length=4)
+        if not self.layers:
+            raise ValueError(f"layer={self.layer} must be a number, or some with commas between, such as -1,-2")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers as numbers; empty where they are none."""
+        words = self.layer.split(",")
+        if not all(word.strip().removeprefix("-").isdecimal() for word in words):
+            return ()
+        return tuple(int(word) for word in words)
+
+
+def open_encoder(options: EncoderOptions, log) -> Encode:
+    """The function from texts to vectors float32 [N,D] that the options name. Raises UserError for bad files."""
+    if options.encoder:
+        from train.embedding.word_vectors import BagOfWords
+
+        kind, _, file = options.encoder.partition(":")
+        return BagOfWords(file, weighted=kind == "sif")
+    from train.embedding.folder import FolderEncoder, Pooling
+
+    return FolderEncoder(options.run, Pooling(options.pool, options.layers, options.length), log)
+
+
+def checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+    """The vectors of `count` texts as float32 [N,D]. Raises UserError where they are not that, or not finite."""
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1] or vectors.dtype.kind not in "fiu":
+        raise UserError(
+            f"the encoder returns {vectors.dtype} {list(vectors.shape)} for {count:,} texts; it must return one vector "
+            "of each, float [N,D]"
+        )
+    if not np.isfinite(vectors).all():
+        row = int((~np.isfinite(vectors)).any(1).argmax())
+        raise UserError(f"the encoder returns a vector that is not finite for text {row + 1}; look at its weights")
+    return vectors.astype(np.float32)
