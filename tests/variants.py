@@ -70,7 +70,10 @@ _BIGBIRD = _pattern("bigbird", block=2, global_blocks=1, random=1, seed=1)
 
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
+_IMAGES = {"input": "patches", "input.size": 8, "input.patch": 2, "input.channels": 3, "residual": "pre"}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
+
+_ENCODERS_OF_IMAGES: dict[str, Any] = {"decoder": False, "packs": False, "ignores_padding": False}
 
 VARIANTS = {
     "learned": Variant({}, oracle=oracles.attention, prunes=True),
@@ -195,6 +198,16 @@ VARIANTS = {
         | _layer(1, _LOCAL_ROTARY),
         prunes=True,
     ),
+    "patches_rotary": Variant(
+        _IMAGES | {"input.image_width": 12, "position": "rotary", "position.axes": 2},
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "patches_sinusoidal": Variant(
+        _IMAGES
+        | {"input.cls": False, "input.norm": True, "input.bias": False, "position": "sinusoidal", "position.axes": 2},
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "patches": Variant(_IMAGES | {"input.distilled": True}, **_ENCODERS_OF_IMAGES),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}
         | _UNBIASED

@@ -94,10 +94,20 @@ def scatter_sequence(x: Array) -> Array:
 
     Norms, dropout and saved activations then take 1/tensor of the memory (Korthikanti et al. 2022, section 4.2.2).
     """
+    return _shard_length(x, "Q")
+
+
+def shard_patches(x: Array) -> Array:
+    """x [B,T,D] of images: its length is sharded over `context`, if the mesh divides it."""
+    return _shard_length(x, "I")
+
+
+def _shard_length(x: Array, letter: str) -> Array:
+    """x [B,T,...] whose length is sharded as the letter says, if an Explicit mesh divides it."""
     mesh = jax.typeof(x).sharding.mesh
     if mesh.empty or any(axis_type != AxisType.Explicit for axis_type in mesh.axis_types):
         return x
-    mesh_axis = partition("Q", x.shape[1:2], mesh)[0]
+    mesh_axis = partition(letter, x.shape[1:2], mesh)[0]
     return x if mesh_axis is None else shard_axis(x, mesh_axis)
 
 

@@ -14,7 +14,7 @@ from tfm import masks
 from tfm.decoding import cache
 from tfm.layers import stack
 from tfm.mixers import softmax
-from tfm.models import heads, losses
+from tfm.models import classifier, losses
 from train.check import load, model, training
 from train.data.corpus import Corpus
 from train.data.rows import causal, packing
@@ -81,12 +81,12 @@ def rows_that_leak(patch):
 
 
 def visible_padding(patch):
-    patch.setattr(heads, "padding", lambda valid: None)
+    patch.setattr(classifier, "padding", lambda valid: None)
 
 
 def mean_over_padding(patch):
     """The vector of a text is a mean over all places of its row."""
-    patch.setitem(heads.POOLS, "mean", lambda hidden, valid: hidden.mean(1))
+    patch.setitem(classifier.POOLS, "mean", lambda hidden, valid: hidden.mean(1))
 
 
 def visible_padding_of_sources(patch):

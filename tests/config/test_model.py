@@ -18,7 +18,7 @@ from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
-from tfm.models import heads
+from tfm.models import classifier
 
 ERRORS = [
     (lambda: Config(heads=5), "heads=5 must divide width=128; try heads=4"),
@@ -135,8 +135,8 @@ def test_tables_hold_the_names_that_the_config_knows():
     assert choices_of(Config, "norm") == tuple(ops.NORMS)
     assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
     assert choices_of(Config, "kernel") == ("auto", *KERNELS)
-    assert choices_of(Head, "pool") == tuple(heads.POOLS)
-    assert choices_of(Head, "pool_activation") == tuple(heads.POOLERS)
+    assert choices_of(Head, "pool") == tuple(classifier.POOLS)
+    assert choices_of(Head, "pool_activation") == tuple(classifier.POOLERS)
 
 
 def classes_of(cls: type) -> list[type]:

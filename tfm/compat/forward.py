@@ -19,22 +19,12 @@ from tfm.hf.config import Head
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
-from tfm.inputs.tokens import default_positions, embed
+from tfm.inputs import default_positions, embed
 from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks.by_example import padding
+from tfm.models.classifier import Classifier, pooled, text_logits
 from tfm.models.encoder import Encoder
-from tfm.models.heads import (
-    CausalLM,
-    Classifier,
-    MaskedLM,
-    Tagger,
-    mlm_logits,
-    next_logits,
-    next_sentence,
-    pooled,
-    text_logits,
-    token_logits,
-)
+from tfm.models.heads import CausalLM, MaskedLM, Tagger, mlm_logits, next_logits, next_sentence, token_logits
 from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.ops import split
 from tfm.params import abstract

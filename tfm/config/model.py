@@ -64,16 +64,16 @@ class Config:
     kv_heads: key/value heads; none: as many as heads
     head_size: size of a head; none: width / heads
     ffn: size of the feed-forward layer; none: 4 * width
-    vocab: number of tokens
+    vocab: number of tokens; images have none
     source_vocab: tokens of the encoder of a translation model; none: both sides share one vocabulary
-    length: rows of tables along the text, the longest text that they allow
+    length: rows of tables along the text, the longest text that they allow; for images, input says how many
     classes: outputs of a classification head
     norm: layer | rms | layer_no_bias | power
     norm_eps: added to the variance
     activation: gelu | gelu_tanh | relu | silu | swiglu | geglu | geglu_tanh
     bias: add biases in attention and feed-forward layers
     tie_embeddings: the output layer reuses the token table
-    input: what a text is read from
+    input: what a text or an image is read from
     position: how the model knows where a token stands
     mixer: how tokens learn of each other
     residual: how sublayers join the stream
@@ -152,6 +152,7 @@ class Config:
             for options in kind:
                 options.check(self)
         self.input.check(self)
+        self.head.check(self)
 
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:
@@ -179,14 +180,14 @@ class Config:
     @property
     def max_length(self) -> int | None:
         """The longest text that the model reads; None without a limit."""
-        options = (self.position, *(options for kind in self.kinds for options in kind))
+        options = (self.input, self.position, *(options for kind in self.kinds for options in kind))
         limits = [limit for limit in (option.max_length(self) for option in options) if limit is not None]
         return min(limits, default=None)
 
     @property
     def reads_packed(self) -> bool:
         """Whether several texts may share a row."""
-        return all(options.reads_packed for kind in self.kinds for options in kind)
+        return self.input.reads_packed and all(options.reads_packed for kind in self.kinds for options in kind)
 
     @property
     def padded_vocab(self) -> int:
@@ -196,7 +197,7 @@ class Config:
     @property
     def embed_axis(self) -> str:
         """The letter of the width of the embeddings."""
-        return "D" if self.input.width is None else "U"
+        return self.input.axis
 
     @property
     def attn_rate(self) -> float:
@@ -214,14 +215,11 @@ class Config:
         return {
             "D": self.width,
             "E": self.width,
-            "U": self.input.width or self.width,
             "K": kv_heads,
             "G": self.heads // kv_heads,
             "H": self.head_size or self.width // self.heads,
             "F": self.ffn or 4 * self.width,
-            "V": self.padded_vocab,
-            "P": self.length,
-            "Y": self.input.token_types or 0,
             "C": self.classes,
             "L": self.layers,
+            **self.input.sizes(self),
         }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.config.position_checks import check_axes, check_buckets, check_distance
 
 # Where the vectors of absolute positions go.
 Place = Literal["added", "queries_keys", "concatenated"]
@@ -35,7 +36,7 @@ class Absolute(PositionOptions):
         """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
         if not self.in_scores:
             return
-        if config.input.width is not None:
+        if config.input.axis != "D":
             raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
         if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
             raise ValueError(
@@ -54,7 +55,7 @@ class Learned(Absolute):
     place: Place = "added"
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length
+        return config.sizes["P"]
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,18 @@ class Sinusoidal(Absolute):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
     order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
+    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
     order: Literal["interleaved", "halves"] = "interleaved"
     place: Place = "added"
+    axes: int = 1
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        super().check(config)
+        check_axes(self, config, config.sizes[config.embed_axis])
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class Rotary(PositionOptions):
     scaling_factor: factor by which long wavelengths grow, for texts that much longer than those of training
     high_freq_wavelength: wavelengths up to this do not grow; none: all grow (Grattafiori et al. 2024, section 3.4.2)
     low_freq_wavelength: wavelengths from this on grow in full, those between the two in part
+    axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
     """
 
     name: Literal["rotary"] = tag("rotary")
@@ -87,6 +95,7 @@ class Rotary(PositionOptions):
     scaling_factor: float = 1.0
     high_freq_wavelength: float | None = None
     low_freq_wavelength: float | None = None
+    axes: int = 1
 
     def __post_init__(self):
         check_fields(self)
@@ -112,22 +121,7 @@ class Rotary(PositionOptions):
                 f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
                 "are rotated; try other heads"
             )
-
-
-def check_buckets(options: Any) -> None:
-    """Raises ValueError for buckets that distances up to `max_distance` cannot fill."""
-    check_fields(options)
-    check_minimum(options, buckets=4)
-    check_maximum(options, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
-    if options.max_distance <= options.buckets // 2:
-        raise ValueError(f"max_distance={options.max_distance} must be more than half of buckets={options.buckets}")
-
-
-def check_distance(options: Any) -> None:
-    """Raises ValueError for a distance to clip at that is below 1 or absurd."""
-    check_fields(options)
-    check_minimum(options, max_distance=1)
-    check_maximum(options, "no text is as long", max_distance=1 << 24)
+        check_axes(self, config, rotary_dim)
 
 
 @dataclass(frozen=True)
@@ -193,7 +187,7 @@ class Disentangled(PositionOptions):
             )
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length if self.absolute else None
+        return config.sizes["P"] if self.absolute else None
 
 
 @dataclass(frozen=True)
@@ -273,7 +267,7 @@ class Tupe(PositionOptions):
         check_buckets(self)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length
+        return config.sizes["P"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.hf.fields import IGNORED, TYPES, Field, class_names
 from tfm.hf.names import Names
-from tfm.models import heads, seq2seq
+from tfm.models import classifier, heads, seq2seq
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -43,9 +43,9 @@ class Head(NamedTuple):
         return KINDS[self.kind](config, self.names)
 
 
-def _model(config: Config, names: Names) -> heads.Classifier:
+def _model(config: Config, names: Names) -> classifier.Classifier:
     """An encoder without a head; with a pooler where there is one."""
-    specs = heads.classifier_specs(config)
+    specs = classifier.classifier_specs(config)
     has_pooler = "pooler" in names
     return dataclasses.replace(
         specs, pooler=specs.pooler if has_pooler else None, norm=specs.norm if has_pooler else None, output=None
@@ -61,8 +61,8 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    "classify": lambda config, names: heads.classifier_specs(config),
-    "choice": lambda config, names: heads.classifier_specs(config),
+    "classify": lambda config, names: classifier.classifier_specs(config),
+    "choice": lambda config, names: classifier.classifier_specs(config),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,

@@ -8,7 +8,7 @@ from jax import Array
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs.tokens import Embed, default_positions, embed, embed_specs
+from tfm.inputs import default_positions, embed, embed_specs
 from tfm.layers.stack import Layers, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.ops import Norm, split
@@ -19,7 +19,7 @@ from tfm.residuals import residual_of
 class Encoder:
     """Embeddings, blocks, what the positions of the blocks share, and the last norm. With causality it is a decoder."""
 
-    embed: Embed
+    embed: Any
     layers: Layers
     positions: tuple[Any, ...]
     norm: Norm | None
@@ -34,20 +34,26 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
 def encoder(
     model: Encoder,
     config: Config,
-    tokens: Array,
+    inputs: Array,
     mask: Mask | None = None,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens int32 [B,T] -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3).
+    """What `config.input` reads -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3; Dosovitskiy
+    et al. 2021, section 3.1).
 
-    positions [B,T] default to 0..T-1 and types [B,T] to 0. A key turns dropout on. Raises ValueError for more tokens
-    than `config.max_length` where positions are not given.
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images
+    positions: [B,T], 0..T-1 by default
+    types: [B,T] of tokens, 0 by default
+    key: turns dropout on
+
+    Raises ValueError for more tokens than `config.max_length` where positions are not given, and for images of another
+    size than `config.input` says.
     """
     embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, tokens, positions, types, embed_key)
-    context = _context(tokens, mask, positions, causal=False)
+    x = embed(model.embed, config, inputs, positions, types, embed_key)
+    context = _context(x, mask, positions, causal=False)
     return stack(model, config, x, context, key=stack_key)[0]
 
 
@@ -67,12 +73,12 @@ def decoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, key=embed_key)
-    context = _context(tokens, mask, positions, causal=True)
+    context = _context(x, mask, positions, causal=True)
     return stack(model, config, x, context, memory=memory, key=stack_key)[0]
 
 
-def _context(tokens: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
-    """The pass over tokens [B,T], whose positions count from 0 where none are passed."""
+def _context(x: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
+    """The pass over embeddings x [B,T,D], whose positions count from 0 where none are passed."""
     if positions is None:
-        return AttentionContext(default_positions(tokens), mask, causal=causal, restarts=False)
+        return AttentionContext(default_positions(x), mask, causal=causal, restarts=False)
     return AttentionContext(positions, mask, causal=causal)

@@ -1,7 +1,6 @@
 """Heads: from hidden states to what a task predicts."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -12,10 +11,10 @@ from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
+from tfm.models.classifier import class_logits, first, pooled
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
 from tfm.ops import (
-    ACTIVATIONS,
     Linear,
     Norm,
     activation,
@@ -27,7 +26,7 @@ from tfm.ops import (
     norm_specs,
     split,
 )
-from tfm.sharding import replicate_length, take_positions
+from tfm.sharding import take_positions
 
 
 @struct.dataclass
@@ -54,17 +53,6 @@ class MaskedLM:
     def output(self) -> Array:
         """The table [V,D] that hidden states meet."""
         return self.encoder.embed.tokens if self.head.table is None else self.head.table
-
-
-@struct.dataclass
-class Classifier:
-    """An encoder, the pooler that makes one vector of a text, an output for each class, and the norm behind the pooler;
-    None where a model has none, or one that was read has none."""
-
-    encoder: Encoder
-    pooler: Any
-    output: Any
-    norm: Norm | None = None
 
 
 @struct.dataclass
@@ -96,27 +84,18 @@ class CausalLM:
 
 def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
     """The spec tree of BERT's masked language model; `next_sentence` adds the head of its second task."""
+    check_reads_tokens(config)
     pair = dataclasses.replace(config, classes=2)
     return MaskedLM(
         encoder=encoder_specs(config),
         head=MlmHead(
-            dense=linear_specs(config, "D", "E" if config.input.width is None else "U", bias=config.head.bias),
+            dense=linear_specs(config, "D", "E" if config.embed_axis == "D" else "U", bias=config.head.bias),
             norm=norm_specs(config, config.embed_axis),
             table=None if config.tie_embeddings else params.weight_spec(config, "V" + config.embed_axis),
             bias=params.bias_spec(config, "V"),
         ),
         pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
         next=linear_specs(pair, "D", "C", bias=True) if next_sentence else None,
-    )
-
-
-def classifier_specs(config: Config) -> Classifier:
-    """The spec tree of a classifier with `config.classes` outputs."""
-    return Classifier(
-        encoder=encoder_specs(config),
-        pooler=linear_specs(config, "D", "E", bias=config.head.bias),
-        output=linear_specs(config, "D", "C", bias=True),
-        norm=norm_specs(config, "E") if config.head.pool_norm else None,
     )
 
 
@@ -132,9 +111,17 @@ def tagger_specs(config: Config, dense: bool = False) -> Tagger:
 
 def causal_lm_specs(config: Config) -> CausalLM:
     """The spec tree of a GPT: a language model that reads from left to right."""
-    if config.input.width is not None and config.tie_embeddings:
-        raise ValueError(f"input.width={config.input.width} needs an output table of its own; try tie_embeddings=False")
+    check_reads_tokens(config)
+    if config.embed_axis != "D" and config.tie_embeddings:
+        width = config.sizes[config.embed_axis]
+        raise ValueError(f"input.width={width} needs an output table of its own; try tie_embeddings=False")
     return CausalLM(decoder=encoder_specs(config), **output_specs(config))
+
+
+def check_reads_tokens(config: Config) -> None:
+    """Raises ValueError for a model without a vocabulary, which no head can predict tokens of."""
+    if "V" not in config.sizes:
+        raise ValueError(f"input={config.input.name} has no vocabulary to predict; try input=tokens, or tfm.classify")
 
 
 def output_specs(config: Config) -> dict:
@@ -213,35 +200,6 @@ def next_sentence(model: MaskedLM, config: Config, hidden: Array) -> Array:
     return class_logits(model.next, pooled(model.pooler, None, config, first(hidden)))
 
 
-def classify(
-    model: Classifier,
-    config: Config,
-    tokens: Array,
-    valid: Array | None = None,
-    types: Array | None = None,
-    key: Array | None = None,
-) -> Array:
-    """tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018, section 4.1); one class is a
-    regression.
-
-    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns
-    dropout on.
-    """
-    encoder_key, drop_key = split(key, 2)
-    mask = None if valid is None else padding(valid)
-    return text_logits(
-        model, config, encoder(model.encoder, config, tokens, mask, types=types, key=encoder_key), valid, drop_key
-    )
-
-
-def text_logits(
-    model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
-) -> Array:
-    """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
-    text = pooled(model.pooler, model.norm, config, POOLS[config.head.pool](hidden, valid))
-    return class_logits(model.output, dropout(text, config.dropout, key))
-
-
 def classify_tokens(
     model: Tagger,
     config: Config,
@@ -265,33 +223,3 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
         hidden = activation(config)(linear(model.dense, "BTD,DE->BTE", hidden))
         hidden = hidden if model.norm is None else norm(config, model.norm, hidden)
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
-
-
-def first(hidden: Array, valid: Array | None = None) -> Array:
-    """hidden [B,T,D] -> [B,D]: the state of the first token, [CLS] in BERT."""
-    return replicate_length(hidden)[:, 0]
-
-
-def mean(hidden: Array, valid: Array | None) -> Array:
-    """hidden [B,T,D], valid [B,T] -> [B,D]: the mean over the tokens that are no padding, in float32."""
-    wide = hidden.astype(jnp.float32)
-    if valid is None:
-        return wide.mean(1).astype(hidden.dtype)
-    weights = valid.astype(jnp.float32)[:, :, None]
-    return ((wide * weights).sum(1) / jnp.maximum(weights.sum(1), 1)).astype(hidden.dtype)
-
-
-POOLS = {"first": first, "mean": mean}
-POOLERS = {"tanh": jnp.tanh, "relu": ACTIVATIONS["relu"], "gelu": ACTIVATIONS["gelu"]}
-
-
-def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
-    """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is
-    one."""
-    y = POOLERS[config.head.pool_activation](linear(pooler, "BD,DE->BE", x))
-    return y if after is None else norm(config, after, y)
-
-
-def class_logits(output: Linear, x: Array) -> Array:
-    """x [B,D] -> float32 logits [B,C]."""
-    return linear(output, "BD,DC->BC", x).astype(jnp.float32)

@@ -12,7 +12,7 @@ from tfm.attention.attend import attention_scores, biased_scores
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention, keys_values, queries
 from tfm.config.model import Config, Kind
-from tfm.inputs.tokens import embed
+from tfm.inputs import embed
 from tfm.models.encoder import Encoder
 from tfm.ops import standardized
 from tfm.positions import position_of

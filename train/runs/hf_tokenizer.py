@@ -19,7 +19,7 @@ def save(tokenizer, task, run: Run, folder: Path):
     if template := task.hf_template(run):
         exported.post_processor = _post_processor(template, names, special)
     exported.save(str(folder / "tokenizer.json"))
-    types = ["token_type_ids"] if (run.model.input.token_types or 0) > 1 else []
+    types = ["token_type_ids"] if run.model.sizes.get("Y", 0) > 1 else []
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.model.length,

@@ -100,7 +100,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """
     if not isinstance(params, seq2seq.Seq2Seq) or config.source_vocab is not None:
         return config, params
-    if config.position == Sinusoidal(order="interleaved") and config.input.width is None:
+    if config.position == Sinusoidal(order="interleaved") and config.embed_axis == "D":
         columns = np.concatenate([np.arange(0, config.width, 2), np.arange(1, config.width, 2)])
 
         def reorder(spec: Spec, array: jax.Array) -> jax.Array:
