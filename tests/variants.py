@@ -207,7 +207,9 @@ VARIANTS = {
         | {"input.cls": False, "input.norm": True, "input.bias": False, "position": "sinusoidal", "position.axes": 2},
         **_ENCODERS_OF_IMAGES,
     ),
-    "patches": Variant(_IMAGES | {"input.distilled": True}, **_ENCODERS_OF_IMAGES),
+    "patches": Variant(
+        _IMAGES | {"input.distilled": True, "residual.layer_scale": 0.5, "drop_path": 0.3}, **_ENCODERS_OF_IMAGES
+    ),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}
         | _UNBIASED

@@ -16,6 +16,7 @@ PUBLIC = {
             "Spec",
             "abstract",
             "bias_spec",
+            "constant_spec",
             "count_params",
             "decay_mask",
             "fixed_spec",
@@ -76,6 +77,7 @@ PUBLIC = {
     "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs"),
     "models.position_effects": ("position_scores", "position_similarity"),
     "models.classifier": ("Classifier", "classifier_specs", "classify", "classify_distilled"),
+    "models.interpolation": ("interpolate_positions",),
     "models.heads": (
         *("CausalLM", "MaskedLM", "MlmHead", "Tagger", "causal_lm", "causal_lm_specs", "classify_tokens"),
         *("lm_features", "masked_lm", "masked_lm_specs", "mlm_features", "mlm_logits", "next_logits"),

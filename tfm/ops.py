@@ -220,6 +220,19 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *spec)), x / (1 - rate), 0)
 
 
+def drop_rows(x: Array, rate: Array | None, key: Array | None) -> Array:
+    """x [B,...] with a fraction `rate` of its examples zeroed and the others scaled by 1 / (1 - rate); x itself without
+    a rate or a key.
+
+    The key may also be that of a dropout of x. Source: stochastic depth, Huang et al. 2016, by example.
+    """
+    if rate is None or key is None:
+        return x
+    shape, sharding = (len(x), *(1,) * (x.ndim - 1)), named_sharding(x, x, spec_of(x)[0])
+    keep = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 - rate, shape, out_sharding=sharding)
+    return jnp.where(keep, x / (1 - rate).astype(x.dtype), 0)
+
+
 def split(key: Array | None, count: int):
     """`jax.random.split`; None, which is no dropout, gives None `count` times."""
     return (None,) * count if key is None else jax.random.split(key, count)

@@ -76,6 +76,11 @@ def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
     return _spec(config, axes, constant(1.0), sizes)
 
 
+def constant_spec(config: Config, axes: str, value: float) -> Any:
+    """A scale that starts at this value, not decayed."""
+    return _spec(config, axes, constant(value), {})
+
+
 def fixed_spec(
     config: Config, axes: str, init: Callable[..., jax.Array], redraw: int | None = None, **sizes: int
 ) -> Any:

@@ -133,7 +133,7 @@ def test_options_that_do_not_fit(values, message):
     ("pixels", "message"),
     [
         (PIXELS[0], r"must have the shape \[B,4,6,3\] of the images that the model reads, not \[4, 6, 3\]"),
-        (PIXELS[:, :2], r"not \[2, 2, 6, 3\]; resize them, or change positions with tfm\.interpolate_positions"),
+        (PIXELS[:, :2], r"not \[2, 2, 6, 3\]; resize them, or adapt the model with tfm\.interpolate_positions"),
         (PIXELS.astype(jnp.uint8), "must be floating-point numbers, not uint8; divide by 255 and normalize them"),
         ([1.0], r"must be an array \[B,H,W,C\], not a list; wrap it in jnp\.array"),
     ],

@@ -7,7 +7,12 @@ from tfm.config.choices import Options, check_fields, check_maximum, check_minim
 
 
 class InputOptions(Options):
-    """Options of one input."""
+    """Options of one input.
+
+    ignores: fields of a configuration that mean nothing with it
+    """
+
+    ignores: ClassVar[tuple[str, ...]] = ()
 
     @property
     def axis(self) -> str:
@@ -81,6 +86,7 @@ class Patches(InputOptions):
 
     name: Literal["patches"] = tag("patches")
     reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = "vocab", "source_vocab", "length", "tie_embeddings", "pad_vocab_to"
     size: int = 224
     image_width: int | None = None
     patch: int = 16

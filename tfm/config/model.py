@@ -18,7 +18,10 @@ MAX_SIZES = {
 }
 
 # How a model is computed and trained; all other fields say what its weights mean.
-COMPUTE = ("dropout", "attn_dropout", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to", "init_std")
+COMPUTE = (
+    *("dropout", "attn_dropout", "drop_path", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to"),
+    "init_std",
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Config:
     period: kinds of layers that are repeated to the end; how many
     dropout: rate on embeddings, attention weights and sublayer outputs
     attn_dropout: rate on attention weights; none: the same as dropout
+    drop_path: rate at which examples skip a sublayer of the last layer; it grows in equal steps from 0 in the first
+        (stochastic depth: Huang et al. 2016, section 3)
     init_std: standard deviation of the truncated normal that weights start from
     pad_vocab_to: the token table is padded to a multiple of this
     scan: one compiled period for all layers instead of one block each
@@ -118,6 +123,7 @@ class Config:
     period: tuple[Layer, ...] = (Layer(),)
     dropout: float = 0.1
     attn_dropout: float | None = None
+    drop_path: float = 0.0
     init_std: float = 0.02
     pad_vocab_to: int = 128
     scan: bool = True
@@ -131,7 +137,7 @@ class Config:
         check_minimum(self, **dict.fromkeys(MAX_SIZES, 1), norm_eps=0, init_std=0)
         check_maximum(self, "no model is as large", **MAX_SIZES)
         check_maximum(self, "weights and activations are around 1", norm_eps=1, init_std=100)
-        check_rates(self, "dropout", "attn_dropout")
+        check_rates(self, "dropout", "attn_dropout", "drop_path")
         if self.head_size is None and self.width % self.heads:
             nearest = nearest_divisor(self.heads, self.width)
             raise ValueError(f"heads={self.heads} must divide width={self.width}; try heads={nearest}")

@@ -18,17 +18,31 @@ class PreNorm(Options):
     """What a sublayer reads is normalized: x + f(norm(x)) (Xiong et al. 2020).
 
     mixer_norm: normalize what the mixer reads
+    layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
+        eq. 7)
     """
 
     name: Literal["pre"] = tag("pre")
     mixer_norm: bool = True
+    layer_scale: float | None = None
+
+    def __post_init__(self):
+        _check_layer_scale(self)
 
 
 @dataclass(frozen=True)
 class Parallel(Options):
-    """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021)."""
+    """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021).
+
+    layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
+        eq. 7)
+    """
 
     name: Literal["parallel"] = tag("parallel")
+    layer_scale: float | None = None
+
+    def __post_init__(self):
+        _check_layer_scale(self)
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,13 @@ class DeepNorm(Options):
             alpha=0.81 * depth ** (1 / 16) if self.alpha is None else self.alpha,
             beta=0.87 * depth ** (-1 / 16) if self.beta is None else self.beta,
         )
+
+
+def _check_layer_scale(options: Options) -> None:
+    """Raises ValueError for a scale that is no part of a branch."""
+    check_fields(options)
+    check_minimum(options, layer_scale=0)
+    check_maximum(options, "branches start small; 0.1 to 0.000001 is usual", layer_scale=1)
 
 
 def _check_not_shared(options: Options, config: Any) -> None:

@@ -200,7 +200,8 @@ class Family:
 
     def conflicts(self, config: Config, architecture: str) -> list[str]:
         """`name=value` of our fields that a folder of this family cannot hold."""
-        settable = {field.name for field in self.fields.values()} | set(self.read({})[0])
+        overrides = set(self.heads[architecture].overrides)
+        settable = {field.name for field in self.fields.values()} | set(self.read({})[0]) | overrides
         fixed = [
             name
             for name in _differing(_weight_fields(config), _weight_fields(self.base))
@@ -266,7 +267,7 @@ def _weight_fields(config: Config) -> dict[str, Any]:
     return {
         name: None if value == implied.get(name) else value
         for name, value in values.items()
-        if name not in (*COMPUTE, "classes")
+        if name not in (*COMPUTE, "classes", *config.input.ignores)
     }
 
 

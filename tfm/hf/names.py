@@ -37,7 +37,7 @@ class HfTensor(NamedTuple):
     transposed: a kernel is [out, in]
     factor: our parameter is the tensor times this
     skip_rows: rows at its beginning that nothing uses; they are written as zeros
-    row: a vector is one row [1, n]
+    axes: letters of its axes, where it is not [out, in]: those of our parameter in another order, and 1
     fallback_name: the name in folders that lack the first one
     """
 
@@ -48,7 +48,7 @@ class HfTensor(NamedTuple):
     transposed: bool = True
     factor: float = 1.0
     skip_rows: int = 0
-    row: bool = False
+    axes: str = ""
     fallback_name: str = ""
 
 
@@ -90,9 +90,11 @@ class Leaf(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """The shape of each tensor."""
         sizes, tensor = self.sizes, self.tensor
+        if self._is_permuted:
+            by_letter = dict(zip(self._letters, sizes, strict=True)) | {"1": 1}
+            return tuple(by_letter[letter] for letter in tensor.axes)
         if self.inputs is None:
-            shape = (sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
-            return (1, *shape) if tensor.row else shape
+            return sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else [])
         outputs = (math.prod(sizes[self.inputs :]) * tensor.parts,)
         inputs = (math.prod(sizes[: self.inputs]),) if self.inputs else ()
         return outputs + inputs if tensor.transposed else inputs + outputs
@@ -100,12 +102,27 @@ class Leaf(NamedTuple):
     def view(self, array: Any) -> Any:
         """A tensor, of numpy or jax, as one layer of this parameter."""
         sizes, tensor = self.sizes, self.tensor
+        if self._is_permuted:
+            letters = tensor.axes.replace("1", "")
+            by_letter = dict(zip(self._letters, sizes, strict=True))
+            array = reshape(array, *map(by_letter.__getitem__, letters))
+            return array.transpose(*map(letters.index, self._letters))
         if self.inputs is None:
-            return reshape(array[0] if tensor.row else array[tensor.skip_rows :], *sizes)
+            return reshape(array[tensor.skip_rows :], *sizes)
         outputs, inputs = sizes[self.inputs :], sizes[: self.inputs]
         outputs_first = tensor.transposed or not inputs
         array = reshape(self._part(array if outputs_first else array.T), *outputs, *inputs)
         return array.transpose(*range(len(outputs), array.ndim), *range(len(outputs)))
+
+    @property
+    def _letters(self) -> str:
+        """The letters of the axes of one layer of our parameter."""
+        return self.spec.axes[self.stacked :]
+
+    @property
+    def _is_permuted(self) -> bool:
+        """Whether the tensor says its axes, and this is what they are of; the bias of a map is not."""
+        return sorted(self.tensor.axes.replace("1", "")) == sorted(self._letters)
 
     def _part(self, array: Any) -> Any:
         """A tensor [out, ...] that holds several parameters -> the outputs of this one."""

@@ -97,7 +97,7 @@ def _check(options: Patches, pixels: Any, types: Any) -> None:
         height, width, channels = options.pixels
         raise ValueError(
             f"pixels must have the shape [B,{height},{width},{channels}] of the images that the model reads, not "
-            f"{list(shape)}; resize them, or change positions with tfm.interpolate_positions"
+            f"{list(shape)}; resize them, or adapt the model with tfm.interpolate_positions"
         )
     if types is not None:
         raise ValueError("types tell the sentences of a pair apart, and an image has none; leave them out")

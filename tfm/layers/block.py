@@ -57,6 +57,7 @@ class BlockInput(NamedTuple):
     mixer, position: what their `prepare` made for this kind of layer
     state: the decode state of this layer, or None
     memory: what cross-attention reads, or None
+    drop_path: the rate at which examples skip a sublayer, or None
     """
 
     context: AttentionContext
@@ -64,6 +65,7 @@ class BlockInput(NamedTuple):
     position: Any
     state: Any = None
     memory: Any = None
+    drop_path: Array | None = None
 
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
@@ -106,7 +108,7 @@ def transformer_block(
             branches[name], output = jax.named_scope(name)(function)(y)
             return branches[name], output
 
-        return Sublayer(run, drop_key)
+        return Sublayer(run, drop_key, block_input.drop_path)
 
     sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
     if layer.cross is not None:

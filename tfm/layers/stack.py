@@ -97,7 +97,7 @@ def stack(
         params=model.layers,
         states=states,
         memory=None if memory is None else memory.layers,
-        keys=None if key is None else jax.random.split(key, config.layers),
+        noise=None if key is None else (jax.random.split(key, config.layers), drop_path_rates(config, context)),
     )
     x, prefix = _unstacked(run, "prefix", scatter_sequence(x), 0)
     x, period = _repeated(run, x)
@@ -168,9 +168,9 @@ REMAT: dict[str, Callable[..., Callable]] = {
 class Pass(NamedTuple):
     """One pass through a stack.
 
-    blocks: for each kind of layer, (layer, x, state, keys and values of a memory, key) -> x, output
+    blocks: for each kind of layer, (layer, x, state, keys and values of a memory, noise) -> x, output
     params, states, memory: those of all layers; the last two may be None
-    keys: of dropout, one a layer, or None
+    noise: the keys of dropout and the rates of stochastic depth, one a layer; or None
     """
 
     config: Config
@@ -178,7 +178,7 @@ class Pass(NamedTuple):
     params: Layers
     states: Layers | None
     memory: Layers | None
-    keys: Array | None
+    noise: tuple[Array, Array | None] | None
 
     def inputs(self, part: str) -> tuple[tuple, tuple]:
         """The states and memories of the layers of a part, None where there are none."""
@@ -197,14 +197,24 @@ def _blocks(model: Stacked, config: Config, context: AttentionContext, memory: M
     def block_of(kind: Kind) -> Callable:
         mixer = mixer_of(kind.mixer).prepare(kind.mixer, config, context)
 
-        def block(layer, x, state, keys_values, key) -> tuple[Array, BlockOutput]:
+        def block(layer, x, state, keys_values, noise) -> tuple[Array, BlockOutput]:
             cross = None if memory is None else memory.of_layer(keys_values)
-            block_input = BlockInput(context, mixer, positions[kind.position], state, cross)
+            key, drop_path = (None, None) if noise is None else noise
+            block_input = BlockInput(context, mixer, positions[kind.position], state, cross, drop_path)
             return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), block_input, key)
 
         return REMAT[config.remat](block, prevent_cse=not config.scan)
 
     return {kind: block_of(kind) for kind in config.kinds}
+
+
+def drop_path_rates(config: Config, context: AttentionContext) -> Array | None:
+    """float32 [L], the rates at which examples skip a sublayer of each layer; they grow over all stages of a model."""
+    if not config.drop_path:
+        return None
+    before, after = context.layers_around
+    last = max(1, before + config.layers + after - 1)
+    return config.drop_path / last * (before + jnp.arange(config.layers, dtype=jnp.float32))
 
 
 def _unstacked(run: Pass, part: str, x: Array, first: int) -> tuple[Array, tuple]:
@@ -213,9 +223,9 @@ def _unstacked(run: Pass, part: str, x: Array, first: int) -> tuple[Array, tuple
     kinds, layers = getattr(run.config.layer_plan, part), getattr(run.params, part)
     for index, (kind, layer, *inputs) in enumerate(zip(kinds, layers, *run.inputs(part), strict=True)):
         state, keys_values = (unstack(tree, 1)[0] for tree in inputs)
-        key = None if run.keys is None else run.keys[first + index]
+        noise = jax.tree.map(lambda rows, layer=first + index: rows[layer], run.noise)
         with layer_scope(first + index):
-            x, output = run.blocks[kind](layer, x, state, keys_values, key)
+            x, output = run.blocks[kind](layer, x, state, keys_values, noise)
         outputs.append(jax.tree.map(lambda leaf: leaf[None], output))
     return x, tuple(outputs)
 
@@ -228,16 +238,18 @@ def _repeated(run: Pass, x: Array) -> tuple[Array, tuple]:
     shared = [unstack(tree, 1)[0] for tree in run.params.period] if config.share_layers else None
     first, size = len(plan.prefix), len(plan.period)
     end = first + plan.times * size
-    keys = tuple(None if run.keys is None else run.keys[first + index : end : size] for index in range(size))
-    rows = (None if shared else run.params.period, *run.inputs("period"), keys)
+    noise = tuple(
+        jax.tree.map(lambda rows, start=first + index: rows[start:end:size], run.noise) for index in range(size)
+    )
+    rows = (None if shared else run.params.period, *run.inputs("period"), noise)
 
     def period(x, row, start=first, step=size):
         layers, *inputs = row
         outputs = []
         rows = zip(plan.period, shared or layers, *inputs, strict=True)
-        for index, (kind, layer, state, keys_values, key) in enumerate(rows):
+        for index, (kind, layer, state, keys_values, noise) in enumerate(rows):
             with layer_scope(start + index, step):
-                x, output = run.blocks[kind](layer, x, state, keys_values, key)
+                x, output = run.blocks[kind](layer, x, state, keys_values, noise)
             outputs.append(output)
         return x, tuple(outputs)
 

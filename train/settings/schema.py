@@ -287,7 +287,7 @@ class Run:
     @property
     def has_dropout(self) -> bool:
         """Whether training draws random numbers for dropout."""
-        return max(self.model.dropout, self.model.attn_rate, self.tune.dropout) > 0
+        return max(self.model.dropout, self.model.attn_rate, self.model.drop_path, self.tune.dropout) > 0
 
     @property
     def packs_rows(self) -> bool:

@@ -65,7 +65,7 @@ def names() -> dict[str, str | HfTensor]:
     tensors: dict[str, str | HfTensor] = {
         "encoder.embed.tokens": "model.shared.weight",
         "table": "lm_head.weight",
-        "bias": HfTensor("final_logits_bias", row=True),
+        "bias": HfTensor("final_logits_bias", axes="1V"),
     }
     for stack in ("encoder", "decoder"):
         layer = f"model.{stack}.layers.{{}}"
