@@ -6,6 +6,7 @@ writes what transformers computes with these models, or with the named ones, for
 """
 
 import json
+import re
 import sys
 import zlib
 from functools import partial
@@ -201,6 +202,25 @@ MODELS = {
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
 
+# What transformers 5 calls parts of a layer of ViT and DeiT, and what save_pretrained calls them in a folder.
+SAVED_NAMES = {
+    r"\blayers\.(\d+)\.": r"encoder.layer.\1.",
+    r"attention\.q_proj": "attention.attention.query",
+    r"attention\.k_proj": "attention.attention.key",
+    r"attention\.v_proj": "attention.attention.value",
+    r"attention\.o_proj": "attention.output.dense",
+    r"mlp\.fc1": "intermediate.dense",
+    r"mlp\.fc2": "output.dense",
+}
+
+
+def saved_name(model_type: str, tensor: str) -> str:
+    """The name of a tensor in a folder."""
+    for pattern, name in SAVED_NAMES.items() if model_type in ("vit", "deit") else ():
+        tensor = re.sub(pattern, name, tensor)
+    return tensor
+
+
 def weights(name: str, shape) -> np.ndarray:
     """The values of a tensor, drawn by its name: none is 0 or 1, and scales of norms are around 1."""
     values = np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.3, shape)
@@ -364,7 +384,7 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(reference["config"] | {"architectures": [architecture]}))
     entries = [
-        (tensor, np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
+        (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
     ]
     write(folder / "model.safetensors", entries)

@@ -63,8 +63,8 @@ class Sinusoidal(Absolute):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
 
     order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
-    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
