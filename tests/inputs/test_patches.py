@@ -111,6 +111,19 @@ def test_the_sizes_of_an_image_are_those_of_its_patches():
     assert count == (2 * 2 * 3 + 1) * 16 + 2 * 16 + 8 * 16
 
 
+@pytest.mark.slow
+def test_what_positions_do_to_scores_of_patches(fill):
+    """Rotary positions of rows and columns depend on both distances: equal in all heads where these are."""
+    config = tfm.override(CONFIG, POSITIONS["rotary_2d"])
+    params = fill(tfm.encoder_specs(config))
+    scores = tfm.position_scores(params, config, 7)
+    assert scores.shape == (4, 7, 7)
+    np.testing.assert_allclose(scores[:, 1, 2], scores[:, 5, 6], atol=1e-3)
+    np.testing.assert_allclose(scores[:, 1, 4], scores[:, 3, 6], atol=1e-3)
+    assert np.abs(scores[:, 1, 2] - scores[:, 1, 4]).max() > 1e-2
+    assert tfm.position_similarity(params, config, 7) is None
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -43,7 +43,7 @@ def test_a_model_of_larger_images(fill):
     np.testing.assert_allclose(new[1:], expected, rtol=1e-5, atol=1e-6)
     pixels = jnp.ones((2, 8, 6, 1))
     assert tfm.classify(resized, config, pixels).shape == (2, 3)
-    same = jax.tree.map(lambda leaf, other: leaf is other, params.output, resized.output)
+    same = jax.tree.map(lambda old, new: old is new, params.output, resized.output)
     assert all(jax.tree.leaves(same))
 
 

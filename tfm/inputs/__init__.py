@@ -18,10 +18,13 @@ class Input(NamedTuple):
 
     specs: (options, config) -> the spec tree of the embeddings
     embed: (tables, options, config, inputs, positions, types, key) -> embeddings [B,T,D] in `config.dtype`
+    contents: (options, config, count, length) -> `count` inputs, each of `length` equal contents or more; None for an
+        input that no model begins with
     """
 
     specs: Callable[..., Any]
     embed: Callable[..., Array]
+    contents: Callable[..., Array] | None = None
 
 
 def input_of(options: InputOptions) -> Input:

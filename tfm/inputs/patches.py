@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -103,4 +104,10 @@ def _check(options: Patches, pixels: Any, types: Any) -> None:
         raise ValueError("types tell the sentences of a pair apart, and an image has none; leave them out")
 
 
-INPUT = Input(specs, embed)
+def contents(options: Patches, config: Config, count: int, length: int) -> Array:
+    """float32 [count,H,W,C]: images, each of one random patch that is repeated."""
+    patch = jax.random.normal(jax.random.key(0), (count, options.patch, options.patch, options.channels))
+    return jnp.tile(patch, (1, *options.grid, 1))
+
+
+INPUT = Input(specs, embed, contents)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
@@ -92,4 +93,10 @@ def _project(tables: Embed, config: Config, x: Array) -> Array:
     return linear(tables.projection, "BTU,UD->BTD", x.astype(config.dtype))
 
 
-INPUT = Input(specs, embed)
+def contents(options: Tokens, config: Config, count: int, length: int) -> Array:
+    """int32 [count,length]: tokens from all over the vocabulary, each repeated."""
+    ids = jnp.asarray(np.linspace(0, config.vocab - 1, count), jnp.int32)
+    return jnp.broadcast_to(ids[:, None], (count, length))
+
+
+INPUT = Input(specs, embed, contents)
