@@ -83,10 +83,10 @@ def test_transformers_interpolates_positions_of_vit_in_the_same_way(tmp_path):
     import torch
     from hf_models import torch_model
 
-    model = torch_model("vit", "ViTForImageClassification")
+    model = torch_model("vit_grey", "ViTForImageClassification")  # theirs interpolates square grids
     model.save_pretrained(tmp_path)
     config, params = tfm.interpolate_positions(*tfm.from_hf(tmp_path), (8, 10))
-    pixels = np.random.default_rng(0).normal(size=(2, 3, 8, 10)).astype(np.float32)
+    pixels = np.random.default_rng(0).normal(size=(2, 1, 8, 10)).astype(np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(pixels), interpolate_pos_encoding=True).logits.numpy()
     logits = tfm.classify(params, config, jnp.asarray(pixels.transpose(0, 2, 3, 1)))
