@@ -22,7 +22,7 @@ from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
 from tfm.hf.tensors import Weights, write_folder
 
-# What a tokenizer may consist of.
+# What a tokenizer, or a processor of images, may consist of.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -37,6 +37,7 @@ TOKENIZER_FILES = (
     "source.spm",
     "target.spm",
     "chat_template.jinja",
+    "preprocessor_config.json",
 )
 
 

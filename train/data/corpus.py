@@ -96,6 +96,11 @@ class Corpus(Generic[AnyRows]):
         parts = [self.train[index].batch(group, rng) for index, group in zip(order, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that are worth making before they are asked for: of rows that take long to make, such as pictures."""
+        return getattr(self.train[0], "batches_ahead", 0)
+
     def batch_rows(self, n: int) -> np.ndarray:
         """The training rows of batch n, int [B], in the order in which they stand in it."""
         return np.concatenate(self._groups(n)[1])
@@ -145,6 +150,8 @@ class Corpus(Generic[AnyRows]):
     def overview(self) -> dict[str, str]:
         """Lines of the start-up table."""
         facts, rows, length = self.facts(), self.train[0], self.run.batch.length
+        if own_overview := getattr(rows, "overview", None):
+            return own_overview(facts)
         splits = f", split in {len(self.train)} ways" if len(self.train) > 1 else ""
         lines = {
             "text": f"{facts['source']}, hash {facts['hash']}",

@@ -7,10 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from tfm.config.choices import check_object
 from tfm.config.dotted import flatten
-from tfm.config.json_text import read_object
-from train import UserError, tasks
+from train import tasks
 from train.reporting import finite
 from train.settings import flags
 from train.settings.gate import user_errors
@@ -73,26 +71,9 @@ class HfFolder:
 
     @cached_property
     def processor(self) -> Any:
-        """The tokenizer."""
-        from train.text import tokenizer
-
-        if not any((self.path / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-            remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-            raise UserError(
-                f"{self.path} has no tokenizer.json; make it once, where transformers is installed, with {remedy}"
-            )
-        options = self.path / "tokenizer_config.json"
+        """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            fields = read_object(options) if options.exists() else {}
-            lower = check_object(f"{options}: ", fields, {"do_lower_case": bool | None}).get("do_lower_case")
-        read = tokenizer.read(self.path, lower is not False)
-        last, vocab = max(read.get_vocab().values()), self._opened.config.vocab
-        if last >= vocab:
-            raise UserError(
-                f"{self.path}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own "
-                "tokenizer"
-            )
-        return read
+            return self.task.PROCESSOR.read_hf(self.path, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -114,7 +95,7 @@ class HfFolder:
         return self.fields
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
-        """Writes a Hugging Face folder with this folder's tokenizer; `model` and `params` may be laid out anew."""
+        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
 
         tfm.to_hf(model, params, to, tokenizer=self.path, like=fields)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from train.data import feed
+from train.data.ahead import Ahead
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Config, Run
@@ -72,9 +74,25 @@ class Job:
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-        parts = self.run.batch.accumulate
-        batch = corpus.batch(n, functools.partial(feed.local_rows, self.mesh, parts))
-        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+        if corpus not in self._host_batches:
+            self._host_batches[corpus] = self._host_batch(corpus)
+        batch = self._host_batches[corpus](n)
+        return feed.to_devices(batch, self.batch_spec, self.mesh, self.run.batch.accumulate)
+
+    def _host_batch(self, corpus) -> Callable[[int], Any]:
+        """The function from n to training batch n, with empty rows for those of other processes."""
+        local_rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
+
+        def batch(n: int):
+            return corpus.batch(n, local_rows)
+
+        count = getattr(corpus, "batches_ahead", 0)
+        return Ahead(batch, count) if count else batch
+
+    @cached_property
+    def _host_batches(self) -> dict[Any, Callable[[int], Any]]:
+        """By corpus, so that its next batches are made ahead."""
+        return {}
 
 
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
@@ -109,7 +127,7 @@ def largest_part(job: Job) -> Fields:
 def batch_tokens(job: Job) -> int:
     """Positions of that batch, of sources and of targets."""
     batch = largest_batch(job)
-    return sum(math.prod(batch[name].shape) for name in _token_fields(job))
+    return round(sum(job.batch_spec[name].tokens(math.prod(batch[name].shape)) for name in _token_fields(job)))
 
 
 def tokens_per_step(job: Job, corpus) -> float:
@@ -127,7 +145,8 @@ def _largest_array(job: Job) -> int:
     """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
     part = largest_part(job)
     width = max(job.run.model.sizes[axis] for axis in "DF")
-    tokens = max(bytes_per_device([part[name]]) for name in _token_fields(job))  # int32 is as wide as float32
+    # Tokens and pixels are as wide as float32.
+    tokens = max(job.batch_spec[name].tokens(bytes_per_device([part[name]])) for name in _token_fields(job))
     return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
 
 
