@@ -14,7 +14,8 @@ USAGE = """usage: python -m train.inspect [--task=NAME] [--section.field=value .
 
 Shows the batches that train.main would train on with these flags (see its --help): every token in the color of its
 role (special, masked, target, padding), where another text begins, and what is right. On stdout, and as a page with
---to=FILE.html. Without colors, a star follows a target. Nothing is trained. Flags of its own, and their defaults:"""
+--to=FILE.html. Without colors, a star follows a target. Pictures, as they are augmented, are drawn into --to=FILE.png.
+Nothing is trained. Flags of its own, and their defaults:"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +64,16 @@ def inspect(argv):
 
     log = Log()
     run, corpus = startup.prepare(rest, log)
-    facts = corpus.facts()
-    spec = tasks.find(run.task.name).batch_spec(run)
-    reader = roles.Reader(spec, corpus.processor, facts.get("classes") or ())
+    task, facts = tasks.find(run.task.name), corpus.facts()
     arrays = corpus.valid_batches(options.batches) if options.eval else map(corpus.batch, range(options.batches))
+    if contact_sheet := getattr(task, "contact_sheet", None):
+        if to is None or to.suffix != ".png":
+            raise UserError(f"--task={run.task.name} has pictures; say where to draw them with --to=FILE.png")
+        contact_sheet(arrays, corpus, options.rows, to)
+        log.table(f"{run.task.name} {run.preset}", corpus.overview())
+        log.info(f"saved in {to}")
+        return
+    reader = roles.Reader(task.batch_spec(run), corpus.processor, facts.get("classes") or ())
     batches = [list(reader.rows(batch)) for batch in arrays]
     shares = roles.shares(list(itertools.chain(*batches)))
     title = f"{run.task.name} {run.preset}: {'validation' if options.eval else 'training'} batches"

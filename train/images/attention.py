@@ -18,7 +18,7 @@ def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.n
     weights = attention_weights(params, model, processor.normalize(images))
     if not weights:
         return
-    grid = tfm.image_grid(model)
+    grid = model.input.grid
     for index, image in enumerate(images):
         layers = [layer[index] for layer in weights]
         by_title = {"last layer": on_grid(layers[-1], grid), "rollout": on_grid(rollout(layers), grid)}

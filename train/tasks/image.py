@@ -11,7 +11,7 @@ A row is a picture of height h, width w and c channels:
     shares     float32 [B]         the share of the picture itself, in training with mixup or CutMix
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,13 @@ def specs(run: Run) -> Any:
 
 def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
-    shape = dict(zip("hwc", tfm.image_shape(run.model), strict=True))
-    number_fields = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
+    shape = dict(zip("hwc", run.model.input.pixels, strict=True))
+    floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
-        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=tfm.image_tokens(run.model)),
+        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.model.input.length),
         "labels": Field("B", np.int32, predicts="C"),
-        **{name: Field("B", np.float32, weighs=name == "weights") for name in number_fields},
+        **{name: Field("B", np.float32, weighs=name == "weights") for name in floats},
         **mixing,
     }
 
@@ -132,14 +132,14 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, lambda: _builtin(run.data.label), log, valid_only)
     processor = saved.processor if saved else _processor(run)
-    if (*processor.shape, processor.channels) != tuple(tfm.image_shape(run.model)):
+    if (*processor.shape, processor.channels) != tuple(run.model.input.pixels):
         raise UserError(
-            f"the model reads pictures of {_sides(tfm.image_shape(run.model))}, and their processor makes "
+            f"the model reads pictures of {_sides(run.model.input.pixels)}, and their processor makes "
             f"{_sides((*processor.shape, processor.channels))}; leave --model.input out, or train without --init"
         )
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
-    length = tfm.image_tokens(run.model)
+    length = run.model.input.length
     train_rows, valid_rows = (
         ImageRows(rows, labels.encode(rows, ["label"]), processor, length) for rows in (train, valid)
     )
@@ -154,7 +154,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
 
 def _processor(run: Run) -> ImageProcessor:
     """The processor that --task.pixels describes, for the pictures that the model reads."""
-    height, width, channels = tfm.image_shape(run.model)
+    height, width, channels = run.model.input.pixels
     pixels = run.task.pixels
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
     crop = None if pixels.resize is None else (height, width)
@@ -202,6 +202,19 @@ def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[s
     log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class: plots/mistakes.png")
     pixels = corpus.valid.pixels(rows[:_ATTENTION])
     attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
+
+
+def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[ImageRows], rows: int, path: Path):
+    """Draws the first rows of batches as the model sees them, each under its class, or under both that are mixed."""
+    names, pictures, titles = corpus.facts()["classes"], [], []
+    for batch in batches:
+        pictures.append(corpus.processor.restore(batch["pixels"][:rows]))
+        for row, label in enumerate(batch["labels"][:rows]):
+            title = names[label]
+            if "shares" in batch:
+                title = f"{batch['shares'][row]:.2f} {title}\n{names[batch['partners'][row]]}"
+            titles.append(title)
+    sheets.contact_sheet(np.concatenate(pictures), titles, path)
 
 
 def inputs(options, folder) -> list[dict[str, Any]]:
