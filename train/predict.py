@@ -77,7 +77,7 @@ def predict(argv):
     from train.reporting.console import Log
 
     log = Log()
-    capacity.check_tokens(folder.config.model, options.batch * folder.config.batch.length)
+    capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
     params = folder.load(log=log.info)
     predictions = folder.task.predict(params, folder, inputs, log, options.batch)
     with line_writer(options.to) as write:

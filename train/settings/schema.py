@@ -277,9 +277,8 @@ class Run:
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
             )
         self.task.check(self)
-        max_length = self.model.max_length
-        if max_length is not None and self.batch.length > max_length:
-            length = self.batch.length
+        max_length, length = self.model.max_length, self.row_tokens
+        if max_length is not None and length > max_length:
             raise ValueError(
                 f"batch.length={length} is more than model.length={max_length}; add --model.length={length}"
             )
@@ -288,6 +287,11 @@ class Run:
     def has_dropout(self) -> bool:
         """Whether training draws random numbers for dropout."""
         return max(self.model.dropout, self.model.attn_rate, self.model.drop_path, self.tune.dropout) > 0
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a row, or the most that one may have: batch.length, or those that a picture becomes."""
+        return self.batch.length if self.model.input.grid is None else self.model.input.length
 
     @property
     def packs_rows(self) -> bool:

@@ -148,7 +148,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
         train_rows.loss, train_rows.augment = LossFields(weights, run.task.smoothing), run.task.augment
     parts = [[f"{row['digest']} {row['label']}" for row in rows] for rows in (train, valid)]
     facts = {"hash": cache.digest(*parts), "segmentation_hash": "", "classes": labels.names}
-    sizes = {"classes": labels.outputs, "batch.length": length}
+    sizes = {"classes": labels.outputs}
     return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
 
 

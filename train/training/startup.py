@@ -207,5 +207,5 @@ def _batch(run: Run) -> str:
     if run.batch.tokens:
         size = f"at most {run.batch.tokens:,} tokens a side"
     else:
-        size = f"{run.batch.size} x {run.batch.length} tokens"
+        size = f"{run.batch.size} x {run.row_tokens} tokens"
     return f"{size} in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else size
