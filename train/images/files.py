@@ -94,8 +94,8 @@ def read_npz(path: Path) -> tuple[Labelled, Labelled | None]:
     except (zipfile.BadZipFile, ValueError, EOFError, zlib.error, OSError) as error:
         raise UserError(f"{path} is not a whole .npz file of arrays ({error}); save it again") from error
     if parts["train"] is None:
-        known = " or ".join("/".join(pair) for pair in _NAMES["train"])
-        raise UserError(f"{path} holds {names or 'nothing'}; name its arrays {known}")
+        pairs = " or ".join("/".join(pair) for pair in _NAMES["train"])
+        raise UserError(f"{path} holds {names or 'nothing'}; name its arrays {pairs}")
     return parts["train"], parts["valid"]
 
 

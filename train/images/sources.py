@@ -229,8 +229,8 @@ def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:
 
 def _path_in(table: Path, path: str) -> Path:
     """The path of a picture that a table names."""
-    beside = table.parent / path
-    return beside if beside.exists() or not Path(path).exists() else Path(path)
+    in_folder = table.parent / path
+    return in_folder if in_folder.exists() or not Path(path).exists() else Path(path)
 
 
 def _read_folder(folder: Path) -> Parts:
