@@ -172,7 +172,7 @@ class Planner:
             "devices": f"{self.topology.size} x {self.topology.kind}, "
             + ("compiled by libtpu" if self.exact else "simulated on CPU"),
             "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
-            "model": f"{run.model.dtype}, vocabulary {run.model.vocab:,}, remat {run.model.remat}",
+            "model": f"{run.model.dtype}, {_reads(run)}, remat {run.model.remat}",
             "batch": f"{report['tokens_a_step']:,} tokens{parts}",
             **self._memory_rows(report, exact=self.exact and not refused),
         }
@@ -223,6 +223,11 @@ class Planner:
             f"try {larger} or a smaller batch"
         )
         return None
+
+
+def _reads(run: Run) -> str:
+    """What a row is read from."""
+    return f"vocabulary {run.model.vocab:,}" if run.model.input.grid is None else f"{run.row_tokens} tokens a picture"
 
 
 class _OutOfMemoryError(Exception):

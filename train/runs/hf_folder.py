@@ -13,7 +13,7 @@ from train.reporting import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.settings.tasks import TASKS, Mlm
+from train.settings.tasks import TASKS
 
 
 def is_hf_folder(path: str | Path) -> bool:
@@ -44,7 +44,8 @@ class HfFolder:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
         # A model with another head, or with none, can still be started from.
-        name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
+        readers = [name for name in TASKS if tasks.reads_pictures(tasks.find(name)) == (model.input.grid is not None)]
+        name = next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
         values = flatten(model, "model.") | {"task": name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])

@@ -45,9 +45,14 @@ def measure_generation(task: Any, params: Any, run: Any, corpus: Any, log: Any, 
     return generation_metrics(params, run, corpus, log, **options) if generation_metrics else {}
 
 
+def reads_pictures(task: Any) -> bool:
+    """Whether a task reads pictures and no texts."""
+    return task.PROCESSOR is not TOKENIZER
+
+
 def refuse_pictures(task: Any, command: str):
     """Raises UserError for a task that reads no texts."""
-    if task.PROCESSOR is not TOKENIZER:
+    if reads_pictures(task):
         name = task.__name__.rpartition(".")[2]
         raise UserError(f"--task={name} reads pictures, and {command} looks at tokens; look at them with train.inspect")
 

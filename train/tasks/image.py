@@ -255,7 +255,7 @@ def _logits(params, model: tfm.Config, pixels):
 GENERATES = ""
 PREDICT_FLAGS: tuple[str, ...] = ()
 EVALUATE_FLAGS: tuple[str, ...] = ()
-HF_HEADS: tuple[str, ...] = ("image",)
+HF_HEADS = ("classify",)
 HF_TOKENS: Mapping[str, str] = {}
 
 
