@@ -19,7 +19,8 @@ from train.tasks import image
 
 SMALL = (
     "--task=image --preset=vit-micro --model.layers=1 --model.width=32 --model.heads=2 --model.ffn=64 "
-    "--model.input.patch=8 --model.input.size=16 --batch.size=16 --steps=60 --log.every=20 --eval.every=30 --checkpoint.every=60"
+    "--model.input.patch=8 --model.input.size=16 --batch.size=16 --steps=60 --log.every=20 "
+    "--eval.every=30 --checkpoint.every=60"
 ).split()
 
 
