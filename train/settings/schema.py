@@ -276,7 +276,7 @@ class Run:
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
             )
-        self.task.check(self)
+        self.task.check_run(self)
         max_length, length = self.model.max_length, self.row_tokens
         if max_length is not None and length > max_length:
             raise ValueError(
@@ -291,7 +291,8 @@ class Run:
     @property
     def row_tokens(self) -> int:
         """Tokens of a row, or the most that one may have: batch.length, or those that a picture becomes."""
-        return self.batch.length if self.model.input.grid is None else self.model.input.length
+        grid = self.model.input.grid
+        return self.batch.length if grid is None else self.model.input.prefix + grid[0] * grid[1]
 
     @property
     def packs_rows(self) -> bool:

@@ -14,6 +14,20 @@ class TaskOptions(Options):
     # Whether batches may be of rows of similar lengths, --batch.tokens at most.
     has_buckets: ClassVar[bool] = False
 
+    # Whether rows are pictures, not texts.
+    reads_pictures: ClassVar[bool] = False
+
+    def check_run(self, run: Any) -> None:
+        """Raises ValueError for a run that this task cannot have."""
+        takes_pictures, own = run.model.input.grid is not None, "pictures" if self.reads_pictures else "texts"
+        if takes_pictures != self.reads_pictures:
+            remedy = "patches" if self.reads_pictures else "tokens"
+            raise ValueError(
+                f"model.input={run.model.input.name} does not read the {own} of task={self.name}; say "
+                f"--model.input={remedy}"
+            )
+        self.check(run)
+
 
 @dataclass(frozen=True)
 class Mlm(TaskOptions):
@@ -245,6 +259,8 @@ class Image(TaskOptions):
     pixels: how a picture becomes pixels
     augment: random changes of training pictures
     """
+
+    reads_pictures: ClassVar[bool] = True
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0

@@ -68,7 +68,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
-        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.model.input.length),
+        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens),
         "labels": Field("B", np.int32, predicts="C"),
         **{name: Field("B", np.float32, weighs=name == "weights") for name in floats},
         **mixing,
@@ -139,7 +139,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
         )
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
-    length = run.model.input.length
+    length = run.row_tokens
     train_rows, valid_rows = (
         ImageRows(rows, labels.encode(rows, ["label"]), processor, length) for rows in (train, valid)
     )
