@@ -1,4 +1,4 @@
-"""What a trained model says of texts: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
+"""What a trained model says: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
 import dataclasses
 import sys
@@ -16,8 +16,9 @@ USAGE = """usage: python -m train.predict --run=DIR [--to=OUT]
 
 Prints what the model predicts for the text, or for every line or row of the file. IN has the format of the run's
 training data; of a classifier also a .txt with a text a line (or a pair, with a tab between). If OUT ends in .jsonl,
-its lines are objects, with probabilities. Of --task=tag a line is an entity: type, text, first character, the one after
-its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
+its lines are objects, with probabilities. Of --task=image IN is a picture, a folder or a glob; a line is a file,
+its class, probability. Of --task=tag a line is an entity: type, text, first character, the one after its last,
+probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Options:
     file: a file of texts
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
+    attention: a folder for pictures of where the model looks (image)
     batch: texts at a time
     """
 
@@ -43,6 +45,7 @@ class Options:
     file: str = ""
     to: str = ""
     field: str = ""
+    attention: str = ""
     batch: int = 32
 
     def __post_init__(self):

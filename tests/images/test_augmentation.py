@@ -10,7 +10,7 @@ from train.images.decoding import to_array
 from train.images.processor import ImageProcessor
 from train.settings.images import Augment
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
 PICTURE = Image.fromarray(PIXELS)
 PROCESSOR = ImageProcessor((8, 8))
 
@@ -71,8 +71,8 @@ def test_no_strength_changes_nothing():
 
 def test_a_shift_is_a_shift():
     values = {seed: to_array(OPERATIONS["translate_x"](PICTURE, 1.0, rng(seed))) for seed in range(8)}
-    shift = int(0.45 * 16)
-    assert any((pixels[:, : 16 - shift] == PIXELS[:, shift:]).all() for pixels in values.values())
+    shift = int(0.45 * 32)
+    assert any((pixels[:, : 32 - shift] == PIXELS[:, shift:]).all() for pixels in values.values())
 
 
 def test_erased_rectangles():

@@ -95,6 +95,13 @@ def test_tables(home, kind):
     assert labels(valid) == labels(train)
 
 
+def test_a_table_without_a_header(home):
+    pictures(home / "pets")
+    (home / "table.tsv").write_text("pets/cat/0.png\tx\ta\npets/dog/0.png\ty\tb\n")
+    train, _ = load("table.tsv", eval="table.tsv", header=False)
+    assert [(str(row["image"]), row["label"]) for row in train] == [("pets/cat/0.png", "a"), ("pets/dog/0.png", "b")]
+
+
 def test_paths_begin_at_the_table(home):
     pictures(home / "data/pets")
     (home / "data/table.tsv").write_text("image\tlabel\npets/cat/0.png\ta\npets/dog/0.png\tb\n")

@@ -138,12 +138,13 @@ def test_a_run_on_a_folder(home):
     code, out, err = call(evaluate.main, "--run=run", "--data=colours")
     assert code == 0, err
     assert json.loads(out)["accuracy"] == 1.0
-    code, out, err = call(predict.main, "--run=run", "--file=colours/*/1.jpg")
+    code, out, err = call(predict.main, "--run=run", "--file=colours/*/1.jpg", "--attention=maps")
     assert code == 0, err
     assert [line.split("\t")[:2] for line in out.splitlines()] == [
         ["colours/blue/1.jpg", "blue"],
         ["colours/red/1.jpg", "red"],
     ]
+    assert [path.name for path in sorted((home / "maps").iterdir())] == ["attention-1.png", "attention-2.png"]
     code, _, err = call(inspect.main, *flags[:-1], "--to=page.png", "--rows=6")
     assert code == 0, err
     assert Image.open(home / "page.png").width > 400
@@ -198,7 +199,7 @@ def test_bad_predictions(home):
     with pytest.raises(Exception, match=r"--text=a is for models of texts; name pictures with --file"):
         image.inputs(types.SimpleNamespace(text="a", file=""), folder)
     with pytest.raises(Exception, match=r"no file matches 'x\*.png'"):
-        image.inputs(types.SimpleNamespace(text="", file="x*.png"), folder)
-    (picture,) = image.inputs(types.SimpleNamespace(text="", file="broken.png"), folder)
+        image.inputs(types.SimpleNamespace(text="", file="x*.png", attention=""), folder)
+    (picture,) = image.inputs(types.SimpleNamespace(text="", file="broken.png", attention=""), folder)
     with pytest.raises(Exception, match=r"broken.png is empty: it has zero bytes; leave it out of --file"):
         image._opened(picture["image"], image.ImageProcessor((8, 8)))

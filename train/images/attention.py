@@ -13,8 +13,11 @@ from train.images import sheets
 from train.images.processor import ImageProcessor
 
 
-def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.ndarray, folder: Path):
-    """Pictures uint8 [B,H,W,C] -> attention-1.png and so on in the folder; none of a mixer without weights."""
+def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.ndarray, folder: Path, first: int = 1):
+    """Pictures uint8 [B,H,W,C] -> attention-1.png and so on in the folder, counted from `first`.
+
+    A mixer without weights has none.
+    """
     weights = attention_weights(params, model, processor.normalize(images))
     if not weights:
         return
@@ -22,7 +25,7 @@ def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.n
     for index, image in enumerate(images):
         layers = [layer[index] for layer in weights]
         by_title = {"last layer": on_grid(layers[-1], grid), "rollout": on_grid(rollout(layers), grid)}
-        sheets.maps(image, by_title, folder / f"attention-{index + 1}.png")
+        sheets.maps(image, by_title, folder / f"attention-{first + index}.png")
 
 
 def attention_weights(params: Any, model: tfm.Config, pixels: np.ndarray) -> list[np.ndarray]:

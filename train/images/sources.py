@@ -114,14 +114,18 @@ class Reader(NamedTuple):
         return False
 
     @property
+    def columns(self) -> tables.Columns:
+        """The columns of tables that name pictures."""
+        return tables.Columns((self.image,), (self.label,), self.check_label)
+
+    @property
     def formats(self) -> Mapping[str, tables.Format]:
-        """Tables that name pictures."""
-        return {ending: tables.FORMATS[ending] for ending in TABLES}
+        """The formats of tables."""
+        return self.columns.formats
 
     def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
         """The columns of a row of a table. Raises UserError for a bad row."""
-        columns = tables.Columns((self.image,), (self.label,), self.check_label)
-        return columns.checked(row, where, remedy)
+        return self.columns.checked(row, where, remedy)
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
         """The content of a picture: equal pictures stay together when rows are split."""
@@ -212,7 +216,7 @@ def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
             f"{path} is no picture ({', '.join(ENDINGS)}), no table ({', '.join(TABLES)}), no .npz and no IDX file "
             "such as train-images-idx3-ubyte.gz"
         )
-    return _table_rows(path, tables.read(path, data, reader), reader)
+    return _table_rows(path, tables.read(path, data, reader.columns), reader)
 
 
 def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:

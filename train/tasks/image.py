@@ -221,7 +221,12 @@ def inputs(options, folder) -> list[dict[str, Any]]:
     """The pictures that the file, or the quoted glob, names. Raises UserError where there are none."""
     if options.text:
         raise UserError(f"--text={options.text} is for models of texts; name pictures with --file='FOLDER/*.jpg'")
-    return [{"file": str(picture), "image": picture} for picture in sources.named_pictures(options.file)]
+    if options.attention and not Path(options.attention).absolute().parent.is_dir():
+        raise UserError(f"--attention={options.attention} cannot be made; name a folder in one that is there")
+    return [
+        {"file": str(picture), "image": picture, "attention": options.attention}
+        for picture in sources.named_pictures(options.file)
+    ]
 
 
 def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: int = 32) -> Iterator[Prediction]:
@@ -236,6 +241,8 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
                 name = pictures[row]["file"]
                 facts = {"file": name, "label": guess.label, "probabilities": guess.probabilities}
                 yield Prediction(f"{name}\t{guess.label}\t{guess.probability}", facts)
+            if to := pictures[rows[0]]["attention"]:
+                attention.draw(params, run.model, processor, pixels[:count], Path(to), first=int(rows[0]) + 1)
             advance(count)
 
 
@@ -253,7 +260,7 @@ def _logits(params, model: tfm.Config, pixels):
 
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
 GENERATES = ""
-PREDICT_FLAGS: tuple[str, ...] = ()
+PREDICT_FLAGS = ("attention",)
 EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("classify",)
 HF_TOKENS: Mapping[str, str] = {}
