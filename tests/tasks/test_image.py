@@ -174,10 +174,6 @@ def test_drawings_and_withheld_pairs(home, monkeypatch):
         ("--task.pixels.mean=0.1,0.2,0.3 --model.input.channels=1", "must have a number for each channel"),
         ("--task.class-weights=1,2 --task.augment.mixup=1", "class_weights=1,2 is for pictures of one class"),
         (
-            "--model.input=tokens",
-            "model.input=tokens does not read the pictures of task=image; say --model.input=patches",
-        ),
-        (
             "--task=mlm --preset=bert-tiny --model.input=patches",
             "does not read the texts of task=mlm; say --model.input=tok",
         ),

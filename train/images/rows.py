@@ -17,6 +17,9 @@ from train.images.mixing import mixed
 from train.images.processor import ImageProcessor
 from train.settings.images import Augment
 
+# Classes that the start-up table names.
+NAMED = 12
+
 
 class ImageRows:
     """Pictures and their classes int32 [N]; a picture is `length` tokens to the model.
@@ -40,12 +43,13 @@ class ImageRows:
     def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
         """Lines of the start-up table; `facts` are those of run.json about the data."""
         height, width = self.processor.shape
+        is_long = len(facts["classes"]) > NAMED
         train, valid = (facts[name] // self.length for name in ("train_tokens", "eval_tokens"))
         return {
             "data": f"{facts['source']}, hash {facts['hash']}",
             "pictures": f"{train:,} to train on, {valid:,} to validate on",
             "pixels": f"{height} x {width} x {self.processor.channels}, {self.length} tokens to the model",
-            "classes": ", ".join(facts["classes"]),
+            "classes": f"{len(facts['classes']):,}: {', '.join(facts['classes'][:NAMED])}{', ...' * is_long}",
         }
 
     @property

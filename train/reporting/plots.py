@@ -9,6 +9,9 @@ import numpy as np
 
 from train.reporting.calibration import Reliability
 
+# Classes that plots/confusion.png names.
+MAX_NAMED = 40
+
 
 def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
     """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
@@ -31,16 +34,20 @@ def _curve(lines: Sequence[Mapping[str, Any]], key: str, splits: Sequence[str], 
 
 
 def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
-    """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are texts."""
+    """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are rows of data.
+
+    Of many classes every few are named.
+    """
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
-    size = 2.5 + 0.55 * len(names)
+    size = 2.5 + 0.55 * min(len(names), MAX_NAMED)
     with figure(folder / "plots" / "confusion.png", (size + 1, size)) as axes:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         if len(names) <= 20:
             for row, column in np.ndindex(*table.shape):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 axes.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color)
-        ticks = range(len(names))
+        ticks = range(0, len(names), -(-len(names) // MAX_NAMED))
+        names = [names[tick] for tick in ticks]
         axes.set(xlabel="taken for", ylabel="class", xticks=ticks, yticks=ticks, yticklabels=names)
         short = max(map(len, names)) < 10
         axes.set_xticklabels(names, rotation=0 if short else 45, ha="center" if short else "right")
