@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from train.data.labels import LossFields
 from train.images import drawings
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
@@ -19,9 +20,9 @@ def rows():
 
 @pytest.fixture
 def augmented(rows):
-    rows.augment = Augment(flip=True, crop=0.5, erase=0.5)
+    rows.train_with(LossFields(), Augment(flip=True, crop=0.5, erase=0.5))
     yield rows
-    rows.augment = Augment()
+    rows.train_with(LossFields(), Augment())
 
 
 def rng(n=0):
@@ -56,11 +57,11 @@ def test_a_row_does_not_depend_on_the_others(augmented):
 
 
 def test_mixed_pictures_have_two_classes(rows):
-    rows.augment = Augment(mixup=1.0)
+    rows.train_with(LossFields(), Augment(mixup=1.0))
     assert not rows.independent_rows
     chosen = np.arange(6)
     batch = rows.batch(chosen, rng())
-    rows.augment = Augment()
+    rows.train_with(LossFields(), Augment())
     plain = rows.batch(chosen, rng())
     partners = np.roll(chosen, 1)
     share = batch["shares"][:, None, None, None]

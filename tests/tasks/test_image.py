@@ -11,7 +11,7 @@ from PIL import Image
 from small import call, run
 
 import tfm
-from train import evaluate, inspect, plan, predict
+from train import evaluate, export, inspect, plan, predict
 from train.images import attention, drawings
 from train.main import main
 from train.settings import presets
@@ -118,7 +118,7 @@ def pictures(folder, count=40):
 
 @pytest.mark.slow
 def test_a_run_on_a_folder(home):
-    """Trained, resumed, evaluated, asked, looked at and planned."""
+    """Trained, resumed, evaluated, asked, exported, looked at and planned."""
     pictures(home / "colours")
     (home / "colours/red/bad.jpg").write_bytes(b"")
     augment = ("--task.augment.flip=true", "--task.augment.crop=0.5", "--task.augment.mixup=0.5")
@@ -145,6 +145,13 @@ def test_a_run_on_a_folder(home):
         ["colours/red/1.jpg", "red"],
     ]
     assert [path.name for path in sorted((home / "maps").iterdir())] == ["attention-1.png", "attention-2.png"]
+    code, _, err = call(export.main, "--run=run", "--to=folder")
+    assert code == 0, err
+    assert {"config.json", "model.safetensors", "preprocessor_config.json"} <= {
+        p.name for p in (home / "folder").iterdir()
+    }
+    code, exported, err = call(predict.main, "--run=folder", "--file=colours/*/1.jpg")
+    assert (code, exported) == (0, out), err
     code, _, err = call(inspect.main, *flags[:-1], "--to=page.png", "--rows=6")
     assert code == 0, err
     assert Image.open(home / "page.png").width > 400

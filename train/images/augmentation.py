@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from train.images.decoding import to_array
-from train.images.processor import ImageProcessor
+from train.images.processor import Box, ImageProcessor
 from train.settings.images import Augment
 
 # The proportions of width and height of a random crop (Szegedy et al. 2015), and how often one is tried.
@@ -53,18 +53,18 @@ def erased(pixels: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndar
     return result
 
 
-def random_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> tuple[float, float, float, float]:
+def random_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
     """Left, top, right and bottom of a part of a picture that has at least this share of it (Szegedy et al. 2015)."""
     return _box(width, height, (smallest, 1.0), _PROPORTIONS, rng)
 
 
 def _box(
     width: int, height: int, shares: tuple[float, float], proportions: tuple[float, float], rng: np.random.Generator
-) -> tuple[float, float, float, float]:
+) -> Box:
     """A part of a picture of random area, proportions and place; all of it where none of several fits."""
     for _ in range(_TRIES):
         area = rng.uniform(*shares) * width * height
-        proportion = math.exp(rng.uniform(*map(math.log, proportions)))
+        proportion = math.exp(rng.uniform(math.log(proportions[0]), math.log(proportions[1])))
         box_width, box_height = math.sqrt(area * proportion), math.sqrt(area / proportion)
         left, top = rng.random() * (width - box_width), rng.random() * (height - box_height)
         if box_width <= width and box_height <= height:

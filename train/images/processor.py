@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ FILTERS = {
 }
 
 MAX_SIDE = 1 << 13
+
+# Left, top, right and bottom of a part of a picture, in pixels.
+Box = tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +88,10 @@ class ImageProcessor:
             image = image.resize((width, height), FILTERS[self.resample])
         return to_array(image if self.crop is None else _centre(image, self.crop))
 
-    def resized(self, image: Image.Image, box: Sequence[float]) -> Image.Image:
+    def resized(self, image: Image.Image, box: Box) -> Image.Image:
         """The part `box` (left, top, right, bottom) of a picture, at the size that the model reads."""
         height, width = self.shape
-        return image.resize((width, height), FILTERS[self.resample], box=tuple(box))
+        return image.resize((width, height), FILTERS[self.resample], box=box)
 
     def normalize(self, pixels: np.ndarray) -> np.ndarray:
         """Values from 0 to 255 [...,H,W,C] -> float32 with the mean and the deviation of the model's data."""
@@ -183,11 +186,11 @@ def _size(fields: Mapping[str, Any], name: str, default: Any, square: bool) -> t
     if isinstance(value, int) and not isinstance(value, bool):
         return (value, value) if square else value
     if isinstance(value, dict):
-        sides = [value.get(side) for side in ("height", "width")]
-        if all(type(side) is int for side in sides):
-            return sides[0], sides[1]
-        if type(value.get("shortest_edge")) is int and "longest_edge" not in value:
-            return value["shortest_edge"]
+        height, width, edge = (value.get(side) for side in ("height", "width", "shortest_edge"))
+        if type(height) is int and type(width) is int:
+            return height, width
+        if type(edge) is int and "longest_edge" not in value:
+            return edge
     raise ValueError(f"{name}={value!r} must be a height and a width, or a shortest_edge, in pixels")
 
 

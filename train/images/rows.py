@@ -24,8 +24,7 @@ NAMED = 12
 class ImageRows:
     """Pictures and their classes int32 [N]; a picture is `length` tokens to the model.
 
-    `loss` says how they count in the loss, and `augment` how they are changed: here all the same, and not at all; a
-    task may replace both for training.
+    They all count the same in the loss, and are not changed; `train_with` says otherwise for training.
     """
 
     buckets, padding, batches_ahead = None, 0.0, 2
@@ -34,7 +33,7 @@ class ImageRows:
         self.pictures = [row["image"] for row in rows]
         self.withheld = np.array([row.get("withheld", False) for row in rows], bool)
         self.labels, self.processor, self.length = labels, processor, length
-        self.loss, self.augment = LossFields(), Augment()
+        self.train_with(LossFields(), Augment())
         self.tokens = len(self.pictures) * length
 
     def __len__(self):
@@ -52,10 +51,9 @@ class ImageRows:
             "classes": f"{len(facts['classes']):,}: {', '.join(facts['classes'][:NAMED])}{', ...' * is_long}",
         }
 
-    @property
-    def independent_rows(self) -> bool:
-        """Whether a row is the same whatever else is in its batch: not if pictures are mixed."""
-        return not self.augment.mixes
+    def train_with(self, loss: LossFields, augment: Augment):
+        """Sets how rows count in the loss and how they are changed. Rows that are mixed depend on their batch."""
+        self.loss, self.augment, self.independent_rows = loss, augment, not augment.mixes
 
     def example_ids(self) -> Iterator[np.ndarray]:
         """No picture has tokens of a vocabulary."""

@@ -70,18 +70,18 @@ class PictureInArray(NamedTuple):
 
     name: str
     array: np.ndarray
-    index: int
+    place: int
 
     def __str__(self):
-        return f"{self.name}, picture {self.index}"
+        return f"{self.name}, picture {self.place}"
 
     def open(self, channels: int) -> Image.Image:
         """The picture."""
-        return array_image(self.array[self.index], channels)
+        return array_image(self.array[self.place], channels)
 
     def digest(self) -> str:
         """A hash of its pixels."""
-        return hashlib.sha256(self.array[self.index].tobytes()).hexdigest()[:32]
+        return hashlib.sha256(self.array[self.place].tobytes()).hexdigest()[:32]
 
     def stamp(self) -> str | None:
         """None: it is in memory."""

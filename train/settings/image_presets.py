@@ -27,6 +27,7 @@ def _vit(layers: int, width: int, heads: int, rate: float, **pixels) -> dict[str
 
 # The augmentation and the schedule of Touvron et al. 2021, table 9, for photographs.
 _DEIT = {
+    "model.drop_path": 0.1,
     "task.pixels.resize": 256,
     "task.pixels.mean": "0.485,0.456,0.406",
     "task.pixels.std": "0.229,0.224,0.225",

@@ -64,7 +64,7 @@ def specs(run: Run) -> Any:
 
 def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
-    shape = dict(zip("hwc", run.model.input.pixels, strict=True))
+    shape = dict(zip("hwc", _shape(run), strict=True))
     floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
@@ -132,9 +132,9 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, lambda: _builtin(run.data.label), log, valid_only)
     processor = saved.processor if saved else _processor(run)
-    if (*processor.shape, processor.channels) != tuple(run.model.input.pixels):
+    if (*processor.shape, processor.channels) != _shape(run):
         raise UserError(
-            f"the model reads pictures of {_sides(run.model.input.pixels)}, and their processor makes "
+            f"the model reads pictures of {_sides(_shape(run))}, and their processor makes "
             f"{_sides((*processor.shape, processor.channels))}; leave --model.input out, or train without --init"
         )
     classes = saved.facts.get("classes") if saved else None
@@ -145,16 +145,22 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     )
     if train:
         weights = class_weights(run.task.class_weights, train_rows.labels, labels.names)
-        train_rows.loss, train_rows.augment = LossFields(weights, run.task.smoothing), run.task.augment
+        train_rows.train_with(LossFields(weights, run.task.smoothing), run.task.augment)
     parts = [[f"{row['digest']} {row['label']}" for row in rows] for rows in (train, valid)]
     facts = {"hash": cache.digest(*parts), "segmentation_hash": "", "classes": labels.names}
     sizes = {"classes": labels.outputs}
     return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
 
 
+def _shape(run: Run) -> tuple[int, int, int]:
+    """Height, width and channels of the pictures that the model reads."""
+    options: Any = run.model.input
+    return options.pixels
+
+
 def _processor(run: Run) -> ImageProcessor:
     """The processor that --task.pixels describes, for the pictures that the model reads."""
-    height, width, channels = run.model.input.pixels
+    height, width, channels = _shape(run)
     pixels = run.task.pixels
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
     crop = None if pixels.resize is None else (height, width)

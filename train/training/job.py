@@ -147,7 +147,7 @@ def _largest_array(job: Job) -> int:
     width = max(job.run.model.sizes[axis] for axis in "DF")
     # Tokens and pixels are as wide as float32.
     tokens = max(job.batch_spec[name].tokens(bytes_per_device([part[name]])) for name in _token_fields(job))
-    return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
+    return max(round(width * tokens), *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
 
 
 def compile_step(job: Job):
