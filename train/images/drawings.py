@@ -18,6 +18,7 @@ from PIL import Image
 from train.images.decoding import array_image
 
 SIDE = 32  # pixels
+GRID = 4  # pixels between the places where centres are
 
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {
@@ -163,18 +164,22 @@ def _drawings(rng: random.Random) -> Iterator[Drawing]:
         kinds = [(rng.choice(list(SIZES)), rng.choice(list(COLOURS)), rng.choice(SHAPES)) for _ in range(2)]
         radius, second_radius = (rng.choice(SIZES[size]) for size, _, _ in kinds)
         apart = radius + second_radius + 1  # at least
-        along = rng.randrange(radius, SIDE - second_radius - apart + 1)
-        second_along = rng.randrange(along + apart, SIDE - second_radius + 1)
-        across = rng.randrange(radius, SIDE - radius + 1)
+        alongs = [(a, b) for a in _places(radius) for b in _places(second_radius) if b - a >= apart]
+        along, second_along = rng.choice(alongs)
+        across = rng.choice(_places(radius))
         offset = (second_along - along) // 2
-        low, high = max(second_radius, across - offset), min(SIDE - second_radius, across + offset)
-        second_across = rng.randrange(low, high + 1)
+        second_across = rng.choice([place for place in _places(second_radius) if abs(place - across) <= offset])
         places = (along, across), (second_along, second_across)
         shapes = [
             Shape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
             for kind, place, size in zip(kinds, places, (radius, second_radius), strict=True)
         ]
         yield Drawing(shapes[0], relation, shapes[1], rng.randrange(216, 256), bool(rng.randrange(2)))
+
+
+def _places(radius: int) -> list[int]:
+    """Where the centre of a shape may be, along one side."""
+    return [place for place in range(0, SIDE, GRID) if radius <= place <= SIDE - radius]
 
 
 def _shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
