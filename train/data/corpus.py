@@ -9,6 +9,7 @@ import numpy as np
 
 from train import UserError
 from train.data import feed
+from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
 
@@ -96,10 +97,17 @@ class Corpus(Generic[AnyRows]):
         parts = [self.train[index].batch(group, rng) for index, group in zip(order, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    @property
-    def batches_ahead(self) -> int:
-        """Batches that are worth making before they are asked for: of rows that take long to make, such as pictures."""
-        return getattr(self.train[0], "batches_ahead", 0)
+    def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
+        """`batch(n, local_rows)`, with the same `local_rows` every time.
+
+        Where rows take long to make, such as pictures, a thread makes the next batches meanwhile.
+        """
+        return self._ahead(n, local_rows)
+
+    @cached_property
+    def _ahead(self) -> Callable[..., dict[str, np.ndarray]]:
+        count = getattr(self.train[0], "batches_ahead", 0)
+        return Ahead(self.batch, count) if count else self.batch
 
     def batch_rows(self, n: int) -> np.ndarray:
         """The training rows of batch n, int [B], in the order in which they stand in it."""

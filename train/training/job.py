@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,6 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from train.data import feed
-from train.data.ahead import Ahead
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Config, Run
@@ -74,25 +72,9 @@ class Job:
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-        if corpus not in self._host_batches:
-            self._host_batches[corpus] = self._host_batch(corpus)
-        batch = self._host_batches[corpus](n)
-        return feed.to_devices(batch, self.batch_spec, self.mesh, self.run.batch.accumulate)
-
-    def _host_batch(self, corpus) -> Callable[[int], Any]:
-        """The function from n to training batch n, with empty rows for those of other processes."""
-        local_rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
-
-        def batch(n: int):
-            return corpus.batch(n, local_rows)
-
-        count = getattr(corpus, "batches_ahead", 0)
-        return Ahead(batch, count) if count else batch
-
-    @cached_property
-    def _host_batches(self) -> dict[Any, Callable[[int], Any]]:
-        """By corpus, so that its next batches are made ahead."""
-        return {}
+        parts = self.run.batch.accumulate
+        batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
+        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
 
 
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
