@@ -11,10 +11,10 @@ from PIL import Image
 from small import call, run
 
 import tfm
-from train import evaluate, export, inspect, plan, predict
+from train import UserError, evaluate, export, inspect, plan, predict
 from train.images import attention, drawings
 from train.main import main
-from train.settings import presets
+from train.settings import presets, resolve
 from train.tasks import image
 
 SMALL = (
@@ -93,8 +93,6 @@ def test_tokens_of_a_batch_are_patches():
 
 
 def _run(*flags):
-    from train.settings import resolve
-
     return resolve.resolve([*SMALL, *flags], None, None)[0]
 
 
@@ -196,13 +194,18 @@ def test_bad_input(home, monkeypatch, flags, sentence):
     assert not (home / "bad").exists()
 
 
+def test_a_model_of_texts_reads_no_pictures():
+    with pytest.raises(UserError, match=r"model.input=tokens does not read the pictures of task=image; say"):
+        resolve.resolve(["--task=image", "--model.input=tokens"], None, None)
+
+
 def test_bad_predictions(home):
     (home / "broken.png").write_bytes(b"")
     folder = types.SimpleNamespace()
-    with pytest.raises(Exception, match=r"--text=a is for models of texts; name pictures with --file"):
+    with pytest.raises(UserError, match=r"--text=a is for models of texts; name pictures with --file"):
         image.inputs(types.SimpleNamespace(text="a", file=""), folder)
-    with pytest.raises(Exception, match=r"no file matches 'x\*.png'"):
+    with pytest.raises(UserError, match=r"no file matches 'x\*.png'"):
         image.inputs(types.SimpleNamespace(text="", file="x*.png", attention=""), folder)
     (picture,) = image.inputs(types.SimpleNamespace(text="", file="broken.png", attention=""), folder)
-    with pytest.raises(Exception, match=r"broken.png is empty: it has zero bytes; leave it out of --file"):
+    with pytest.raises(UserError, match=r"broken.png is empty: it has zero bytes; leave it out of --file"):
         image._opened(picture["image"], image.ImageProcessor((8, 8)))

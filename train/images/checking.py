@@ -37,7 +37,7 @@ def checked(rows: Sequence[Row], source: str, data: Data, log) -> list[Row]:
     verdicts = _verdicts(rows, log)
     broken = [(row["image"], verdict.reason) for row, verdict in zip(rows, verdicts, strict=True) if verdict.reason]
     for image, reason in broken[:NAMED]:
-        if data.broken == "error":
+        if data.broken != "skip":
             more = f" ({len(broken) - 1:,} more are broken)" if len(broken) > 1 else ""
             raise UserError(f"{image} {reason}{more}; repair it, or leave broken pictures out with --data.broken=skip")
         log.info(f"left out: {image} {reason}")

@@ -17,7 +17,7 @@ class Data:
     header: the first line of a .tsv or .csv names its columns; if not, the first holds the text and the last the label
     split: file | line | blank-line: what a document of a .txt file is
     pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
-    broken: error | skip: what becomes of a picture that cannot be decoded; what is skipped is named and counted
+    broken: skip | error: leave out pictures that cannot be decoded, named and counted, or end; none: end
     folds: parts of the rows for cross-validation, each with its share of every label; none: one split
     fold: which of them, from 0, is held out for validation; none: the first
     """
@@ -29,7 +29,7 @@ class Data:
     header: bool = True
     split: Literal["file", "line", "blank-line"] = "file"
     pack: bool | None = None
-    broken: Literal["error", "skip"] = "error"
+    broken: Literal["skip", "error"] | None = None
     folds: int | None = None
     fold: int | None = None
 
