@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
-from small import call, run
+from small import call, read_lines, run
 
 import tfm
 from train import UserError, evaluate, export, inspect, plan, predict
 from train.images import attention, drawings
+from train.images.decoding import decode
+from train.images.processor import ImageProcessor, to_text
 from train.main import main
 from train.settings import presets, resolve
 from train.tasks import image
@@ -112,6 +114,32 @@ def pictures(folder, count=40):
             pixels = rng.integers(0, 100, (20, 24, 3), np.uint8)
             pixels[:, :, channel] += 100
             Image.fromarray(pixels).save(folder / colour / f"{n}.jpg")
+
+
+def test_a_folder_of_transformers_classifies(home):
+    """A grey ViT for pictures of 12 x 8, with its processor; and it is exported again."""
+    shape = {"input.size": 12, "input.image_width": 8, "input.patch": 4, "input.channels": 1, "layers": 1, "width": 8}
+    config = tfm.override(presets.model("vit-micro"), shape | {"heads": 2, "ffn": 8, "classes": 2})
+    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    tfm.to_hf(config, params, home / "vit", like={"id2label": {"0": "cat", "1": "dog"}})
+    processor = ImageProcessor((12, 8), None, (0.4,), (0.3,))
+    (home / "vit/preprocessor_config.json").write_text(to_text(processor))
+    for n in range(3):
+        Image.fromarray(np.random.default_rng(n).integers(0, 256, (30, 20, 3), np.uint8)).save(home / f"{n}.png")
+    code, out, err = call(predict.main, "--run=vit", "--file=*.png", "--batch=2", "--to=out.jsonl")
+    assert (code, out) == (0, ""), err
+    lines = read_lines(home / "out.jsonl")
+    assert [line["file"] for line in lines] == ["0.png", "1.png", "2.png"]
+    for line in lines:
+        pixels = processor.normalize(processor.prepare(decode(line["file"], 1)))[None]
+        expected = jax.nn.softmax(tfm.classify(params, config, pixels)[0])
+        np.testing.assert_allclose([line["probabilities"][name] for name in ("cat", "dog")], expected, atol=1e-5)
+    code, out, err = call(export.main, "--run=vit", "--to=again")
+    assert (code, max(json.loads(out).values())) == (0, pytest.approx(0, abs=1e-5)), err
+    assert (home / "again/preprocessor_config.json").read_text() == to_text(processor)
+    (home / "vit/preprocessor_config.json").unlink()
+    code, _, err = call(predict.main, "--run=vit", "--file=*.png")
+    assert (code, "vit has no preprocessor_config.json; take it from" in err) == (2, True), err
 
 
 @pytest.mark.slow
