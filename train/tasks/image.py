@@ -205,7 +205,8 @@ def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[s
     if len(shown):
         titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
         sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
-    log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class: plots/mistakes.png")
+    sheet = ": plots/mistakes.png" if len(shown) else ""
+    log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class{sheet}")
     pixels = corpus.valid.pixels(rows[:_ATTENTION])
     attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
 
