@@ -24,7 +24,13 @@ PAGES = [path for path in PAGES if "generated" not in path.parts]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 # Pages with Python, in the order in which a reader meets them: later ones use the folders that earlier ones write.
-PYTHON_PAGES = ("README.md", "docs/guide/huggingface.md", "docs/guide/compat.md", "docs/library/functions.md")
+PYTHON_PAGES = (
+    "README.md",
+    "docs/guide/huggingface.md",
+    "docs/guide/compat.md",
+    "docs/library/functions.md",
+    "docs/variants.md",
+)
 
 
 def fences(path: Path) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ import importlib
 PUBLIC = {
     "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
     "config.model": ("COMPUTE", "Config", "Layer"),
-    "config.inputs": ("Head",),
+    "config.inputs": ("Head", "Merging", "Patches", "Tokens"),
+    "config.stages": ("Stage",),
     "config.dotted": ("flatten", "override"),
     "params": (
         *(
@@ -45,6 +46,7 @@ PUBLIC = {
     "masks.mask": ("Mask",),
     "masks.distance": ("causal", "strided", "window"),
     "masks.by_example": ("left_padding", "padding", "prefix", "segments"),
+    "masks.grid": ("grid_windows",),
     "masks.place": ("chosen_blocks", "global_tokens", "local_blocks", "summaries"),
     "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
     "attention.bias": ("ScoreBias",),

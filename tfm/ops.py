@@ -116,13 +116,14 @@ def lookup(table: Array | LowRank, ids: Array) -> Array:
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)
 
 
-def norm_specs(config: Config, axis: str = "D") -> Norm:
-    """Scale, and bias and statistics where the norm has them."""
-    bias = params.bias_spec(config, axis) if config.norm in ("layer", "power") else None
+def norm_specs(config: Config, axis: str = "D", **sizes: int) -> Norm:
+    """Scale, and bias and statistics where the norm has them; `sizes` are those of lower-case axes."""
+    bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", "power") else None
     stats = None
     if config.norm == "power":
-        stats = RunningStats(*(params.running_spec(config, axis, params.constant(value)) for value in (1.0, 0.0)))
-    return Norm(params.scale_spec(config, axis), bias, stats)
+        initial = (params.constant(value) for value in (1.0, 0.0))
+        stats = RunningStats(*(params.running_spec(config, axis, init, **sizes) for init in initial))
+    return Norm(params.scale_spec(config, axis, **sizes), bias, stats)
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
@@ -176,6 +177,16 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
     stats = jax.tree.map(lambda leaf: broadcast_param(leaf, wide), layer.stats)
     y = power_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
+
+
+# The least length of a vector that is divided by it.
+SHORTEST = 1e-12
+
+
+def unit_vectors(x: Array, axis: int = -1) -> Array:
+    """x -> float32, every vector along an axis of length 1; vectors of zeros stay."""
+    x = x.astype(jnp.float32)
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis, keepdims=True), SHORTEST**2))
 
 
 NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}

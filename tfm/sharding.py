@@ -73,6 +73,11 @@ def shard_batch(rows: Array) -> Array:
     return reshard(rows, PartitionSpec(names))
 
 
+def reshape_rows(x: Array, *shape: int) -> Array:
+    """x [B,...] in another shape, its first axis sharded as it is and the others not at all."""
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, spec_of(x)[0], *(None,) * (len(shape) - 1)))
+
+
 def fold_rows(x: Array) -> Array:
     """x [B,N,T] -> [B*N,T]: the rows of an example are neighbours, on the devices of the example."""
     shape = (x.shape[0] * x.shape[1], *x.shape[2:])

@@ -77,6 +77,8 @@ class Patches(InputOptions):
     size: height of images in pixels, and their width where image_width is none
     image_width: width of images in pixels; none: they are squares
     patch: side of a patch in pixels
+    kernel: side of the square of pixels that a patch is computed from, more than patch where squares overlap; none:
+        patch
     channels: numbers of a pixel: 3 for colours, 1 for grey
     cls: a trained vector, [CLS], stands first; a head may read its state
     distilled: a second one follows, which learns from a teacher (DeiT: Touvron et al. 2021, section 4)
@@ -90,6 +92,7 @@ class Patches(InputOptions):
     size: int = 224
     image_width: int | None = None
     patch: int = 16
+    kernel: int | None = None
     channels: int = 3
     cls: bool = True
     distilled: bool = False
@@ -107,6 +110,8 @@ class Patches(InputOptions):
             if pixels is not None and pixels % self.patch:
                 nearest = max(1, round(pixels / self.patch)) * self.patch
                 raise ValueError(f"{name}={pixels} must be a multiple of patch={self.patch}; try {name}={nearest}")
+        if self.kernel is not None and not self.patch <= self.kernel <= 8 * self.patch:
+            raise ValueError(f"kernel={self.kernel} must be at least patch={self.patch} and at most 8 times as much")
         if self.distilled and not self.cls:
             raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
 
@@ -135,6 +140,46 @@ class Patches(InputOptions):
 
     def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
         return {"U": config.width, "P": self.length}
+
+
+@dataclass(frozen=True)
+class Merging(InputOptions):
+    """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
+    al. 2021, section 3.1).
+
+    rows, columns: of the grid
+    width: of its states
+    kernel: side of the square of states that become one; more than 2: squares overlap
+    norm: merged | first | last: normalize merged states, states before that, or what merged states are mapped to
+    bias: add a bias in that map
+    """
+
+    name: Literal["merging"] = tag("merging")
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = Patches.ignores
+    rows: int = 56
+    columns: int = 56
+    width: int = 96
+    kernel: int = 2
+    norm: Literal["merged", "first", "last"] = "merged"
+    bias: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, rows=1, columns=1, width=1, kernel=2)
+        check_maximum(self, "no grid is as large", rows=1 << 16, columns=1 << 16, width=1 << 20, kernel=64)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of what the states become."""
+        return -(-self.rows // 2), -(-self.columns // 2)
+
+    def max_length(self, config: Any) -> int:  # noqa: D102
+        rows, columns = self.grid
+        return rows * columns
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {"U": config.width, "P": self.max_length(config)}
 
 
 @dataclass(frozen=True)
@@ -173,4 +218,4 @@ class Head:
             )
 
 
-Input = Tokens | Patches
+Input = Tokens | Patches | Merging

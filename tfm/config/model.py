@@ -1,5 +1,6 @@
 """The configuration of a model: sizes, and a choice of variants."""
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -9,6 +10,7 @@ from tfm.config.inputs import Head, Input, Tokens
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
 from tfm.config.residuals import PostNorm, Residual
+from tfm.config.stages import Stage
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {
@@ -81,6 +83,7 @@ class Config:
     mixer: how tokens learn of each other
     residual: how sublayers join the stream
     head: what heads have beside their sizes
+    stages: what follows these layers on coarser grids of patches; how many stages
     prefix: kinds of layers before the period; how many
     period: kinds of layers that are repeated to the end; how many
     dropout: rate on embeddings, attention weights and sublayer outputs
@@ -119,6 +122,7 @@ class Config:
     mixer: Mixer = Softmax()
     residual: Residual = PostNorm()
     head: Head = Head()
+    stages: tuple[Stage, ...] = ()
     prefix: tuple[Layer, ...] = ()
     period: tuple[Layer, ...] = (Layer(),)
     dropout: float = 0.1
@@ -159,6 +163,7 @@ class Config:
                 options.check(self)
         self.input.check(self)
         self.head.check(self)
+        tuple(self.stage_configs)  # each judges itself
 
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:
@@ -171,6 +176,22 @@ class Config:
         period = tuple(map(resolve, self.period))
         times, rest = divmod(self.layers - len(prefix), len(period))
         return LayerPlan(prefix, period if times else (), times, period[:rest])
+
+    @functools.cached_property
+    def stage_configs(self) -> tuple["Config", ...]:
+        """The configuration of each stage, the first layers included; this one alone where no stages follow."""
+        configs = [dataclasses.replace(self, stages=())] if self.stages else [self]
+        for index, stage in enumerate(self.stages):
+            try:
+                configs.append(stage.config(configs[-1]))
+            except ValueError as error:
+                raise ValueError(f"stages.{index}: {error}") from error
+        return tuple(configs)
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of the patches that layers read; None where they read a text, or vectors beside patches."""
+        return None if self.input.prefix else self.input.grid
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -216,7 +237,7 @@ class Config:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size behind each letter of the parameter axes (`tfm.AXES`)."""
+        """The size behind each letter of the parameter axes (`tfm.AXES`), in the first stage."""
         kv_heads = self.kv_heads or self.heads
         return {
             "D": self.width,

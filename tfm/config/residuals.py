@@ -31,6 +31,39 @@ class PreNorm(Options):
 
 
 @dataclass(frozen=True)
+class ResPostNorm(Options):
+    """What a sublayer adds is normalized: x + norm(f(x)) (Swin V2: Liu et al. 2022)."""
+
+    name: Literal["res_post"] = tag("res_post")
+
+
+@dataclass(frozen=True)
+class Conditional(Options):
+    """A depth-wise convolution over the grid of patches is added, which tells where they stand, then as `pre`: before
+    each sublayer (Chu et al. 2021; DaViT: Ding et al. 2022).
+
+    kernel: side of the square of patches that a patch reads
+    """
+
+    name: Literal["conditional"] = tag("conditional")
+    kernel: int = 3
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, kernel=1)
+        check_maximum(self, "every place costs time", kernel=63)
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.grid is None:
+            raise ValueError(
+                "residual=conditional reads a grid of patches and nothing beside it; take input=patches, "
+                "without input.cls"
+            )
+
+
+@dataclass(frozen=True)
 class Parallel(Options):
     """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021).
 
@@ -132,4 +165,4 @@ def _check_not_shared(options: Options, config: Any) -> None:
         )
 
 
-Residual = PostNorm | PreNorm | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm
+Residual = PostNorm | PreNorm | ResPostNorm | Conditional | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm

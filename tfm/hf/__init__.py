@@ -19,6 +19,7 @@ from tfm.hf.families.encoders.modernbert import MODERNBERT
 from tfm.hf.families.encoders.roberta import ROBERTA
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.t5 import T5
+from tfm.hf.families.vision.swin import SWIN, SWIN_V2
 from tfm.hf.families.vision.vit import DEIT, VIT
 
 # In this order they are tried for a model that does not say what it is.
@@ -29,6 +30,7 @@ FAMILIES = {
         *(GPT2, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
         *(T5, BART, MARIAN, PEGASUS),
         *(VIT, DEIT),
+        *(SWIN, SWIN_V2),
     )
 }
 

@@ -9,11 +9,12 @@ from jax import Array
 
 from tfm.config.inputs import Patches
 from tfm.config.model import Config
+from tfm.grid import squares
 from tfm.inputs import Input, default_positions
 from tfm.ops import Linear, Norm, broadcast_param, dropout, einsum, linear_specs, norm, norm_specs
 from tfm.params import vector_spec
 from tfm.positions import position_of
-from tfm.sharding import named_sharding, shard_patches, spec_of
+from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
 
 
 @struct.dataclass
@@ -33,7 +34,7 @@ class PatchEmbed:
 
 def specs(options: Patches, config: Config) -> PatchEmbed:
     """The spec tree of the embeddings."""
-    side, channels = options.patch, options.channels
+    side, channels = options.kernel or options.patch, options.channels
     return PatchEmbed(
         projection=linear_specs(config, "hwc", "D", bias=options.bias, h=side, w=side, c=channels),
         positions=position_of(config.position).embed_specs(config.position, config),
@@ -69,16 +70,14 @@ def embed(
 
 
 def patches(options: Patches, pixels: Array) -> Array:
-    """pixels [B,H,W,C] -> the patches [B,T,h,w,c], row by row."""
-    (rows, columns), side, spec = options.grid, options.patch, spec_of(pixels)
-    x = _reshape(pixels, spec, rows, side, columns, side, options.channels).swapaxes(2, 3)
-    return _reshape(x, spec, rows * columns, side, side, options.channels)
-
-
-def _reshape(x: Array, spec: tuple, *sizes: int) -> Array:
-    """x [B,...] -> [B,*sizes]; images are sharded along the batch alone."""
-    sharding = named_sharding(x, x, spec[0], *(None for _ in sizes))
-    return jnp.reshape(x, (len(x), *sizes), out_sharding=sharding)
+    """pixels [B,H,W,C] -> the patches [B,T,h,w,c], row by row; with `options.kernel`, the squares around them."""
+    if options.kernel is not None:
+        rows = [jnp.stack(columns, axis=3) for columns in squares(pixels, options.kernel, options.patch)]
+        x = jnp.stack(rows, axis=3)
+        return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+    (rows, columns), side, batch = options.grid, options.patch, len(pixels)
+    x = reshape_rows(pixels, batch, rows, side, columns, side, options.channels).swapaxes(2, 3)
+    return reshape_rows(x, batch, rows * columns, side, side, options.channels)
 
 
 def _rows(vector: Array, x: Array) -> Array:

@@ -27,13 +27,14 @@ class Classifier:
 
 
 def classifier_specs(config: Config) -> Classifier:
-    """The spec tree of a classifier with `config.classes` outputs."""
+    """The spec tree of a classifier with `config.classes` outputs, which read the states of the last stage."""
+    last = config.stage_configs[-1]
     return Classifier(
         encoder=encoder_specs(config),
-        pooler=linear_specs(config, "D", "E", bias=config.head.bias) if config.head.dense else None,
-        output=linear_specs(config, "D", "C", bias=True),
-        norm=norm_specs(config, "E") if config.head.pool_norm else None,
-        distilled=linear_specs(config, "D", "C", bias=True) if config.head.distilled else None,
+        pooler=linear_specs(last, "D", "E", bias=config.head.bias) if config.head.dense else None,
+        output=linear_specs(last, "D", "C", bias=True),
+        norm=norm_specs(last, "E") if config.head.pool_norm else None,
+        distilled=linear_specs(last, "D", "C", bias=True) if config.head.distilled else None,
     )
 
 

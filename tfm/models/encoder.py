@@ -1,7 +1,9 @@
 """Encoders and decoders: embeddings, and a stack of blocks."""
 
+from dataclasses import replace
 from typing import Any
 
+import jax
 from flax import struct
 from jax import Array
 
@@ -17,16 +19,33 @@ from tfm.residuals import residual_of
 
 @struct.dataclass
 class Encoder:
-    """Embeddings, blocks, what the positions of the blocks share, and the last norm. With causality it is a decoder."""
+    """Embeddings, blocks, what the positions of the blocks share, and the last norm. With causality it is a decoder.
+
+    stages: what follows on coarser grids, each stage an encoder that reads the states of the one before
+    """
 
     embed: Any
     layers: Layers
     positions: tuple[Any, ...]
     norm: Norm | None
+    stages: tuple["Encoder", ...] = ()
+
+    @property
+    def all_stages(self) -> dict[str, "Encoder"]:
+        """Each stage by its path in this tree, the first one, which is this tree itself, by none."""
+        return {"": self} | {f".stages[{index}]": stage for index, stage in enumerate(self.stages)}
 
 
 def encoder_specs(config: Config, cross: bool = False) -> Encoder:
     """The spec tree of an encoder, or of a decoder; with `cross` its blocks attend to a memory too."""
+    first, *stages = (_stage_specs(stage, cross) for stage in config.stage_configs)
+    last = stages[-1] if stages else first
+    first, *stages = (stage if stage is last else replace(stage, norm=None) for stage in (first, *stages))
+    return replace(first, stages=tuple(stages))
+
+
+def _stage_specs(config: Config, cross: bool) -> Encoder:
+    """The spec tree of one stage."""
     embed = residual_of(config.residual).rescale_embed(embed_specs(config), config.residual, config)
     return Encoder(embed=embed, **stack_specs(config, cross))
 
@@ -51,10 +70,24 @@ def encoder(
     Raises ValueError for more tokens than `config.max_length` where positions are not given, and for images of another
     size than `config.input` says.
     """
+    first, *stages = config.stage_configs
     embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, inputs, positions, types, embed_key)
+    x = embed(model.embed, first, inputs, positions, types, embed_key)
     context = _context(x, mask, positions, causal=False)
-    return stack(model, config, x, context, key=stack_key)[0]
+    x = stack(model, first, x, _placed(context, config, 0), key=stack_key)[0]
+    for index, (params, stage) in enumerate(zip(model.stages, stages, strict=True), 1):
+        embed_key, stack_key = split(None if key is None else jax.random.fold_in(key, index), 2)
+        with jax.named_scope(f"stage {index + 1}"):
+            x = embed(params.embed, stage, x, key=embed_key)
+            context = _placed(_context(x, None, None, causal=False), config, index)
+            x = stack(params, stage, x, context, key=stack_key)[0]
+    return x
+
+
+def _placed(context: AttentionContext, config: Config, index: int) -> AttentionContext:
+    """The pass of a stage, with the layers of the stages around it."""
+    layers = [stage.layers for stage in config.stage_configs]
+    return replace(context, layers_around=(sum(layers[:index]), sum(layers[index + 1 :])))
 
 
 def decoder(

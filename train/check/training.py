@@ -110,6 +110,8 @@ def _by_layer(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(subject.plain_gradient[0]):
         words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
         stack = getattr(specs, words[0])
+        if isinstance(stack, Encoder) and words[1] == "stages":
+            stack, words = stack.stages[int(words[2])], [f"{words[0]} stage {int(words[2]) + 2}", *words[3:]]
         if not isinstance(stack, Encoder) or words[1] != "layers":
             yield ".".join(words[: 2 if isinstance(stack, Encoder) else 1]), leaf
             continue

@@ -3,20 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.config.position_checks import check_axes, check_buckets, check_distance
+from tfm.config.positions.grid import Swin, SwinV2
+from tfm.config.positions.options import PositionOptions
 
 # Where the vectors of absolute positions go.
 Place = Literal["added", "queries_keys", "concatenated"]
-
-
-class PositionOptions(Options):
-    """Options of one scheme.
-
-    in_scores: positions are part of the scores of attention
-    """
-
-    in_scores: ClassVar[bool] = True
 
 
 class Absolute(PositionOptions):
@@ -290,5 +283,7 @@ Position = (
     | TransformerXL
     | SinusoidalRelative
     | Tupe
+    | Swin
+    | SwinV2
     | NoPosition
 )
