@@ -22,8 +22,8 @@ MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 # several kinds of layers. The contracts of all others are slow tests, which CI runs.
 PLAIN = [*[name for name, row in VARIANTS.items() if row.oracle and row.decoder][:2], "gpt3"]
 
-# The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those of
-# all others are exhaustive tests (`-m exhaustive`), an hour on two cores.
+# The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those
+# of all others are exhaustive tests (`-m exhaustive`), an hour on two cores.
 FAMILIES = list(
     {
         (type(row.config.mixer).__module__, row.config.input.name, bool(row.config.stages)): name
