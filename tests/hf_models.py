@@ -42,6 +42,8 @@ IMAGES = dict(
     hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=[6, 4], patch_size=2,
     hidden_dropout_prob=0.1,
 )  # fmt: skip
+# Grids of 4 x 4 patches, and of 2 x 2, which are one window.
+SWIN = dict(image_size=8, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4], window_size=2)
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -198,6 +200,8 @@ MODELS = {
         IMAGES,
         ["DeiTModel", "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification"],
     ),
+    "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
+    "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
 
