@@ -51,6 +51,13 @@ class Stage:
             heads=heads,
             kv_heads=None if before.kv_heads is None else max(1, before.kv_heads * heads // before.heads),
             ffn=None if before.ffn is None else before.ffn * width // before.width,
-            input=Merging(*grid, before.width, self.kernel, self.norm, self.bias),
+            input=Merging(
+                rows=grid[0],
+                columns=grid[1],
+                width=before.width,
+                kernel=self.kernel,
+                norm=self.norm,
+                bias=self.bias,
+            ),
             stages=(),
         )

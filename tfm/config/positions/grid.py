@@ -25,7 +25,7 @@ class WindowPosition(PositionOptions):
 
     def _sides(self, config: Any) -> list[Any]:
         """That of each kind of layer with these positions; None for one without windows."""
-        patterns = [getattr(kind.mixer, "pattern", None) for kind in config.kinds if kind.position == self]
+        patterns: list[Any] = [getattr(kind.mixer, "pattern", None) for kind in config.kinds if kind.position == self]
         return [pattern.side(config) if hasattr(pattern, "side") else None for pattern in patterns]
 
 
