@@ -72,8 +72,8 @@ def embed(
 def patches(options: Patches, pixels: Array) -> Array:
     """pixels [B,H,W,C] -> the patches [B,T,h,w,c], row by row; with `options.kernel`, the squares around them."""
     if options.kernel is not None:
-        rows = [jnp.stack(columns, axis=3) for columns in squares(pixels, options.kernel, options.patch)]
-        x = jnp.stack(rows, axis=3)
+        shifts = squares(pixels, options.kernel, options.patch)
+        x = jnp.stack([jnp.stack(row, axis=3) for row in shifts], axis=3)
         return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
     (rows, columns), side, batch = options.grid, options.patch, len(pixels)
     x = reshape_rows(pixels, batch, rows, side, columns, side, options.channels).swapaxes(2, 3)

@@ -34,7 +34,7 @@ class ConditionalNorms:
 
 def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> ConditionalNorms:
     """A norm and a convolution for each sublayer."""
-    sides = {"h": options.kernel, "w": options.kernel}
+    sides: dict[str, Any] = {"h": options.kernel, "w": options.kernel}
     convolution = Convolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
     return ConditionalNorms(sublayer_norms(config, names), dict.fromkeys(names, convolution))
 

@@ -21,7 +21,7 @@ from tfm.sharding import replicate_length
 def specs(options: ChannelGroups, config: Config) -> Attention:
     """Projections to groups and back."""
     groups = options.groups or config.heads
-    sizes = {"K": groups, "G": 1, "H": config.width // groups}
+    sizes: dict[str, Any] = {"K": groups, "G": 1, "H": config.width // groups}
     return Attention(
         query=linear_specs(config, "D", "KGH", **sizes),
         key=linear_specs(config, "D", "KH", **sizes),

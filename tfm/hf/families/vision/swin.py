@@ -113,8 +113,8 @@ def write_v2(config: Config) -> dict[str, Any]:
 
 def _base(mixer: Softmax, **fields: Any) -> Config:
     """Our configuration of a family, of the first stages that its classes have by default."""
-    shifted = dataclasses.replace(mixer, pattern=Windows(7, 3))
-    norm = "last" if isinstance(fields["residual"], ResPostNorm) else "merged"
+    shifted = dataclasses.replace(mixer, pattern=Windows(window=7, shift=3))
+    norm: Any = "last" if isinstance(fields["residual"], ResPostNorm) else "merged"
     return Config(
         layers=DEPTHS[0],
         width=96,
