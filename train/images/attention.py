@@ -16,7 +16,7 @@ from train.images.processor import ImageProcessor
 def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.ndarray, folder: Path, first: int = 1):
     """Pictures uint8 [B,H,W,C] -> attention-1.png and so on in the folder, counted from `first`.
 
-    A mixer without weights has none.
+    A mixer without weights and a model in stages have none.
     """
     weights = attention_weights(params, model, processor.normalize(images))
     if not weights:
@@ -29,7 +29,10 @@ def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.n
 
 
 def attention_weights(params: Any, model: tfm.Config, pixels: np.ndarray) -> list[np.ndarray]:
-    """Normalized pixels [B,H,W,C] -> for each layer the mean over its heads, float32 [B,T,T]; [] where none has any."""
+    """Normalized pixels [B,H,W,C] -> for each layer the mean over its heads, float32 [B,T,T]; [] where none has any, and
+    of a model in stages, whose grids differ."""
+    if model.stages:
+        return []
     weights = [layer for layer in _weights(params.encoder, model, pixels) if layer is not None]
     return [np.asarray(layer, np.float32).mean((1, 2)) for layer in weights]
 
