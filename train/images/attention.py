@@ -29,8 +29,10 @@ def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.n
 
 
 def attention_weights(params: Any, model: tfm.Config, pixels: np.ndarray) -> list[np.ndarray]:
-    """Normalized pixels [B,H,W,C] -> for each layer the mean over its heads, float32 [B,T,T]; [] where none has any, and
-    of a model in stages, whose grids differ."""
+    """Normalized pixels [B,H,W,C] -> for each layer the mean over its heads, float32 [B,T,T].
+
+    [] where none has any, and for a model in stages, whose grids differ.
+    """
     if model.stages:
         return []
     weights = [layer for layer in _weights(params.encoder, model, pixels) if layer is not None]
