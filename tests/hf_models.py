@@ -216,11 +216,22 @@ SAVED_NAMES = {
     r"mlp\.fc1": "intermediate.dense",
     r"mlp\.fc2": "output.dense",
 }
+# Those of Swin.
+SWIN_NAMES = {
+    r"attention\.q_proj": "attention.self.query",
+    r"attention\.k_proj": "attention.self.key",
+    r"attention\.v_proj": "attention.self.value",
+    r"attention\.o_proj": "attention.output.dense",
+    r"attention\.relative_position_bias": "attention.self",
+    r"mlp\.fc1": "intermediate.dense",
+    r"mlp\.fc2": "output.dense",
+}
 
 
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
-    for pattern, name in SAVED_NAMES.items() if model_type in ("vit", "deit") else ():
+    names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "swin": SWIN_NAMES}
+    for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
     return tensor
 

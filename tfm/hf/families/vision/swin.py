@@ -103,12 +103,7 @@ def read_v2(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         raise ValueError(
             f"config.json has pretrained_window_sizes={fields['pretrained_window_sizes']}; only zeros are supported"
         )
-    return values | {"stages.norm": "last"}, used | {"pretrained_window_sizes"}
-
-
-def write_v2(config: Config) -> dict[str, Any]:
-    """See `read_v2`."""
-    return write(config) | {"pretrained_window_sizes": [0] * len(config.stage_configs)}
+    return values | {"stages.norm": "last"}, used
 
 
 def _base(mixer: Softmax, **fields: Any) -> Config:
@@ -194,8 +189,8 @@ SWIN_V2 = Family(
     },
     allowed=ALLOWED,
     unused=r"relative_position_index|relative_coords_table|mask_token|^classifier\.",
-    ignored=IGNORED,
+    ignored=IGNORED | {"pretrained_window_sizes"},
     types=HF_TYPES,
     read=read_v2,
-    write=write_v2,
+    write=write,
 )
