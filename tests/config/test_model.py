@@ -18,6 +18,7 @@ from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
+from tfm.config.stages import Stage
 from tfm.models import classifier
 
 ERRORS = [
@@ -157,7 +158,7 @@ def test_the_docstring_of_a_class_lists_its_fields_and_their_choices():
             assert lines[name].startswith(" | ".join(choices_of(cls, name)))
 
 
-@pytest.mark.parametrize("cls", [cls for cls in classes_of(Config) if cls not in (Config, Layer, Head)])
+@pytest.mark.parametrize("cls", [cls for cls in classes_of(Config) if cls not in (Config, Layer, Head, Stage)])
 def test_options_are_of_their_tag(cls):
     assert cls().name
     assert issubclass(cls, Options)

@@ -147,7 +147,8 @@ class Merging(InputOptions):
     """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
     al. 2021, section 3.1).
 
-    rows, columns: of the grid
+    rows: of the grid
+    columns: of the grid
     width: of its states
     kernel: side of the square of states that become one; more than 2: squares overlap
     norm: merged | first | last: normalize merged states, states before that, or what merged states are mapped to
