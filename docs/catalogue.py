@@ -24,6 +24,7 @@ LENGTHS = (1024, 4096)
 
 _HINTS = choices.type_hints(tfm.Config)
 SLOTS = {
+    "input": ("Inputs", _HINTS["input"]),
     "mixer": ("Mixers", _HINTS["mixer"]),
     "mixer.pattern": ("Patterns of softmax attention", choices.type_hints(Softmax)["pattern"]),
     "position": ("Positions", _HINTS["position"]),
@@ -120,7 +121,7 @@ def _config(slot: str, tag: str) -> tfm.Config | None:
 
 def _costs(config: tfm.Config | None) -> list[str]:
     """Parameters and operations of a layer, and how it is used."""
-    if config is None:
+    if config is None or config.input.grid:
         return []
     specs = tfm.encoder_specs(config)
     params = tfm.abstract(specs)

@@ -22,9 +22,14 @@ MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 # several kinds of layers. The contracts of all others are slow tests, which CI runs.
 PLAIN = [*[name for name, row in VARIANTS.items() if row.oracle and row.decoder][:2], "gpt3"]
 
-# The rows whose costly contracts are slow tests: one for each family of mixers. Those of all others are exhaustive
-# tests (`-m exhaustive`), an hour on two cores.
-FAMILIES = list({type(row.config.mixer).__module__: name for name, row in VARIANTS.items()}.values())
+# The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those
+# of all others are exhaustive tests (`-m exhaustive`), an hour on two cores.
+FAMILIES = list(
+    {
+        (type(row.config.mixer).__module__, row.config.input.name, bool(row.config.stages)): name
+        for name, row in VARIANTS.items()
+    }.values()
+)
 
 
 def rows(**wanted):
@@ -48,19 +53,27 @@ def costly(all_names, plain=PLAIN[:1]):
     return [pytest.param(name, marks=marks(name)) for name in all_names]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def states_of(function, config, params, tokens, mask=None, positions=None, key=None):
-    """The hidden states of tokens."""
-    return function(params, config, tokens, mask, positions=positions, key=key)
+def inputs_of(config, rows=2):
+    """What a model reads: the texts, or random ones where there are more rows; or random images."""
+    rng = np.random.default_rng(0)
+    if config.input.grid:
+        return jnp.asarray(rng.normal(size=(rows, *config.input.pixels)), jnp.float32)
+    return TOKENS if rows == 2 else jnp.asarray(rng.integers(0, 60, (rows, 8)), jnp.int32)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def loss_and_gradient(function, config, params, tokens, mask=None, key=None):
+def states_of(function, config, params, inputs, mask=None, positions=None, key=None):
+    """The hidden states of texts or images."""
+    return function(params, config, inputs, mask, positions=positions, key=key)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def loss_and_gradient(function, config, params, inputs, mask=None, key=None):
     """A loss that depends on every state, its gradient, and the states."""
-    weights = jax.random.normal(jax.random.key(1), (*tokens.shape, config.width))
 
     def loss(params):
-        states = function(params, config, tokens, mask, key=key)
+        states = function(params, config, inputs, mask, key=key)
+        weights = jax.random.normal(jax.random.key(1), states.shape)
         return (states * weights).sum(), states
 
     (value, states), gradient = jax.value_and_grad(loss, has_aux=True)(params)
@@ -113,18 +126,18 @@ def test_scanned_unrolled_and_recomputed_are_the_same(name):
     results = []
     for fields in ({"scan": True}, {"scan": False}, {"scan": True, "remat": "block"}):
         options = dataclasses.replace(config, dropout=0.1, **fields)
-        results.append(loss_and_gradient(function, options, params, TOKENS, key=jax.random.key(1)))
+        results.append(loss_and_gradient(function, options, params, inputs_of(config), key=jax.random.key(1)))
     for result in results[1:]:
         assert_near(result, results[0])
-    assert not np.allclose(results[0][2], states_of(function, config, params, TOKENS), atol=1e-2)
+    assert not np.allclose(results[0][2], states_of(function, config, params, inputs_of(config)), atol=1e-2)
 
 
 @pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
 def test_nothing_is_dropped_without_a_key(name):
     """Values of a model with dropout."""
     config, function, _, params = model_of(name)
-    states = states_of(function, dataclasses.replace(config, dropout=0.5), params, TOKENS)
-    np.testing.assert_allclose(states, states_of(function, config, params, TOKENS), **NEAR)
+    states = states_of(function, dataclasses.replace(config, dropout=0.5), params, inputs_of(config))
+    np.testing.assert_allclose(states, states_of(function, config, params, inputs_of(config)), **NEAR)
 
 
 @pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True)))
@@ -204,9 +217,9 @@ def test_packed_documents_are_as_separate_ones(name):
 @pytest.mark.parametrize("name", costly(VARIANTS))
 def test_bfloat16_is_near_float32(name):
     config, function, _, params = model_of(name)
-    states = states_of(function, dataclasses.replace(config, dtype="bfloat16"), params, TOKENS)
+    states = states_of(function, dataclasses.replace(config, dtype="bfloat16"), params, inputs_of(config))
     assert states.dtype == jnp.bfloat16
-    expected = states_of(function, config, params, TOKENS)
+    expected = states_of(function, config, params, inputs_of(config))
     assert np.abs(np.asarray(states, np.float32) - expected).mean() < 0.05 * np.abs(expected).mean()
 
 
@@ -214,13 +227,14 @@ def test_bfloat16_is_near_float32(name):
 def test_vmap_and_grad(name):
     """vmap gives the same states; the gradient is the slope of the loss along its own direction."""
     config, function, _, params = model_of(name)
-    value, gradient, states = loss_and_gradient(function, config, params, TOKENS)
-    by_row = jax.jit(jax.vmap(lambda tokens: function(params, config, tokens[None])[0]))(TOKENS)
+    inputs = inputs_of(config)
+    value, gradient, states = loss_and_gradient(function, config, params, inputs)
+    by_row = jax.jit(jax.vmap(lambda row: function(params, config, row[None])[0]))(inputs)
     np.testing.assert_allclose(by_row, states, **NEAR)
     norm = np.sqrt(sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(gradient)))
     step = 1e-3 / norm
     moved = jax.tree.map(lambda leaf, slope: leaf + step * slope, params, gradient)
-    ahead = loss_and_gradient(function, config, moved, TOKENS)
+    ahead = loss_and_gradient(function, config, moved, inputs)
     slopes = 0.5 * (norm**2 + _inner(gradient, ahead[1]))
     np.testing.assert_allclose((ahead[0] - value) / step, slopes, rtol=0.05)
 
@@ -234,26 +248,28 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
     """The loss and its gradient with dropout, on a mesh as without; `mask_of` makes the mask of fields [B,T]."""
     config, _, specs, params = model_of(name)
     config = dataclasses.replace(config, dropout=0.1)
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (4, 8)), jnp.int32)
+    inputs = inputs_of(config, rows=4)
 
-    def run(params, tokens, fields):
-        return loss_and_gradient(function, config, params, tokens, mask_of(fields), jax.random.key(3))
+    def run(params, inputs, fields):
+        return loss_and_gradient(function, config, params, inputs, mask_of(fields), jax.random.key(3))
 
-    expected = run(params, tokens, fields)
+    expected = run(params, inputs, fields)
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):
         placed = jax.device_put(params, tfm.shardings(specs, mesh))
-        batch = NamedSharding(mesh, tfm.partition("BT", tokens.shape, mesh))
-        actual = run(placed, jax.device_put(tokens, batch), jax.device_put(fields, batch))
+        rows, batch = (NamedSharding(mesh, tfm.partition(axes, (4, 8)[: len(axes)], mesh)) for axes in ("B", "BT"))
+        inputs = jax.device_put(inputs, rows if config.input.grid else batch)
+        actual = run(placed, inputs, jax.device_put(fields, batch))
     assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)
 
 
 @pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))
 @pytest.mark.parametrize("name", costly(VARIANTS))
 def test_eight_devices_are_one(name, mesh_name):
-    """With padding; an encoder where a row can be either."""
+    """With padding, which images have not; an encoder where a row can be either."""
     valid = jnp.arange(8)[None] < jnp.array([[8], [6], [3], [8]])
-    assert_same_on_mesh(name, model_of(name)[1], mesh_name, tfm.padding, valid)
+    mask_of = (lambda valid: None) if VARIANTS[name].config.input.grid else tfm.padding
+    assert_same_on_mesh(name, model_of(name)[1], mesh_name, mask_of, valid)
 
 
 @pytest.mark.parametrize("mesh_name", slow_unless(["fsdp_tensor"], MESHES))

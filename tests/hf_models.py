@@ -6,6 +6,7 @@ writes what transformers computes with these models, or with the named ones, for
 """
 
 import json
+import re
 import sys
 import zlib
 from functools import partial
@@ -50,6 +51,12 @@ LONGT5 = dict(
     encoder_attention_type="local", relative_attention_num_buckets=8, relative_attention_max_distance=7,
     decoder_start_token_id=0,
 )  # fmt: skip
+IMAGES = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=[6, 4], patch_size=2,
+    hidden_dropout_prob=0.1,
+)  # fmt: skip
+# Grids of 4 x 4 patches, and of 2 x 2, which are one window.
+SWIN = dict(image_size=8, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4], window_size=2)
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
 
 
@@ -239,8 +246,51 @@ MODELS = {
         BART | dict(activation_function="relu", scale_embedding=True),
         ["PegasusForConditionalGeneration"],
     ),
+    "vit": ("vit", IMAGES, ["ViTModel", "ViTForImageClassification"]),
+    "vit_grey": (
+        "vit",
+        IMAGES | dict(num_channels=1, image_size=6, layer_norm_eps=1e-3, hidden_act="relu"),
+        ["ViTForImageClassification"],
+    ),
+    "deit": (
+        "deit",
+        IMAGES,
+        ["DeiTModel", "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification"],
+    ),
+    "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
+    "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
 CASES = [(name, architecture) for name, (_, _, architectures) in MODELS.items() for architecture in architectures]
+
+
+# What transformers 5 calls parts of a layer of ViT and DeiT, and what save_pretrained calls them in a folder.
+SAVED_NAMES = {
+    r"\blayers\.(\d+)\.": r"encoder.layer.\1.",
+    r"attention\.q_proj": "attention.attention.query",
+    r"attention\.k_proj": "attention.attention.key",
+    r"attention\.v_proj": "attention.attention.value",
+    r"attention\.o_proj": "attention.output.dense",
+    r"mlp\.fc1": "intermediate.dense",
+    r"mlp\.fc2": "output.dense",
+}
+# Those of Swin.
+SWIN_NAMES = {
+    r"attention\.q_proj": "attention.self.query",
+    r"attention\.k_proj": "attention.self.key",
+    r"attention\.v_proj": "attention.self.value",
+    r"attention\.o_proj": "attention.output.dense",
+    r"attention\.relative_position_bias": "attention.self",
+    r"mlp\.fc1": "intermediate.dense",
+    r"mlp\.fc2": "output.dense",
+}
+
+
+def saved_name(model_type: str, tensor: str) -> str:
+    """The name of a tensor in a folder."""
+    names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "swin": SWIN_NAMES}
+    for pattern, name in names.get(model_type, {}).items():
+        tensor = re.sub(pattern, name, tensor)
+    return tensor
 
 
 def weights(name: str, shape) -> np.ndarray:
@@ -250,7 +300,8 @@ def weights(name: str, shape) -> np.ndarray:
 
 
 def inputs(padded: bool = True) -> dict[str, np.ndarray]:
-    """Rows of tokens, the second of which is padded, with token types; sources and targets of a translation."""
+    """Rows of tokens, the second of which is padded, with token types; sources and targets of a translation; and the
+    pixels [B,C,H,W] of images that are larger than models read."""
     rng = np.random.default_rng(7)
     tokens = rng.integers(3, 103, (2, 17))
     valid = np.arange(17) < np.array([[17], [11 if padded else 17]])
@@ -259,7 +310,13 @@ def inputs(padded: bool = True) -> dict[str, np.ndarray]:
         "valid": valid,
         "types": rng.integers(0, 2, (2, 17)),
         "target": rng.integers(3, 103, (2, 9)),
+        "pixels": rng.normal(size=(2, 3, 8, 8)).astype(np.float32),
     }
+
+
+def image_values(pixels, channels: int, height: int, width: int):
+    """The corner of images [B,C,H,W] that a model reads."""
+    return pixels[:, :channels, :height, :width]
 
 
 def torch_model(name: str, architecture: str):
@@ -268,7 +325,7 @@ def torch_model(name: str, architecture: str):
     import transformers
 
     model_type, fields, _ = MODELS[name]
-    labels = {"num_labels": 5} if architecture.endswith(("SequenceClassification", "TokenClassification")) else {}
+    labels = {"num_labels": 5} if "MultipleChoice" not in architecture and "Classification" in architecture else {}
     config = transformers.AutoConfig.for_model(model_type, **fields, **labels)
     config._attn_implementation = "eager"
     model = getattr(transformers, architecture)(config).eval()
@@ -283,7 +340,8 @@ def results(config, params, padded: bool = True) -> dict:
     """What our model computes, by the names that transformers has for its results."""
     import jax
 
-    arrays = {name: values.astype("int32") for name, values in inputs(padded).items()}
+    dtypes = {"pixels": "float32"}
+    arrays = {name: values.astype(dtypes.get(name, "int32")) for name, values in inputs(padded).items()}
     return jax.jit(partial(_results, config))(params, arrays)
 
 
@@ -292,8 +350,11 @@ def _results(config, params, arrays) -> dict:
 
     import tfm
 
+    if config.input.grid:
+        height, width, channels = config.input.pixels
+        return _image_results(config, params, image_values(arrays["pixels"], channels, height, width))
     tokens, valid = arrays["tokens"], arrays["valid"] > 0
-    types = arrays["types"] if (config.input.token_types or 0) > 1 else None
+    types = arrays["types"] if config.sizes.get("Y", 0) > 1 else None
     if isinstance(params, tfm.Seq2Seq):
         writer = tfm.encode_source(params, config, tokens, valid)
         hidden = tfm.decoder(writer.decoder, config, arrays["target"], memory=writer.memory)
@@ -324,11 +385,30 @@ def _results(config, params, arrays) -> dict:
     return outputs
 
 
+def _image_results(config, params, pixels) -> dict:
+    import jax.numpy as jnp
+
+    import tfm
+
+    pixels = jnp.transpose(pixels, (0, 2, 3, 1))
+    hidden = tfm.encoder(params.encoder, config, pixels)
+    outputs = {"hidden": hidden, "last_hidden_state": hidden}
+    if params.output is not None:
+        outputs["logits"] = tfm.classify(params, config, pixels)
+    if params.distilled is not None:
+        outputs["cls_logits"], outputs["distillation_logits"] = tfm.classify_distilled(params, config, pixels)
+    if params.pooler is not None:
+        outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+    return outputs
+
+
 def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
     """What transformers computes: every floating-point result, and the last hidden states."""
     import torch
 
     arrays = {name: torch.from_numpy(values) for name, values in inputs(padded).items()}
+    if model.main_input_name == "pixel_values":
+        return _torch_image_results(model)
     arguments = {"attention_mask": arrays["valid"].long()}
     if model.config.is_encoder_decoder:
         arguments |= {"decoder_input_ids": arrays["target"]}
@@ -356,6 +436,25 @@ def global_tokens(model, tokens) -> dict:
     return {"global_attention_mask": (torch.arange(tokens.shape[1]) < count).long().expand(tokens.shape)}
 
 
+def torch_pixels(model):
+    """The images that a model of transformers reads, as it reads them."""
+    import torch
+
+    size = model.config.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    return torch.from_numpy(image_values(inputs()["pixels"], model.config.num_channels, height, width).copy())
+
+
+def _torch_image_results(model) -> dict[str, np.ndarray]:
+    import torch
+
+    with torch.no_grad():
+        outputs = model(torch_pixels(model), output_hidden_states=True)
+    tensors = {name: values.numpy() for name, values in outputs.items() if isinstance(values, torch.Tensor)}
+    norm = getattr(model, model.base_model_prefix, model).layernorm
+    return tensors | {"hidden": norm(outputs.hidden_states[-1]).detach().numpy()}
+
+
 def as_choices(model, arguments: dict) -> dict:
     """The arguments of a model; of a multiple-choice model, the rows are continuations of one text."""
     if not type(model).__name__.endswith("MultipleChoice"):
@@ -371,7 +470,7 @@ def stored(folder: Path, name: str, architecture: str) -> dict[str, list[float]]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(reference["config"] | {"architectures": [architecture]}))
     entries = [
-        (tensor, np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
+        (saved_name(MODELS[name][0], tensor), np.dtype("float32"), tuple(shape), partial(weights, tensor, shape))
         for tensor, shape in reference["shapes"].items()
     ]
     write(folder / "model.safetensors", entries)

@@ -30,6 +30,7 @@ PYTHON_PAGES = (
     "docs/guide/compat.md",
     "docs/library/functions.md",
     "docs/sentences.md",
+    "docs/variants.md",
 )
 
 

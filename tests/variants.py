@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracles
-from oracles import clustered, convolution, fewer_keys, kernels, patterns, recurrent, scores, static
+from oracles import clustered, convolution, fewer_keys, grid, kernels, patterns, recurrent, scores, static
 
 import tfm
 
@@ -76,7 +76,16 @@ _BIGBIRD_OF_FOLDERS = _pattern(
 
 _LOCAL = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 4}
 _LOCAL_ROTARY = _LOCAL | {"position": "rotary", "position.base": 50.0}
+_IMAGES = {"input": "patches", "input.size": 8, "input.patch": 2, "input.channels": 3, "residual": "pre"}
 _UNBIASED = {"norm": "rms", "residual": "pre", "bias": False}
+
+# Two stages, on grids of 5 x 5 and 3 x 3 patches: neither windows nor merging divide the first, and one window is the
+# second.
+_STAGES = _IMAGES | {"layers": 2, "input.size": 10, "input.cls": False, "input.norm": True, "stages": 1, "period": 2}
+_WINDOWS = _STAGES | _pattern("windows", window=3)
+_SHIFTED = _WINDOWS | _layer(1, {"mixer": "softmax"} | _pattern("windows", window=3, shift=1))
+
+_ENCODERS_OF_IMAGES: dict[str, Any] = {"decoder": False, "packs": False, "ignores_padding": False}
 
 VARIANTS = {
     "learned": Variant({}, oracle=oracles.attention, prunes=True),
@@ -133,6 +142,18 @@ VARIANTS = {
     "aft_simple": Variant({"mixer": "aft", "mixer.reach": "simple"}, oracle=kernels.aft_simple),
     "delta": Variant({"mixer": "delta", "mixer.chunk": 3}, encoder=False, oracle=kernels.delta),
     "delta_elu": Variant({"mixer": "delta", "mixer.chunk": 4, "mixer.nu": None, "position": "rotary"}, encoder=False),
+    "channel_groups": Variant(
+        {"mixer": "channel_groups", "mixer.groups": 2, "kv_heads": None},
+        decoder=False,
+        packs=False,
+        oracle=grid.channel_groups,
+    ),
+    "channel_groups_of_channels": Variant(
+        {"mixer": "channel_groups", "mixer.scale": "channels"},
+        decoder=False,
+        packs=False,
+        oracle=partial(grid.channel_groups, by_tokens=False),
+    ),
     "xca": Variant({"mixer": "xca"}, decoder=False, packs=False, oracle=kernels.xca),
     "fnet": Variant({"mixer": "fnet"}, decoder=False, packs=False, ignores_padding=False, oracle=static.fnet),
     "dot": Variant({"mixer.score": "dot"}, oracle=scores.dot),
@@ -226,6 +247,32 @@ VARIANTS = {
         | _layer(0, _LOCAL_ROTARY)
         | _layer(1, _LOCAL_ROTARY),
         prunes=True,
+    ),
+    "patches_rotary": Variant(
+        _IMAGES | {"input.image_width": 12, "position": "rotary", "position.axes": 2},
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "patches_sinusoidal": Variant(
+        _IMAGES
+        | {"input.cls": False, "input.norm": True, "input.bias": False, "position": "sinusoidal", "position.axes": 2},
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "davit": Variant(
+        _WINDOWS
+        | {"position": "none", "residual": "conditional", "input.size": 8, "input.kernel": 3, "stages.kernel": 3}
+        | {"stages.norm": "first", "stages.bias": True}
+        | _layer(1, {"mixer": "channel_groups"}),
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "swin_v2": Variant(
+        _SHIFTED
+        | {"position": "swin_v2", "position.hidden": 6, "residual": "res_post", "mixer.key_bias": False}
+        | {"period.1.mixer.key_bias": False, "stages.norm": "last"},
+        **_ENCODERS_OF_IMAGES,
+    ),
+    "swin": Variant(_SHIFTED | {"position": "swin"}, **_ENCODERS_OF_IMAGES),
+    "patches": Variant(
+        _IMAGES | {"input.distilled": True, "residual.layer_scale": 0.5, "drop_path": 0.3}, **_ENCODERS_OF_IMAGES
     ),
     "t5_alternating": Variant(
         {"position": "t5", "position.buckets": 8, "position.max_distance": 6, "period": 2}

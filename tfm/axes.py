@@ -33,6 +33,7 @@ AXES = {
     "B": Axis("batch", ("data", "fsdp")),
     "T": Axis("query position", ("context",)),
     "Q": Axis("position between blocks", ("context", "tensor"), may_replicate=True),
+    "I": Axis("position of a patch", ("context",), may_replicate=True),
     "S": Axis("key position"),
     "M": Axis("predicted position", ("context",), may_replicate=True),
     "D": Axis("width", ("fsdp",)),

@@ -116,13 +116,14 @@ def lookup(table: Array | LowRank, ids: Array) -> Array:
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)
 
 
-def norm_specs(config: Config, axis: str = "D") -> Norm:
-    """Scale, and bias and statistics where the norm has them."""
-    bias = params.bias_spec(config, axis) if config.norm in ("layer", "power") else None
+def norm_specs(config: Config, axis: str = "D", **sizes: int) -> Norm:
+    """Scale, and bias and statistics where the norm has them; `sizes` are those of lower-case axes."""
+    bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", "power") else None
     stats = None
     if config.norm == "power":
-        stats = RunningStats(*(params.running_spec(config, axis, params.constant(value)) for value in (1.0, 0.0)))
-    return Norm(params.scale_spec(config, axis), bias, stats)
+        initial = (params.constant(value) for value in (1.0, 0.0))
+        stats = RunningStats(*(params.running_spec(config, axis, init, **sizes) for init in initial))
+    return Norm(params.scale_spec(config, axis, **sizes), bias, stats)
 
 
 def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
@@ -178,6 +179,16 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
 
 
+# The least length of a vector that is divided by it.
+SHORTEST = 1e-12
+
+
+def unit_vectors(x: Array, axis: int = -1) -> Array:
+    """x -> float32, every vector along an axis of length 1; vectors of zeros stay."""
+    x = x.astype(jnp.float32)
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis, keepdims=True), SHORTEST**2))
+
+
 NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}
 
 
@@ -218,6 +229,19 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
     shape = (*x.shape[:rest], math.prod(x.shape[rest:]))
     keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *spec[:rest]))
     return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *spec)), x / (1 - rate), 0)
+
+
+def drop_rows(x: Array, rate: Array | None, key: Array | None) -> Array:
+    """x [B,...] with a fraction `rate` of its examples zeroed and the others scaled by 1 / (1 - rate); x itself without
+    a rate or a key.
+
+    The key may also be that of a dropout of x. Source: stochastic depth, Huang et al. 2016, by example.
+    """
+    if rate is None or key is None:
+        return x
+    shape, sharding = (len(x), *(1,) * (x.ndim - 1)), named_sharding(x, x, spec_of(x)[0])
+    keep = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 - rate, shape, out_sharding=sharding)
+    return jnp.where(keep, x / (1 - rate).astype(x.dtype), 0)
 
 
 def split(key: Array | None, count: int):

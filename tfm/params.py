@@ -66,9 +66,19 @@ def bias_spec(config: Config, axes: str, **sizes: int) -> Any:
     return _spec(config, axes, constant(0.0), sizes)
 
 
+def vector_spec(config: Config, axes: str) -> Any:
+    """A trained vector that stands among others: a truncated normal as that of matrices, not decayed."""
+    return dataclasses.replace(weight_spec(config, axes, inputs=0), decay=False)
+
+
 def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
     """A norm's scale: ones, not decayed."""
     return _spec(config, axes, constant(1.0), sizes)
+
+
+def constant_spec(config: Config, axes: str, value: float) -> Any:
+    """A scale that starts at this value, not decayed."""
+    return _spec(config, axes, constant(value), {})
 
 
 def fixed_spec(

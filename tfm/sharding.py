@@ -73,6 +73,11 @@ def shard_batch(rows: Array) -> Array:
     return reshard(rows, PartitionSpec(names))
 
 
+def reshape_rows(x: Array, *shape: int) -> Array:
+    """x [B,...] in another shape, its first axis sharded as it is and the others not at all."""
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, spec_of(x)[0], *(None,) * (len(shape) - 1)))
+
+
 def fold_rows(x: Array) -> Array:
     """x [B,N,T] -> [B*N,T]: the rows of an example are neighbours, on the devices of the example."""
     shape = (x.shape[0] * x.shape[1], *x.shape[2:])
@@ -94,10 +99,20 @@ def scatter_sequence(x: Array) -> Array:
 
     Norms, dropout and saved activations then take 1/tensor of the memory (Korthikanti et al. 2022, section 4.2.2).
     """
+    return _shard_length(x, "Q")
+
+
+def shard_patches(x: Array) -> Array:
+    """x [B,T,D] of images: its length is sharded over `context`, if the mesh divides it."""
+    return _shard_length(x, "I")
+
+
+def _shard_length(x: Array, letter: str) -> Array:
+    """x [B,T,...] whose length is sharded as the letter says, if an Explicit mesh divides it."""
     mesh = jax.typeof(x).sharding.mesh
     if mesh.empty or any(axis_type != AxisType.Explicit for axis_type in mesh.axis_types):
         return x
-    mesh_axis = partition("Q", x.shape[1:2], mesh)[0]
+    mesh_axis = partition(letter, x.shape[1:2], mesh)[0]
     return x if mesh_axis is None else shard_axis(x, mesh_axis)
 
 

@@ -112,7 +112,7 @@ def _measure(
     task = tasks.find(run.task.name)
     corpus = task.load(run, log, folder, valid_only=True)
     devices = available_devices()
-    capacity.check_tokens(run.model, run.batch.unit * run.batch.length, flags="batch in run.json")
+    capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")
     mesh = tfm.make_mesh(devices=devices[: math.gcd(run.batch.unit, len(devices))])
     params = folder.load(mesh, log.info, options.average)
     if not isinstance(params, type(task.specs(run))):

@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tfm.config.choices import check_fields, check_minimum
 from train import UserError, exit_code
@@ -14,7 +16,8 @@ USAGE = """usage: python -m train.inspect [--task=NAME] [--section.field=value .
 
 Shows the batches that train.main would train on with these flags (see its --help): every token in the color of its
 role (special, masked, target, padding), where another text begins, and what is right. On stdout, and as a page with
---to=FILE.html. Without colors, a star follows a target. Nothing is trained. Flags of its own, and their defaults:"""
+--to=FILE.html. Without colors, a star follows a target. Pictures, as they are augmented, are drawn into --to=FILE.png.
+Nothing is trained. Flags of its own, and their defaults:"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,22 +55,46 @@ def inspect(argv):
     if to and (to.is_dir() or not to.absolute().parent.is_dir()):
         raise UserError(f"--to={to} cannot be written; name a file in a folder that is there")
 
+    from train import tasks
+    from train.reporting.console import Log
+    from train.training import startup
+
+    log = Log()
+    run, corpus = startup.prepare(rest, log)
+    contact_sheet = getattr(tasks.find(run.task.name), "contact_sheet", None)
+    if contact_sheet:
+        _draw_pictures(options, run, corpus, contact_sheet, log)
+    else:
+        _show_tokens(options, run, corpus, log)
+
+
+def _batches(options: Options, corpus: Any) -> Iterator[Mapping[str, Any]]:
+    """The first batches, of fields [B, ...]."""
+    return corpus.valid_batches(options.batches) if options.eval else map(corpus.batch, range(options.batches))
+
+
+def _draw_pictures(options: Options, run: Any, corpus: Any, contact_sheet: Callable[..., None], log: Any):
+    """Draws the pictures of batches into a file. Raises UserError where none is named."""
+    to = Path(options.to)
+    if to.suffix != ".png":
+        raise UserError(f"--task={run.task.name} has pictures; say where to draw them with --to=FILE.png")
+    contact_sheet(_batches(options, corpus), corpus, options.rows, to)
+    log.table(f"{run.task.name} {run.preset}", corpus.overview())
+    log.info(f"saved in {to}")
+
+
+def _show_tokens(options: Options, run: Any, corpus: Any, log: Any):
+    """Prints the rows of batches with the roles of their tokens, and writes the page."""
     from rich.console import Console
 
     from train import tasks
     from train.data import roles
     from train.reporting import token_view
-    from train.reporting.console import Log
     from train.runs import folder as folders
-    from train.training import startup
 
-    log = Log()
-    run, corpus = startup.prepare(rest, log)
     facts = corpus.facts()
-    spec = tasks.find(run.task.name).batch_spec(run)
-    reader = roles.Reader(spec, corpus.processor, facts.get("classes") or ())
-    arrays = corpus.valid_batches(options.batches) if options.eval else map(corpus.batch, range(options.batches))
-    batches = [list(reader.rows(batch)) for batch in arrays]
+    reader = roles.Reader(tasks.find(run.task.name).batch_spec(run), corpus.processor, facts.get("classes") or ())
+    batches = [list(reader.rows(batch)) for batch in _batches(options, corpus)]
     shares = roles.shares(list(itertools.chain(*batches)))
     title = f"{run.task.name} {run.preset}: {'validation' if options.eval else 'training'} batches"
     rows = corpus.overview() | {
@@ -80,9 +107,9 @@ def inspect(argv):
         for index, row in enumerate(batch):
             console.print(f"batch {n}, row {index}", style="bold", markup=False)
             console.print(token_view.terminal(row))
-    if to:
-        folders.write(to, token_view.page(title, rows, roles.ROLES, shown))
-        log.info(f"saved in {to}")
+    if options.to:
+        folders.write(Path(options.to), token_view.page(title, rows, roles.ROLES, shown))
+        log.info(f"saved in {options.to}")
 
 
 if __name__ == "__main__":

@@ -167,11 +167,12 @@ class Planner:
         """Prints the numbers, and how sure each is."""
         refused = report.get("refused")
         parts = f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
+        vocabulary = f"vocabulary {run.model.vocab:,}, " if run.model.input.grid is None else ""
         rows = {
             "devices": f"{self.topology.size} x {self.topology.kind}, "
             + ("compiled by libtpu" if self.exact else "simulated on CPU"),
             "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
-            "model": f"{run.model.dtype}, vocabulary {run.model.vocab:,}, remat {run.model.remat}",
+            "model": f"{run.model.dtype}, {vocabulary}remat {run.model.remat}",
             "batch": f"{report['tokens_a_step']:,} tokens{parts}",
             **self._memory_rows(report, exact=self.exact and not refused),
         }
@@ -189,11 +190,10 @@ class Planner:
             for name, size in report["memory"].items()
             if name != "all" and size
         }
-        total = report["memory"]["all"]
         capacity = self.topology.spec.memory
         verdict = "fits" if report["fits"] else "does not fit"
         certainty = _CERTAINTY["all"][column]
-        rows["all"] = f"{human_bytes(total):>9} of {human_bytes(capacity)}, {certainty}: it {verdict}"
+        rows["all"] = f"{human_bytes(report['memory']['all']):>9} of {human_bytes(capacity)}, {certainty}: it {verdict}"
         return rows
 
     def search(self, run: Run) -> str | None:

@@ -1,4 +1,4 @@
-"""What a trained model says of texts: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
+"""What a trained model says: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
 import dataclasses
 import sys
@@ -19,7 +19,8 @@ Prints what the model predicts for the text, or for every line or row of the fil
 blanks of --text="The [MASK] sat."; a language model says the perplexity of a token, and bits a byte; a translation
 model translates. IN has the format of the run's training data, or is a .txt with a text a line (of a classifier also a
 pair, with a tab between). --data.field=NAME, --data.header=false, --data.format=text and the like say how to read it.
-If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=tag a line is an entity: type, text, first
+If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=image IN is a picture, a folder or a glob; a
+line is a file, its class, probability. Of --task=tag a line is an entity: type, text, first
 character, the one after its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column
 more."""
 
@@ -36,6 +37,7 @@ class Options:
     file: a file of texts
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
+    attention: a folder for pictures of where the model looks (image)
     batch: texts at a time
     top_k: tokens for each blank (mlm)
     """
@@ -48,6 +50,7 @@ class Options:
     file: str = ""
     to: str = ""
     field: str = ""
+    attention: str = ""
     batch: int = 32
     top_k: int = 5
 
@@ -85,7 +88,7 @@ def predict(argv):
 
     programs.keep()
     log = Log()
-    capacity.check_tokens(folder.config.model, options.batch * folder.config.batch.length)
+    capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
     params = folder.load(log=log.info)
     predictions = folder.task.predict(params, folder, inputs, log, options.batch)
     with line_writer(options.to) as write:

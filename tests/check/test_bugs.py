@@ -14,7 +14,7 @@ from tfm import masks
 from tfm.decoding import cache
 from tfm.layers import stack
 from tfm.mixers import softmax
-from tfm.models import heads, losses, pooling
+from tfm.models import classifier, losses, pooling
 from train.check import load, model, training
 from train.data.corpus import Corpus
 from train.data.rows import causal, packing
@@ -81,7 +81,7 @@ def rows_that_leak(patch):
 
 
 def visible_padding(patch):
-    patch.setattr(heads, "padding", lambda valid: None)
+    patch.setattr(classifier, "padding", lambda valid: None)
 
 
 def mean_over_padding(patch):

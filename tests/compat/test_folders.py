@@ -119,3 +119,23 @@ def test_damaged_old_files(tmp_path):
         index.write_text(text)
         with pytest.raises(ValueError, match=message):
             from_hf(tmp_path)
+
+
+def test_an_old_file_of_an_encoder_of_images(tmp_path):
+    """Kernels of convolutions are [h, w, in, out] in Flax, and [out, in, h, w] in torch."""
+    pixels = np.random.default_rng(0).normal(size=(2, 3, 6, 4)).astype(np.float32)
+    model = opened(tmp_path / "torch", "vit", "ViTForImageClassification", num_labels=5)
+    embeddings = model.params["vit"]["embeddings"]
+    assert embeddings["cls_token"].shape == (1, 1, 24)
+    assert embeddings["position_embeddings"].shape == (1, 7, 24)
+    kernel = embeddings["patch_embeddings"]["projection"]["kernel"]
+    torch_kernel = weights("vit.embeddings.patch_embeddings.projection.weight", (24, 3, 2, 2))
+    np.testing.assert_array_equal(kernel, np.moveaxis(torch_kernel, (0, 1), (3, 2)))
+    (tmp_path / "flax").mkdir()
+    (tmp_path / "flax/config.json").write_text((tmp_path / "torch/config.json").read_text())
+    (tmp_path / "flax/flax_model.msgpack").write_bytes(serialization.to_bytes(model.params))
+    again = tfm.compat.FlaxAutoModelForImageClassification.from_pretrained(tmp_path / "flax", num_labels=5)
+    assert_close(again.params, model.params, atol=0)
+    assert_close(again(pixels).logits, model(pixels, params=model.params).logits)
+    with pytest.raises(ValueError, match=r"pixel_values have shape \(3, 6, 4\); they must be images"):
+        model(pixels[0])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from compat.models import COVERED, WRITERS, assert_close, paths, saved
 from flax import serialization
-from hf_models import MODELS, inputs, torch_model
+from hf_models import MODELS, inputs, torch_model, torch_pixels
 
 import tfm.compat
 
@@ -19,13 +19,15 @@ def torch_outputs(model):
     import torch
 
     arrays = {name: torch.from_numpy(values) for name, values in inputs().items()}
-    arguments = {"attention_mask": arrays["valid"].long()}
+    arguments = {"input_ids": arrays["tokens"], "attention_mask": arrays["valid"].long()}
+    if model.main_input_name == "pixel_values":
+        arguments = {"pixel_values": torch_pixels(model)}
     if model.config.is_encoder_decoder:
         arguments |= {"decoder_input_ids": arrays["target"]}
     elif getattr(model.config, "type_vocab_size", 0) > 1:
         arguments |= {"token_type_ids": arrays["types"]}
     with torch.no_grad():
-        outputs = model(arrays["tokens"], **arguments, output_hidden_states=True, output_attentions=True)
+        outputs = model(**arguments, output_hidden_states=True, output_attentions=True)
     outputs = {name: values for name, values in outputs.items() if name != "past_key_values" and len(values)}
     return {name: values.numpy() for name, values in arguments.items()}, outputs
 
@@ -48,7 +50,7 @@ def test_outputs_equal_torch(name, architecture, tmp_path):
     arguments, expected = torch_outputs(model)
     valid = inputs()["valid"]
     for params in (None, old.params):
-        outputs = old(inputs()["tokens"], **arguments, output_hidden_states=True, output_attentions=True, params=params)
+        outputs = old(**arguments, output_hidden_states=True, output_attentions=True, params=params)
         assert set(outputs) == set(expected)
         for name, values in expected.items():
             pairs = zip(outputs[name], values, strict=True) if isinstance(values, tuple) else [(outputs[name], values)]
@@ -120,7 +122,7 @@ def test_old_files_equal_torch(name, architecture, tmp_path):
     old = getattr(tfm.compat, f"Flax{architecture}").from_pretrained(tmp_path)
     assert paths(old.params) == {".".join(path) for path in tree}
     arguments, expected = torch_outputs(model)
-    logits = old(inputs()["tokens"], **arguments).logits
+    logits = old(**arguments).logits
     valid = inputs()["valid"] if logits.shape[1] == 17 else slice(None)
     np.testing.assert_allclose(np.asarray(logits)[valid], expected["logits"].numpy()[valid], atol=1e-4, rtol=1e-4)
 

@@ -13,12 +13,14 @@ from tfm import ops
 from tfm.attention.dispatch import KERNELS
 from tfm.config.choices import Options, choices_of, type_hints
 from tfm.config.inputs import Head, Tokens
+from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
 from tfm.config.residuals import PostNorm, PreNorm
-from tfm.models import heads, pooling
+from tfm.config.stages import Stage
+from tfm.models import classifier, pooling
 
 ERRORS = [
     (lambda: Config(heads=5), "heads=5 must divide width=128; try heads=4"),
@@ -36,9 +38,11 @@ ERRORS = [
     (lambda: Config(remat="all"), "remat=all is unknown; known are none, dots, block, offload"),
     (lambda: Config(dtype="bfloat"), "dtype=bfloat is unknown; did you mean bfloat16?"),
     (lambda: Config(period=()), "period=0 must be at least 1"),
-    (lambda: Config(encoder_length=0), "encoder_length=0 must be at least 1, or none"),
+    (lambda: EncoderOptions(length=0), "length=0 must be at least 1, or none"),
     (
-        lambda: Config(length=64, encoder_length=8, encoder_period=(Layer(mixer=Softmax(pattern=Global(tokens=9))),)),
+        lambda: Config(
+            length=64, encoder=EncoderOptions(length=8, period=(Layer(mixer=Softmax(pattern=Global(tokens=9))),))
+        ),
         "tokens=9 global tokens are more than length=8",
     ),
     (lambda: Config(share_layers=True, layers=3, period=(Layer(),) * 2), "share_layers=true shares whole periods"),
@@ -141,7 +145,7 @@ def test_tables_hold_the_names_that_the_config_knows():
     assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
     assert ("auto", *KERNELS) == (*choices_of(Config, "kernel"), "blocks")  # which nobody asks for by name
     assert choices_of(Head, "pool") == tuple(pooling.POOLS)
-    assert choices_of(Head, "pool_activation") == tuple(heads.POOLERS)
+    assert choices_of(Head, "pool_activation") == tuple(classifier.POOLERS)
 
 
 def classes_of(cls: type) -> list[type]:
@@ -162,7 +166,11 @@ def test_the_docstring_of_a_class_lists_its_fields_and_their_choices():
             assert lines[name].startswith(" | ".join(choices_of(cls, name)))
 
 
-@pytest.mark.parametrize("cls", [cls for cls in classes_of(Config) if cls not in (Config, Layer, Head)])
+# Parts of a configuration that are no variants.
+PLAIN = (Config, EncoderOptions, Head, Layer, Stage)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in classes_of(Config) if cls not in PLAIN])
 def test_options_are_of_their_tag(cls):
     assert cls().name
     assert issubclass(cls, Options)

@@ -22,6 +22,20 @@ def test_flops_of_an_encoder(scan):
     assert counting.flops(lambda params, tokens: tfm.encoder(params, config, tokens), params, tokens) == wanted
 
 
+def test_flops_of_an_encoder_of_images():
+    """Patches are multiplied once; the layers read them and [CLS]."""
+    config = tfm.override(
+        tfm.Config(layers=3, heads=4, width=32, ffn=80, dropout=0.0),
+        {"input": "patches", "input.size": 12, "input.patch": 4, "input.channels": 3},
+    )
+    rows, patches, length = 5, 9, 10
+    per_token = 4 * 32 * 32 + 2 * 32 * 80 + 2 * length * 32
+    wanted = 2 * rows * patches * 4 * 4 * 3 * 32 + 2 * 3 * rows * length * per_token
+    params = tfm.abstract(tfm.encoder_specs(config))
+    pixels = jax.ShapeDtypeStruct((rows, 12, 12, 3), jnp.float32)
+    assert counting.flops(lambda params, pixels: tfm.encoder(params, config, pixels), params, pixels) == wanted
+
+
 def test_flops_of_all_devices():
     """A product whose rows are spread over four devices is as much work as on one."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])

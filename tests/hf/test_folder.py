@@ -201,7 +201,7 @@ def test_tokenizer_files_are_copied(bert, tmp_path):
 # ---------------------------------------------------------------- bad folders
 
 BAD = {
-    "is of model_type swin, which is not supported; supported are bert, roberta": {"model_type": "swin"},
+    "is of model_type blip, which is not supported; supported are bert, roberta": {"model_type": "blip"},
     "has no model_type; add it": {"model_type": None},
     "config.json has architectures=[BertLMHeadModel]; of bert, supported are BertModel": {
         "architectures": ["BertLMHeadModel"]

@@ -70,15 +70,17 @@ def test_led_and_back():
     model = config(LED, attention_window=[8, 4, 8], max_encoder_position_embeddings=64, global_tokens=2)
     assert patterns(model) == [Full()] * 2
     assert patterns(model.in_encoder()) == [window(8, 2), window(4, 2), window(8, 2)]
-    assert (model.length, model.encoder_length, model.encoder_layers) == (1024, 64, 3)
+    assert (model.length, model.encoder.length, model.encoder.layers) == (1024, 64, 3)
     assert config(LED, **LED.config_json(model, "LEDForConditionalGeneration")) == model
     plain = config(LED, encoder_layers=2)
-    assert plain.encoder_period == (Layer(mixer=Softmax(pattern=window(512))),)
+    assert plain.encoder.period == (Layer(mixer=Softmax(pattern=window(512))),)
     assert LED.conflicts(plain, "LEDForConditionalGeneration") == []
-    near = dataclasses.replace(plain, encoder_period=(Layer(mixer=Softmax(pattern=Sliding(window=8))),))
+    near = dataclasses.replace(
+        plain, encoder=dataclasses.replace(plain.encoder, period=(Layer(mixer=Softmax(pattern=Sliding(window=8))),))
+    )
     assert LED.conflicts(near, "LEDForConditionalGeneration") == ["encoder.0.mixer.pattern=sliding"]
     assert LED.conflicts(dataclasses.replace(plain, mixer=Softmax(pattern=window(8))), "LEDForConditionalGeneration")
-    assert FAMILIES["bart"].conflicts(plain, "BartModel")[0] == "encoder_length=16384"
+    assert FAMILIES["bart"].conflicts(plain, "BartModel")[0] == "encoder.length=16384"
 
 
 def test_big_bird_and_back():

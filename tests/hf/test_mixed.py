@@ -42,11 +42,11 @@ def test_encoders():
 
 def test_layers_of_the_encoder_of_longt5():
     local = config("longt5", d_model=24, num_heads=3, local_radius=5)
-    assert local.encoder_period == (Layer(mixer=Softmax(pattern=Sliding(window=10))),)
+    assert local.encoder.period == (Layer(mixer=Softmax(pattern=Sliding(window=10))),)
     fields = {"encoder_attention_type": "transient-global", "global_block_size": 8, "tie_word_embeddings": False}
     transient = config("longt5", d_model=24, num_heads=3, relative_attention_num_buckets=16, **fields)
     mixer = Softmax(pattern=Transient(radius=127, block=8))
-    assert transient.encoder_period == (Layer(mixer=mixer, position=T5(buckets=16, blocks=True)),)
+    assert transient.encoder.period == (Layer(mixer=mixer, position=T5(buckets=16, blocks=True)),)
     assert (transient.position, transient.mixer) == (T5(buckets=16), Softmax())
     assert transient.tie_embeddings
     assert not transient.head.scale_logits

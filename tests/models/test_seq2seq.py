@@ -48,11 +48,11 @@ VARIANTS = {
     "own kinds of layers in the encoder": {
         "position": "learned",
         "length": 8,
-        "encoder_length": 9,
-        "encoder_layers": 3,
-        "encoder_period": 2,
-        "encoder_period.0.mixer": "linear",
-        "encoder_period.1.residual": "deepnorm",
+        "encoder.length": 9,
+        "encoder.layers": 3,
+        "encoder.period": 2,
+        "encoder.period.0.mixer": "linear",
+        "encoder.period.1.residual": "deepnorm",
     },
 }
 

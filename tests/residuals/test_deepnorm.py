@@ -39,7 +39,7 @@ def test_encoders_and_decoders_alone():
 
 
 def test_translators():
-    config = tfm.override(BASE, {"layers": 3, "encoder_layers": 12})
+    config = tfm.override(BASE, {"layers": 3, "encoder.layers": 12})
     params = start(tfm.seq2seq_specs(config))
     depth = 12**4 * 3
     reader = tfm.encoder_config(config)

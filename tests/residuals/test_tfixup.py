@@ -52,7 +52,7 @@ def test_encoders(layers):
 
 def test_translators():
     """Each side has its own depth."""
-    config = tfm.override(BASE, {"layers": 3, "encoder_layers": 6, "position": "sinusoidal"})
+    config = tfm.override(BASE, {"layers": 3, "encoder.layers": 6, "position": "sinusoidal"})
     params = start(tfm.seq2seq_specs(config))
     check_block(params.encoder.layers.period[0], 0.67 * 6**-0.25)
     check_block(params.decoder.layers.period[0], 27**-0.25)

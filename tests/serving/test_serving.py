@@ -41,11 +41,11 @@ def model_of(name, seed=0):
 def folder_of(run, processor=None, classes=None):
     """What an export asks of a folder."""
 
-    def save_tokenizer(to):
+    def save_processor(to):
         if processor:
             (to / "tokenizer.json").write_text(processor.to_str())
 
-    return SimpleNamespace(config=run, facts={"classes": classes}, save_tokenizer=save_tokenizer)
+    return SimpleNamespace(config=run, facts={"classes": classes}, save_processor=save_processor)
 
 
 def run_of(name, **values):
@@ -103,7 +103,7 @@ def test_the_example_of_the_page_runs_without_the_project(tmp_path):
     run = schema.Run(task=Classify(), model=model, batch=schema.Batch(length=16))
     params = trained(tokenizer, model)
     folder = folder_of(run, classes=["bad", "good"])
-    folder.save_tokenizer = lambda to: hf_save(tokenizer, run, to)
+    folder.save_processor = lambda to: hf_save(tokenizer, run, to)
     stablehlo.write(folder, params, tmp_path / "reviews-program", 16)
     source, expected = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
     source += "\nimport sys\nassert not {'tfm', 'train', 'flax'} & set(sys.modules)\n"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small import FLAGS, call, write_text
 
+import tfm
 from train import evaluate, export, generate, predict, tasks
 from train.main import main
 from train.settings import flags
@@ -67,6 +68,19 @@ def test_shares_of_layers():
     kernel = scaled.encoder.layers.period[0].feed_forward.up.kernel
     np.testing.assert_array_equal(kernel[:, 0, 0], [0.0625, 0.125, 0.25, 0.5])
     assert scale_by_layer(tree, None, None) is None
+
+
+def test_shares_of_layers_in_stages():
+    values = {"input": "patches", "input.size": 8, "input.patch": 2, "input.cls": False, "stages": 1, "residual": "pre"}
+    tree = tfm.classifier_specs(tfm.override(tfm.Config(layers=2, width=8, heads=2), values))
+    ones = jax.tree.map(lambda spec: jnp.ones(spec.shape), tree)
+    scaled, _ = scale_by_layer(tree, 0.5, 3).update(ones, None, ones)
+    encoder, (stage,) = scaled.encoder, scaled.encoder.stages
+    np.testing.assert_array_equal(encoder.embed.projection.kernel, 0)
+    np.testing.assert_array_equal(encoder.layers.period[0].feed_forward.up.kernel[:, 0, 0], [0, 0.125])
+    np.testing.assert_array_equal(stage.embed.projection.kernel, 0.25)
+    np.testing.assert_array_equal(stage.layers.period[0].feed_forward.up.kernel[:, 0, 0], [0.25, 0.5])
+    np.testing.assert_array_equal(stage.norm.scale, 1)
 
 
 def test_bad_choices():

@@ -60,7 +60,9 @@ def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
     tokens = np.arange(math.prod(largest_batch(job)["tokens"].shape), dtype=np.int32) % 50
     first_batch = {name: np.zeros(field.shape, field.dtype) for name, field in largest_batch(job).items()}
     first_batch["tokens"] = tokens.reshape(first_batch["tokens"].shape)
-    corpus = types.SimpleNamespace(batch=lambda n, local_rows: {name: field[0] for name, field in first_batch.items()})
+    corpus = types.SimpleNamespace(
+        batch_ahead=lambda n, local_rows: {name: field[0] for name, field in first_batch.items()}
+    )
 
     def calibrate(params, config, tokens):
         return jax.tree.map(lambda leaf: leaf + tokens.sum(), params)

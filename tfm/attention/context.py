@@ -25,6 +25,7 @@ class AttentionContext:
     record: layers return their attention weights
     record_inputs: layers return what they have read
     record_branches: layers return what each sublayer adds to the stream, before dropout
+    layers_around: layers of other stages before and after these
     """
 
     positions: Array
@@ -37,6 +38,7 @@ class AttentionContext:
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
     record_branches: bool = struct.field(pytree_node=False, default=False)
+    layers_around: tuple[int, int] = struct.field(pytree_node=False, default=(0, 0))
 
     @property
     def key_positions(self) -> Array:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from tfm.compat.auto import Auto
-from tfm.compat.classes import BASES, Encoder
+from tfm.compat.classes import BASES, Encoder, Images
 from tfm.hf import FAMILIES
 
 # Families that had Flax classes, and architectures of them that had none.
@@ -28,6 +28,7 @@ FLAX_FAMILIES = (
     "bart",
     "marian",
     "pegasus",
+    "vit",
 )
 WITHOUT_FLAX = "T5WithLMHeadModel", "BartModel"
 
@@ -39,6 +40,7 @@ AUTO_SUFFIXES = {
     "": ("Model",),
     "ForMaskedLM": ("ForMaskedLM",),
     "ForSequenceClassification": ("ForSequenceClassification",),
+    "ForImageClassification": ("ForImageClassification",),
     "ForTokenClassification": ("ForTokenClassification",),
     "ForQuestionAnswering": ("ForQuestionAnswering",),
     "ForNextSentencePrediction": ("ForNextSentencePrediction",),
@@ -69,7 +71,8 @@ def _family_classes(family: str) -> dict[str, type]:
     for architecture, head in FAMILIES[family].heads.items():
         if architecture in WITHOUT_FLAX or head.kind == "choice":
             continue
-        base: Any = BASES.get(head.kind, Encoder)
+        reads_images = FAMILIES[family].base.input.grid is not None
+        base: Any = Images if reads_images else BASES.get(head.kind, Encoder)
         doc = base.__doc__ or ""
         fields = {
             "family": family,

@@ -28,6 +28,26 @@ class Encoder(Pretrained):
         )
 
 
+class Images(Pretrained):
+    """An encoder of images with its head."""
+
+    def __call__(
+        self, pixel_values, params=None, dropout_rng=None, train=False, output_attentions=None,
+        output_hidden_states=None, return_dict=None,
+    ):  # fmt: skip
+        """Pixels [B,C,H,W] -> results by name; params is a nested dict like `model.params`."""
+        pixels = jnp.asarray(pixel_values)
+        if pixels.ndim != 4:
+            raise ValueError(
+                f"pixel_values have shape {pixels.shape}; they must be images, [batch, channels, height, width]"
+            )
+        inputs = Inputs(pixels.astype(jnp.float32).transpose(0, 2, 3, 1))
+        record = self._record(output_attentions, output_hidden_states)
+        return self._output(
+            encode(self._program, record, self._tree(params), inputs, _key(train, dropout_rng)), return_dict
+        )
+
+
 class Decoding(Pretrained):
     """A model with a decoder."""
 

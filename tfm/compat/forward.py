@@ -19,24 +19,14 @@ from tfm.hf.config import Head
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
-from tfm.inputs.tokens import default_positions, embed
+from tfm.inputs import default_positions, embed
 from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks.by_example import padding
+from tfm.models.classifier import Classifier, pooled, text_logits
 from tfm.models.encoder import Encoder
-from tfm.models.heads import (
-    CausalLM,
-    Classifier,
-    MaskedLM,
-    Tagger,
-    mlm_logits,
-    next_logits,
-    next_sentence,
-    pooled,
-    text_logits,
-    token_logits,
-)
+from tfm.models.heads import CausalLM, MaskedLM, Tagger, mlm_logits, next_logits, next_sentence, token_logits
 from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
-from tfm.ops import split
+from tfm.ops import norm, split
 from tfm.params import abstract
 
 PAD = 1  # of RoBERTa, whose positions depend on it
@@ -65,7 +55,7 @@ class Record(NamedTuple):
 class Inputs(NamedTuple):
     """What a stack reads.
 
-    tokens: [B,T]
+    tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C]
     valid: True for a token and False for padding, [B,T]; for a decoder that continues, [B,S] of all slots
     types, positions: [B,T], or None for the usual ones
     """
@@ -163,11 +153,14 @@ def _encoder(
     """Hidden states [B,T,D] of an encoder, and what is recorded."""
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, inputs.tokens, inputs.positions, inputs.types, embed_key)
-    positions = default_positions(inputs.tokens) if inputs.positions is None else inputs.positions
+    positions = default_positions(x) if inputs.positions is None else inputs.positions
     mask = None if inputs.valid is None else padding(inputs.valid)
     context = AttentionContext(positions, mask, record=record.attentions, record_inputs=record.hidden_states)
-    hidden, outputs = stack(model, config, x, context, key=stack_key)
+    # Of an encoder of images, the last of the hidden states is that before the last norm.
+    late_norm = None if config.input.grid is None else model.norm
+    hidden, outputs = stack(replace(model, norm=None if late_norm else model.norm), config, x, context, key=stack_key)
     recorded = _recorded(config, record, hidden, outputs)
+    hidden = hidden if late_norm is None else norm(config, late_norm, hidden)
     return hidden, {"hidden_states": recorded["hidden_states"], "attentions": recorded["attentions"]}
 
 

@@ -1,13 +1,41 @@
 """The catalogue of inputs, and the options of heads."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
+class InputOptions(Options):
+    """Options of one input.
+
+    ignores: fields of a configuration that mean nothing with it
+    """
+
+    ignores: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def axis(self) -> str:
+        """The letter of the width of the embeddings."""
+        return "D"
+
+    @property
+    def prefix(self) -> int:
+        """Vectors that stand before those of what is read."""
+        return 0
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of what is read; None for texts."""
+        return None
+
+    def sizes(self, config: Any) -> dict[str, int]:
+        """The sizes of the letters that depend on the input."""
+        return {"U": config.width, "P": config.length}
+
+
 @dataclass(frozen=True)
-class Tokens(Options):
+class Tokens(InputOptions):
     """Rows of a table of tokens.
 
     token_types: rows of the token-type table; none: no such table
@@ -29,22 +57,152 @@ class Tokens(Options):
         check_minimum(self, token_types=1, width=1)
         check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
 
+    @property
+    def axis(self) -> str:  # noqa: D102
+        return "D" if self.width is None else "U"
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {
+            "U": self.width or config.width,
+            "P": config.length,
+            "V": config.padded_vocab,
+            "Y": self.token_types or 0,
+        }
+
+
+@dataclass(frozen=True)
+class Patches(InputOptions):
+    """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
+
+    size: height of images in pixels, and their width where image_width is none
+    image_width: width of images in pixels; none: they are squares
+    patch: side of a patch in pixels
+    kernel: side of the square of pixels that a patch is computed from, more than patch where squares overlap; none:
+        patch
+    channels: numbers of a pixel: 3 for colours, 1 for grey
+    cls: a trained vector, [CLS], stands first; a head may read its state
+    distilled: a second one follows, which learns from a teacher (DeiT: Touvron et al. 2021, section 4)
+    bias: add a bias to what a patch becomes
+    norm: normalize the embeddings
+    """
+
+    name: Literal["patches"] = tag("patches")
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = "vocab", "source_vocab", "length", "tie_embeddings", "pad_vocab_to"
+    size: int = 224
+    image_width: int | None = None
+    patch: int = 16
+    kernel: int | None = None
+    channels: int = 3
+    cls: bool = True
+    distilled: bool = False
+    bias: bool = True
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, size=1, image_width=1, patch=1, channels=1)
+        check_maximum(
+            self, "no image is as large", **dict.fromkeys(("size", "image_width", "patch", "channels"), 1 << 16)
+        )
+        for name in ("size", "image_width"):
+            pixels = getattr(self, name)
+            if pixels is not None and pixels % self.patch:
+                nearest = max(1, round(pixels / self.patch)) * self.patch
+                raise ValueError(f"{name}={pixels} must be a multiple of patch={self.patch}; try {name}={nearest}")
+        if self.kernel is not None and not self.patch <= self.kernel <= 8 * self.patch:
+            raise ValueError(f"kernel={self.kernel} must be at least patch={self.patch} and at most 8 times as much")
+        if self.distilled and not self.cls:
+            raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
+
+    @property
+    def pixels(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        return self.size, self.image_width or self.size, self.channels
+
+    @property
+    def prefix(self) -> int:  # noqa: D102
+        return self.cls + self.distilled
+
+    @property
+    def grid(self) -> tuple[int, int]:  # noqa: D102
+        height, width, _ = self.pixels
+        return height // self.patch, width // self.patch
+
+    @property
+    def length(self) -> int:
+        """Vectors that an image becomes."""
+        rows, columns = self.grid
+        return self.prefix + rows * columns
+
+    def max_length(self, config: Any) -> int:  # noqa: D102
+        return self.length
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {"U": config.width, "P": self.length}
+
+
+@dataclass(frozen=True)
+class Merging(InputOptions):
+    """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
+    al. 2021, section 3.1).
+
+    rows: of the grid
+    columns: of the grid
+    width: of its states
+    kernel: side of the square of states that become one; more than 2: squares overlap
+    norm: merged | first | last: normalize merged states, states before that, or what merged states are mapped to
+    bias: add a bias in that map
+    """
+
+    name: Literal["merging"] = tag("merging")
+    reads_packed: ClassVar[bool] = False
+    ignores: ClassVar[tuple[str, ...]] = Patches.ignores
+    rows: int = 56
+    columns: int = 56
+    width: int = 96
+    kernel: int = 2
+    norm: Literal["merged", "first", "last"] = "merged"
+    bias: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, rows=1, columns=1, width=1, kernel=2)
+        check_maximum(self, "no grid is as large", rows=1 << 16, columns=1 << 16, width=1 << 20, kernel=64)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of what the states become."""
+        return -(-self.rows // 2), -(-self.columns // 2)
+
+    def max_length(self, config: Any) -> int:  # noqa: D102
+        rows, columns = self.grid
+        return rows * columns
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {"U": config.width, "P": self.max_length(config)}
+
 
 @dataclass(frozen=True)
 class Head:
     """What heads have beside their sizes.
 
-    pool: first | mean | last | max: what stands for a text, its first or last token, the mean or the maximum of all
-    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of the linear map between that and the classes
-    pool_norm: normalize after that activation
+    pool: first | mean | last | max: what stands for a text or an image, its first or last token, the mean or maximum
+        of all; [CLS] is not in the mean of an image
+    dense: a linear map leads from that to the classes, with an activation
+    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of that map
+    pool_norm: normalize what the classes are read from
+    distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
     bias: add a bias in the linear map that a head begins with
     output_bias: add a bias to the logits of a language model
     scale_logits: divide the states of a language model by the root of the width before the output table
     """
 
     pool: Literal["first", "mean", "last", "max"] = "first"
+    dense: bool = True
     pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pool_norm: bool = False
+    distilled: bool = False
     bias: bool = True
     output_bias: bool = False
     scale_logits: bool = False
@@ -52,5 +210,13 @@ class Head:
     def __post_init__(self):
         check_fields(self)
 
+    def check(self, config: Any) -> None:
+        """Raises ValueError where a model of this configuration cannot have such heads."""
+        if self.distilled and config.input.prefix < 2:
+            raise ValueError(
+                "head.distilled=true reads the second vector of an image, which only input=patches with "
+                "input.distilled=true has; leave it out"
+            )
 
-Input = Tokens
+
+Input = Tokens | Patches | Merging

@@ -1,20 +1,23 @@
 """The configuration of a model: sizes, and a choice of variants."""
 
+import dataclasses
 import functools
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, nearest_divisor
 from tfm.config.inputs import Head, Input, Tokens
+from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
 from tfm.config.residuals import PostNorm, Residual
+from tfm.config.stages import Stage
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {
-    **dict.fromkeys(("layers", "encoder_layers"), 4096),
+    **dict.fromkeys(("layers",), 4096),
     **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), 1 << 20),
-    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length", "encoder_length"), 1 << 24),
+    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), 1 << 24),
 }
 
 # What to choose for a model that reads a text in segments with a memory.
@@ -25,38 +28,10 @@ SEGMENTED = {
 }
 
 # How a model is computed and trained; all other fields say what its weights mean.
-COMPUTE = ("dropout", "attn_dropout", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to", "init_std")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What one kind of layer does otherwise than the model; none is the model's own choice.
-
-    mixer: how its tokens learn of each other
-    position: how it knows where a token stands
-    residual: how its sublayers join the stream
-    """
-
-    mixer: Mixer | None = None
-    position: Position | None = None
-    residual: Residual | None = None
-
-
-class Kind(NamedTuple):
-    """A kind of layer with nothing left to the model."""
-
-    mixer: Mixer
-    position: Position
-    residual: Residual
-
-
-class LayerPlan(NamedTuple):
-    """The layers of a model in order: a prefix, `times` times the period, and the tail, a period that is cut short."""
-
-    prefix: tuple[Kind, ...]
-    period: tuple[Kind, ...]
-    times: int
-    tail: tuple[Kind, ...]
+COMPUTE = (
+    *("dropout", "attn_dropout", "drop_path", "scan", "remat", "dtype", "param_dtype", "kernel", "pad_vocab_to"),
+    "init_std",
+)
 
 
 @dataclass(frozen=True)
@@ -64,33 +39,35 @@ class Config:
     """A Transformer: its sizes and its variants.
 
     layers: number of blocks; of a translation model, of its decoder
-    encoder_layers: blocks of the encoder of a translation model; none: as many as its decoder has
     share_layers: all layers have the same parameters
     width: size of the residual stream
     heads: query heads
     kv_heads: key/value heads; none: as many as heads
     head_size: size of a head; none: width / heads
     ffn: size of the feed-forward layer; none: 4 * width
-    vocab: number of tokens
+    vocab: number of tokens; images have none
     source_vocab: tokens of the encoder of a translation model; none: both sides share one vocabulary
-    length: rows of tables along the text, the longest text that they allow; of a translation model, of its decoder
-    encoder_length: the same of the encoder of a translation model; none: as that of its decoder
+    length: rows of tables along the text, the longest text that they allow; of a translation model, of its decoder; for
+        images, input says how many
     classes: outputs of a classification head
     norm: layer | rms | layer_no_bias | power
     norm_eps: added to the variance
     activation: gelu | gelu_tanh | relu | silu | swiglu | geglu | geglu_tanh
     bias: add biases in attention and feed-forward layers
     tie_embeddings: the output layer reuses the token table
-    input: what a text is read from
+    input: what a text or an image is read from
     position: how the model knows where a token stands
     mixer: how tokens learn of each other
     residual: how sublayers join the stream
     head: what heads have beside their sizes
+    stages: what follows these layers on coarser grids of patches; how many stages
     prefix: kinds of layers before the period; how many
     period: kinds of layers that are repeated to the end; how many
-    encoder_period: kinds of layers that the encoder of a translation model repeats; 0: those of its decoder
+    encoder: what the encoder of a translation model has of its own
     dropout: rate on embeddings, attention weights and sublayer outputs
     attn_dropout: rate on attention weights; none: the same as dropout
+    drop_path: rate at which examples skip a sublayer of the last layer; it grows in equal steps from 0 in the first
+        (stochastic depth: Huang et al. 2016, section 3)
     init_std: standard deviation of the truncated normal that weights start from
     pad_vocab_to: the token table is padded to a multiple of this
     scan: one compiled period for all layers instead of one block each
@@ -102,7 +79,6 @@ class Config:
     """
 
     layers: int = 2
-    encoder_layers: int | None = None
     share_layers: bool = False
     width: int = 128
     heads: int = 2
@@ -112,7 +88,6 @@ class Config:
     vocab: int = 30522
     source_vocab: int | None = None
     length: int = 512
-    encoder_length: int | None = None
     classes: int = 2
     norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
     norm_eps: float = 1e-12
@@ -124,11 +99,13 @@ class Config:
     mixer: Mixer = Softmax()
     residual: Residual = PostNorm()
     head: Head = Head()
+    stages: tuple[Stage, ...] = ()
     prefix: tuple[Layer, ...] = ()
     period: tuple[Layer, ...] = (Layer(),)
-    encoder_period: tuple[Layer, ...] = ()
+    encoder: EncoderOptions = EncoderOptions()
     dropout: float = 0.1
     attn_dropout: float | None = None
+    drop_path: float = 0.0
     init_std: float = 0.02
     pad_vocab_to: int = 128
     scan: bool = True
@@ -142,7 +119,7 @@ class Config:
         check_minimum(self, **dict.fromkeys(MAX_SIZES, 1), norm_eps=0, init_std=0)
         check_maximum(self, "no model is as large", **MAX_SIZES)
         check_maximum(self, "weights and activations are around 1", norm_eps=1, init_std=100)
-        check_rates(self, "dropout", "attn_dropout")
+        check_rates(self, "dropout", "attn_dropout", "drop_path")
         if self.head_size is None and self.width % self.heads:
             nearest = nearest_divisor(self.heads, self.width)
             raise ValueError(f"heads={self.heads} must divide width={self.width}; try heads={nearest}")
@@ -163,7 +140,9 @@ class Config:
             for options in kind:
                 options.check(self)
         self.input.check(self)
-        if self.encoder_period or self.encoder_length:
+        self.head.check(self)
+        tuple(self.stage_configs)  # each judges itself
+        if self.encoder.period or self.encoder.length:
             self.in_encoder()  # raises ValueError for layers that do not fit
 
     def in_encoder(self) -> Self:
@@ -172,17 +151,16 @@ class Config:
         def resolve(layer: Layer) -> Layer:
             return layer if layer.residual is None else replace(layer, residual=layer.residual.in_encoder(self))
 
-        prefix, period = ((), self.encoder_period) if self.encoder_period else (self.prefix, self.period)
+        prefix, period = ((), self.encoder.period) if self.encoder.period else (self.prefix, self.period)
         return replace(
             self,
             vocab=self.source_vocab or self.vocab,
-            layers=self.encoder_layers or self.layers,
-            length=self.encoder_length or self.length,
-            encoder_length=None,
+            layers=self.encoder.layers or self.layers,
+            length=self.encoder.length or self.length,
             residual=self.residual.in_encoder(self),
             prefix=tuple(map(resolve, prefix)),
             period=tuple(map(resolve, period)),
-            encoder_period=(),
+            encoder=EncoderOptions(),
         )
 
     @functools.cached_property
@@ -196,6 +174,22 @@ class Config:
         period = tuple(map(resolve, self.period))
         times, rest = divmod(self.layers - len(prefix), len(period))
         return LayerPlan(prefix, period if times else (), times, period[:rest])
+
+    @functools.cached_property
+    def stage_configs(self) -> tuple["Config", ...]:
+        """The configuration of each stage, the first layers included; this one alone where no stages follow."""
+        configs = [dataclasses.replace(self, stages=())] if self.stages else [self]
+        for index, stage in enumerate(self.stages):
+            try:
+                configs.append(stage.config(configs[-1]))
+            except ValueError as error:
+                raise ValueError(f"stages.{index}: {error}") from error
+        return tuple(configs)
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of the patches that layers read; None where they read a text, or vectors beside patches."""
+        return None if self.input.prefix else self.input.grid
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -211,14 +205,14 @@ class Config:
     @property
     def max_length(self) -> int | None:
         """The longest text that the model reads; None without a limit."""
-        options = (self.position, *(options for kind in self.kinds for options in kind))
+        options = (self.input, self.position, *(options for kind in self.kinds for options in kind))
         limits = [limit for limit in (option.max_length(self) for option in options) if limit is not None]
         return min(limits, default=None)
 
     @property
     def reads_packed(self) -> bool:
         """Whether several texts may share a row."""
-        return all(options.reads_packed for kind in self.kinds for options in kind)
+        return self.input.reads_packed and all(options.reads_packed for kind in self.kinds for options in kind)
 
     def check_segments(self) -> None:
         """Raises ValueError for a model that cannot read a text in segments, each with a memory of the one before."""
@@ -246,7 +240,7 @@ class Config:
     @property
     def embed_axis(self) -> str:
         """The letter of the width of the embeddings."""
-        return "D" if self.input.width is None else "U"
+        return self.input.axis
 
     @property
     def attn_rate(self) -> float:
@@ -259,19 +253,16 @@ class Config:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size behind each letter of the parameter axes (`tfm.AXES`)."""
+        """The size behind each letter of the parameter axes (`tfm.AXES`), in the first stage."""
         kv_heads = self.kv_heads or self.heads
         return {
             "D": self.width,
             "E": self.width,
-            "U": self.input.width or self.width,
             "K": kv_heads,
             "G": self.heads // kv_heads,
             "H": self.head_size or self.width // self.heads,
             "F": self.ffn or 4 * self.width,
-            "V": self.padded_vocab,
-            "P": self.length,
-            "Y": self.input.token_types or 0,
             "C": self.classes,
             "L": self.layers,
+            **self.input.sizes(self),
         }

@@ -240,4 +240,51 @@ class BigBird(Options):
         return config.length if self.random and self.draw == "seeded" else None
 
 
-Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | Transient | BigBird
+@dataclass(frozen=True)
+class Windows(Options):
+    """Windows of a grid of patches, each of which sees itself alone (Swin: Liu et al. 2021, section 3.2); for encoders.
+
+    A grid that is not larger than a window is one window.
+
+    window: side of a window, in patches
+    shift: rows and columns by which windows begin late; the paper has half a window in every second layer
+    """
+
+    name: Literal["windows"] = tag("windows")
+    reads_packed: ClassVar[bool] = False
+    window: int = 7
+    shift: int = 0
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, window=1, shift=0)
+        check_maximum(self, "no grid is as large", window=1 << 12)
+        if self.shift >= self.window:
+            raise ValueError(f"shift={self.shift} must be less than window={self.window}")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.grid is None:
+            raise ValueError(
+                "pattern=windows needs a grid of patches and nothing beside it; take input=patches, without input.cls"
+            )
+        for kind in config.kinds:
+            if (
+                getattr(kind.mixer, "pattern", None) == self
+                and kind.position.in_scores
+                and not kind.position.in_windows
+            ):
+                raise ValueError(
+                    f"position={kind.position.name} compares places of a text, and pattern=windows those of a window; "
+                    "try position=swin"
+                )
+
+    def side(self, config: Any) -> int:
+        """The side of the windows of this model."""
+        return min(self.window, *config.grid)
+
+    def offset(self, config: Any) -> int:
+        """The rows and columns by which its windows begin late: none where a side of the grid is one window."""
+        return self.shift if self.window < min(config.grid) else 0
+
+
+Pattern = Full | Local | Sliding | Strided | Fixed | Global | Etc | Transient | BigBird | Windows

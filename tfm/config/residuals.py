@@ -18,17 +18,64 @@ class PreNorm(Options):
     """What a sublayer reads is normalized: x + f(norm(x)) (Xiong et al. 2020).
 
     mixer_norm: normalize what the mixer reads
+    layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
+        eq. 7)
     """
 
     name: Literal["pre"] = tag("pre")
     mixer_norm: bool = True
+    layer_scale: float | None = None
+
+    def __post_init__(self):
+        _check_layer_scale(self)
+
+
+@dataclass(frozen=True)
+class ResPostNorm(Options):
+    """What a sublayer adds is normalized: x + norm(f(x)) (Swin V2: Liu et al. 2022)."""
+
+    name: Literal["res_post"] = tag("res_post")
+
+
+@dataclass(frozen=True)
+class Conditional(Options):
+    """A depth-wise convolution over the grid of patches is added, which tells where they stand, then as `pre`: before
+    each sublayer (Chu et al. 2021; DaViT: Ding et al. 2022).
+
+    kernel: side of the square of patches that a patch reads
+    """
+
+    name: Literal["conditional"] = tag("conditional")
+    kernel: int = 3
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, kernel=1)
+        check_maximum(self, "every place costs time", kernel=63)
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.grid is None:
+            raise ValueError(
+                "residual=conditional reads a grid of patches and nothing beside it; take input=patches, "
+                "without input.cls"
+            )
 
 
 @dataclass(frozen=True)
 class Parallel(Options):
-    """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021)."""
+    """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021).
+
+    layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
+        eq. 7)
+    """
 
     name: Literal["parallel"] = tag("parallel")
+    layer_scale: float | None = None
+
+    def __post_init__(self):
+        _check_layer_scale(self)
 
 
 @dataclass(frozen=True)
@@ -94,7 +141,7 @@ class DeepNorm(Options):
         check_maximum(self, "no model is as deep", alpha=1000, beta=1000)
 
     def in_encoder(self, config: Any) -> Self:  # noqa: D102
-        depth = (config.encoder_layers or config.layers) ** 4 * config.layers
+        depth = (config.encoder.layers or config.layers) ** 4 * config.layers
         return replace(
             self,
             alpha=0.81 * depth ** (1 / 16) if self.alpha is None else self.alpha,
@@ -114,6 +161,13 @@ class Reversible(Options):
             raise ValueError("residual=reversible has two streams, which all layers need; give it to the whole model")
 
 
+def _check_layer_scale(options: Options) -> None:
+    """Raises ValueError for a scale that is no part of a branch."""
+    check_fields(options)
+    check_minimum(options, layer_scale=0)
+    check_maximum(options, "branches start small; 0.1 to 0.000001 is usual", layer_scale=1)
+
+
 def _check_not_shared(options: Options, config: Any) -> None:
     """Raises ValueError where layers share the block that a batch sets for each of them."""
     if config.share_layers:
@@ -123,4 +177,16 @@ def _check_not_shared(options: Options, config: Any) -> None:
         )
 
 
-Residual = PostNorm | PreNorm | Parallel | ReZero | TFixup | DTFixup | Admin | DeepNorm | Reversible
+Residual = (
+    PostNorm
+    | PreNorm
+    | ResPostNorm
+    | Conditional
+    | Parallel
+    | ReZero
+    | TFixup
+    | DTFixup
+    | Admin
+    | DeepNorm
+    | Reversible
+)

@@ -23,7 +23,7 @@ from jax import Array
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs.tokens import embed
+from tfm.inputs import embed
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.mixers import mixer_of

@@ -12,7 +12,7 @@ from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.hf.fields import IGNORED, TYPES, Field, class_names
 from tfm.hf.names import Names
-from tfm.models import heads, seq2seq
+from tfm.models import classifier, heads, seq2seq
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -43,9 +43,9 @@ class Head(NamedTuple):
         return KINDS[self.kind](config, self.names)
 
 
-def _model(config: Config, names: Names) -> heads.Classifier:
+def _model(config: Config, names: Names) -> classifier.Classifier:
     """An encoder without a head; with a pooler where there is one."""
-    specs = heads.classifier_specs(config)
+    specs = classifier.classifier_specs(config)
     has_pooler = "pooler" in names
     return dataclasses.replace(
         specs, pooler=specs.pooler if has_pooler else None, norm=specs.norm if has_pooler else None, output=None
@@ -61,8 +61,8 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    "classify": lambda config, names: heads.classifier_specs(config),
-    "choice": lambda config, names: heads.classifier_specs(config),
+    "classify": lambda config, names: classifier.classifier_specs(config),
+    "choice": lambda config, names: classifier.classifier_specs(config),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
@@ -200,7 +200,8 @@ class Family:
 
     def conflicts(self, config: Config, architecture: str) -> list[str]:
         """`name=value` of our fields that a folder of this family cannot hold."""
-        settable = {field.name for field in self.fields.values()} | set(self.read({})[0])
+        overrides = set(self.heads[architecture].overrides)
+        settable = {field.name for field in self.fields.values()} | set(self.read({})[0]) | overrides
         fixed = [
             name
             for name in _differing(_weight_fields(config), _weight_fields(self.base))
@@ -253,8 +254,8 @@ def _stack_kinds(config: Config) -> dict[str, Kind]:
 def resolved_fields(config: Config) -> dict[str, Any]:
     """All fields by dotted name, with the sizes that None stands for."""
     return flatten(config) | {
-        "encoder_layers": config.encoder_layers or config.layers,
-        "encoder_length": config.encoder_length or config.length,
+        "encoder.layers": config.encoder.layers or config.layers,
+        "encoder.length": config.encoder.length or config.length,
         "kv_heads": config.sizes["K"],
         "head_size": config.sizes["H"],
         "ffn": config.sizes["F"],
@@ -265,17 +266,21 @@ def resolved_fields(config: Config) -> dict[str, Any]:
 def _weight_fields(config: Config) -> dict[str, Any]:
     """The fields that say what weights mean, except for kinds of layers; sizes are None where that means the same."""
     implied = {
-        "encoder_layers": config.layers,
-        "encoder_length": config.length,
+        "encoder.layers": config.layers,
+        "encoder.length": config.length,
         "kv_heads": config.heads,
         "head_size": config.width / config.heads,
         "ffn": 4 * config.width,
     }
-    values = flatten(dataclasses.replace(config, prefix=(), period=(Layer(),), encoder_period=()))
+    values = flatten(
+        dataclasses.replace(
+            config, prefix=(), period=(Layer(),), encoder=dataclasses.replace(config.encoder, period=())
+        )
+    )
     return {
         name: None if value == implied.get(name) else value
         for name, value in values.items()
-        if name not in (*COMPUTE, "classes")
+        if name not in (*COMPUTE, "classes", *config.input.ignores)
     }
 
 

@@ -4,6 +4,7 @@ The path of a parameter is torch's name, split at the dots, so that layers are n
 differ:
 
     weight of a linear map    kernel, torch's weight transposed: [in, out], but [out, in] for GPT-2
+    weight of a convolution   kernel [h, w, in, out], torch's is [out, in, h, w]
     weight of a norm          scale; RMS norms keep weight
     weight of a table         embedding
 """
@@ -52,7 +53,7 @@ class Layout(NamedTuple):
     def shapes(self) -> dict[Keys, tuple[int, ...]]:
         """The shape of every parameter."""
         return {
-            self.keys(leaf, name): leaf.shape[::-1] if is_kernel(leaf) else leaf.shape
+            self.keys(leaf, name): (*leaf.shape[2:], *leaf.shape[1::-1]) if is_kernel(leaf) else leaf.shape
             for leaf in self.leaves
             for name in leaf.names
         }
@@ -65,7 +66,7 @@ class Layout(NamedTuple):
             leaf = by_name[name]
             *parents, last = self.keys(leaf, name)
             node = functools.reduce(lambda node, key: node.setdefault(key, {}), parents, tree)
-            node[last] = jnp.asarray(assemble().T if is_kernel(leaf) else assemble())
+            node[last] = jnp.asarray(flax_kernel(assemble()) if is_kernel(leaf) else assemble())
         return tree
 
     def check(self, tree: Mapping) -> None:
@@ -94,7 +95,7 @@ class Layout(NamedTuple):
     def _parameter(self, leaf: Leaf, values: Mapping[Keys, Any]) -> jax.Array:
         """One parameter of ours out of the values of a nested dict; rows that pad the vocabulary are zeros."""
         tensors = [jnp.asarray(values[self.keys(leaf, name)]) for name in leaf.names]
-        layers = [leaf.view(tensor.T if is_kernel(leaf) else tensor) for tensor in tensors]
+        layers = [leaf.view(torch_kernel(tensor) if is_kernel(leaf) else tensor) for tensor in tensors]
         array = jnp.stack(layers) if leaf.stacked else layers[0]
         padding = [(0, size - unpadded) for size, unpadded in zip(leaf.spec.shape, array.shape, strict=True)]
         array = jnp.pad(array, padding)
@@ -104,6 +105,16 @@ class Layout(NamedTuple):
 def is_kernel(leaf: Leaf) -> bool:
     """Whether a parameter is the kernel of a linear map, as the output table of a language model is."""
     return bool(leaf.inputs) or leaf.path.rpartition(".")[2] == "table"
+
+
+def flax_kernel(kernel: Any) -> Any:
+    """torch's kernel [out, in, ...] -> Flax's [..., in, out]."""
+    return kernel.transpose(*range(2, kernel.ndim), 1, 0)
+
+
+def torch_kernel(kernel: Any) -> Any:
+    """Flax's kernel [..., in, out] -> torch's [out, in, ...]."""
+    return kernel.transpose(-1, -2, *range(kernel.ndim - 2))
 
 
 def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -133,7 +144,9 @@ class Msgpack(Weights):
                 *parents, last = ".".join(keys).replace("/", ".").split(".")
                 if not isinstance(value, np.ndarray):
                     raise ValueError(f"{path} has {'.'.join(keys)}, which is no array; {AGAIN}")
-                self[".".join((*parents, last_words.get(last, last)))] = value.T if last == "kernel" else value
+                self[".".join((*parents, last_words.get(last, last)))] = (
+                    torch_kernel(value) if last == "kernel" else value
+                )
 
     def release(self, name: str) -> None:
         """Nothing: a file is read at once."""

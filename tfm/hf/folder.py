@@ -22,7 +22,7 @@ from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
 from tfm.hf.tensors import Weights, write_folder
 
-# What a tokenizer may consist of.
+# What a tokenizer, or a processor of images, may consist of.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -37,6 +37,7 @@ TOKENIZER_FILES = (
     "source.spm",
     "target.spm",
     "chat_template.jinja",
+    "preprocessor_config.json",
 )
 
 
@@ -108,7 +109,8 @@ def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
     """
     name = leaf.tensor.name
     last = {"weight": "gamma", "bias": "beta"}.get(name.rpartition(".")[2], "")
-    for candidate in (name, name.removeprefix(prefix), leaf.tensor.fallback_name):
+    fallback_name = leaf.tensor.fallback_name
+    for candidate in (name, name.removeprefix(prefix), fallback_name, fallback_name.removeprefix(prefix)):
         for variant in (candidate, f"{candidate.rpartition('.')[0]}.{last}"):
             renamed = leaf._replace(tensor=leaf.tensor._replace(name=variant))
             if renamed.names[0] in tensors:

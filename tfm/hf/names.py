@@ -39,6 +39,7 @@ class HfTensor(NamedTuple):
     skip_rows: rows at its beginning that nothing uses; they are written as zeros
     inputs: an array has so many axes that are the inputs of a product; None: it keeps its axes
     unit_axes: its axes of size 1, which our parameter lacks
+    axes: letters of its axes, where it is not [out, in]: those of our parameter in another order, and 1
     fallback_name: the name in folders that lack the first one
     """
 
@@ -51,6 +52,7 @@ class HfTensor(NamedTuple):
     skip_rows: int = 0
     inputs: int | None = None
     unit_axes: tuple[int, ...] = ()
+    axes: str = ""
     fallback_name: str = ""
 
 
@@ -100,8 +102,11 @@ class Leaf(NamedTuple):
     def _squeezed_shape(self) -> tuple[int, ...]:
         """The shape of each tensor without axes of size 1 that our parameter lacks."""
         sizes, tensor = self.sizes, self.tensor
+        if self._is_permuted:
+            by_letter = dict(zip(self._letters, sizes, strict=True)) | {"1": 1}
+            return tuple(by_letter[letter] for letter in tensor.axes)
         if self.inputs is None:
-            return (sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else []))
+            return sizes[0] + tensor.skip_rows, *([math.prod(sizes[1:])] if len(sizes) > 1 else [])
         outputs = (math.prod(sizes[self.inputs :]) * tensor.parts,)
         inputs = (math.prod(sizes[: self.inputs]),) if self.inputs else ()
         return outputs + inputs if tensor.transposed else inputs + outputs
@@ -109,6 +114,11 @@ class Leaf(NamedTuple):
     def view(self, array: Any) -> Any:
         """A tensor, of numpy or jax, as one layer of this parameter."""
         sizes, tensor = self.sizes, self.tensor
+        if self._is_permuted:
+            letters = tensor.axes.replace("1", "")
+            by_letter = dict(zip(self._letters, sizes, strict=True))
+            array = reshape(array, *map(by_letter.__getitem__, letters))
+            return array.transpose(*map(letters.index, self._letters))
         array = reshape(array, *self._squeezed_shape)
         if self.inputs is None:
             return reshape(array[tensor.skip_rows :], *sizes)
@@ -116,6 +126,16 @@ class Leaf(NamedTuple):
         outputs_first = tensor.transposed or not inputs
         array = reshape(self._part(array if outputs_first else array.T), *outputs, *inputs)
         return array.transpose(*range(len(outputs), array.ndim), *range(len(outputs)))
+
+    @property
+    def _letters(self) -> str:
+        """The letters of the axes of one layer of our parameter."""
+        return self.spec.axes[self.stacked :]
+
+    @property
+    def _is_permuted(self) -> bool:
+        """Whether the tensor says its axes, and this is what they are of; the bias of a map is not."""
+        return sorted(self.tensor.axes.replace("1", "")) == sorted(self._letters)
 
     def _part(self, array: Any) -> Any:
         """A tensor [out, ...] that holds several parameters -> the outputs of this one."""

@@ -2,16 +2,17 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
+from tfm.inputs import Input, default_positions
 from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
 from tfm.params import weight_spec
 from tfm.positions import position_of
-from tfm.sharding import named_sharding, positions_like, spec_of
 
 
 @struct.dataclass
@@ -28,9 +29,9 @@ class Embed:
     projection: Linear | None = None
 
 
-def embed_specs(config: Config) -> Embed:
+def specs(options: Tokens, config: Config) -> Embed:
     """The spec tree of the embeddings."""
-    options, axis = config.input, config.embed_axis
+    axis = config.embed_axis
     projection_bias = options.projection == "last"
     return Embed(
         tokens=weight_spec(config, "V" + axis),
@@ -41,20 +42,16 @@ def embed_specs(config: Config) -> Embed:
     )
 
 
-@jax.named_scope("embed")
 def embed(
     tables: Embed,
+    options: Tokens,
     config: Config,
     tokens: Array,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens, positions and types int32 [B,T] -> [B,T,D] in `config.dtype`; a key turns dropout on.
-
-    positions default to 0..T-1 and types to 0. Raises ValueError for other shapes or dtypes, and for more tokens than
-    `config.max_length` where positions are not given.
-    """
+    """tokens, positions and types int32 [B,T] -> [B,T,D], as `tfm.embed` does."""
     for name, ids in {"tokens": tokens, "positions": positions, "types": types}.items():
         _check_ids(name, ids, tokens)
     if positions is None:
@@ -64,7 +61,6 @@ def embed(
                 f"{tokens.shape[1]} tokens are more than the {limit} positions of the model; shorten the input"
             )
         positions = default_positions(tokens)
-    options = config.input
     x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)
     x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
     if tables.types is not None:
@@ -90,14 +86,17 @@ def _check_ids(name: str, ids: Any, tokens: Array) -> None:
         raise ValueError(f"{name} must have the shape {list(tokens.shape)} of the tokens, not {list(shape)}")
 
 
-def default_positions(tokens: Array) -> Array:
-    """tokens [B,T] -> 0..T-1 in every row."""
-    sharding = named_sharding(tokens, tokens, *spec_of(tokens))
-    return jnp.broadcast_to(positions_like(tokens), tokens.shape, out_sharding=sharding)
-
-
 def _project(tables: Embed, config: Config, x: Array) -> Array:
     """x [B,T,U] -> [B,T,D]."""
     if tables.projection is None:
         return x
     return linear(tables.projection, "BTU,UD->BTD", x.astype(config.dtype))
+
+
+def contents(options: Tokens, config: Config, count: int, length: int) -> Array:
+    """int32 [count,length]: tokens from all over the vocabulary, each repeated."""
+    ids = jnp.asarray(np.linspace(0, config.vocab - 1, count), jnp.int32)
+    return jnp.broadcast_to(ids[:, None], (count, length))
+
+
+INPUT = Input(specs, embed, contents)

@@ -60,6 +60,7 @@ class BlockInput(NamedTuple):
     mixer, position: what their `prepare` made for this kind of layer
     state: the decode state of this layer, or its states of the segment before, or None
     memory: what cross-attention reads, or None
+    drop_path: the rate at which examples skip a sublayer, or None
     """
 
     context: AttentionContext
@@ -67,6 +68,7 @@ class BlockInput(NamedTuple):
     position: Any
     state: Any = None
     memory: Any = None
+    drop_path: Array | None = None
 
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
@@ -130,7 +132,7 @@ def sublayers_of(
         return feed_forward(layer.feed_forward, config, y), None
 
     def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
-        return Sublayer(jax.named_scope(name)(function), drop_key)
+        return Sublayer(jax.named_scope(name)(function), drop_key, block_input.drop_path)
 
     sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
     if layer.cross is not None:

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+from jax import Array
+
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config, Kind
@@ -44,10 +47,25 @@ def shared_inputs(
 
 
 def block_input(
-    kind: Kind, config: Config, trained: tuple[Any, ...], shared: Shared, state: Any, keys_values: Any
+    kind: Kind,
+    config: Config,
+    trained: tuple[Any, ...],
+    shared: Shared,
+    state: Any,
+    keys_values: Any,
+    drop_path: Array | None,
 ) -> BlockInput:
     """What a block of a kind reads beside x."""
     place = config.positions.index(kind.position)
     position = shared.positions[place] if trained[place] is None else trained[place]
     cross = None if shared.memory is None else shared.memory.of_layer(keys_values)
-    return BlockInput(shared.context, shared.mixers[config.kinds.index(kind)], position, state, cross)
+    return BlockInput(shared.context, shared.mixers[config.kinds.index(kind)], position, state, cross, drop_path)
+
+
+def drop_path_rates(config: Config, context: AttentionContext) -> Array | None:
+    """float32 [L], the rates at which examples skip a sublayer of each layer; they grow over all stages of a model."""
+    if not config.drop_path:
+        return None
+    before, after = context.layers_around
+    last = max(1, before + config.layers + after - 1)
+    return config.drop_path / last * (before + jnp.arange(config.layers, dtype=jnp.float32))

@@ -26,7 +26,7 @@ from tfm.config.model import Config, Kind
 from tfm.layers.block import BlockOutput, block_specs, sublayers_of, transformer_block
 from tfm.layers.remat import REMAT
 from tfm.layers.reverse import ReversibleLayers, run_reversible
-from tfm.layers.shared import Shared, block_input, shared_inputs
+from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
 from tfm.residuals import SUBLAYERS, residual_of
@@ -101,7 +101,7 @@ def stack(
         params=model.layers,
         states=states,
         memory=None if memory is None else memory.layers,
-        keys=None if key is None else jax.random.split(key, config.layers),
+        noise=None if key is None else (jax.random.split(key, config.layers), drop_path_rates(config, context)),
     )
     residual = residual_of(config.residual)
     x, prefix = _unstacked(run, "prefix", residual.start(config.residual, config, scatter_sequence(x)), 0)
@@ -161,9 +161,9 @@ class Pass(NamedTuple):
     """One pass through a stack.
 
     trained, constants: what layers share, with parameters and without
-    blocks: for each kind of layer, (layer, x, state, keys and values of a memory, key) -> x, output
+    blocks: for each kind of layer, (layer, x, state, keys and values of a memory, noise) -> x, output
     params, states, memory: those of all layers; the last two may be None
-    keys: of dropout, one a layer, or None
+    noise: the keys of dropout and the rates of stochastic depth, one a layer; or None
     """
 
     config: Config
@@ -173,7 +173,7 @@ class Pass(NamedTuple):
     params: Layers
     states: Layers | None
     memory: Layers | None
-    keys: Array | None
+    noise: tuple[Array, Array | None] | None
 
     @property
     def reverses(self) -> bool:
@@ -198,8 +198,9 @@ def _blocks(config: Config, trained: tuple[Any, ...], shared: Shared) -> dict[Ki
     """The block of each kind of layer, with what layers share."""
 
     def block_of(kind: Kind) -> Callable:
-        def block(layer, x, state, keys_values, key) -> tuple[Any, BlockOutput]:
-            inputs = block_input(kind, config, trained, shared, state, keys_values)
+        def block(layer, x, state, keys_values, noise) -> tuple[Any, BlockOutput]:
+            key, drop_path = noise or (None, None)
+            inputs = block_input(kind, config, trained, shared, state, keys_values, drop_path)
             return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), inputs, key)
 
         return REMAT[config.remat](block, prevent_cse=not config.scan)
@@ -213,9 +214,9 @@ def _unstacked(run: Pass, part: str, x: Any, first: int) -> tuple[Any, tuple]:
     kinds, layers = getattr(run.config.layer_plan, part), getattr(run.params, part)
     for index, (kind, layer, *inputs) in enumerate(zip(kinds, layers, *run.inputs(part), strict=True)):
         state, keys_values = (unstack(tree, 1)[0] for tree in inputs)
-        key = None if run.keys is None else run.keys[first + index]
+        noise = jax.tree.map(lambda rows, layer=first + index: rows[layer], run.noise)
         with layer_scope(first + index):
-            x, output = run.blocks[kind](layer, x, state, keys_values, key)
+            x, output = run.blocks[kind](layer, x, state, keys_values, noise)
         outputs.append(jax.tree.map(lambda leaf: leaf[None], output))
     return x, tuple(outputs)
 
@@ -239,9 +240,9 @@ def _loop(config: Config, blocks: dict[Kind, Callable], x: Any, rows: tuple, sha
         layers, *inputs = row
         outputs = []
         kinds = zip(plan.period, shared or layers, *inputs, strict=True)
-        for index, (kind, layer, state, keys_values, key) in enumerate(kinds):
+        for index, (kind, layer, state, keys_values, noise) in enumerate(kinds):
             with layer_scope(start + index, step):
-                x, output = blocks[kind](layer, x, state, keys_values, key)
+                x, output = blocks[kind](layer, x, state, keys_values, noise)
             outputs.append(output)
         return x, tuple(outputs)
 
@@ -255,12 +256,14 @@ def _loop(config: Config, blocks: dict[Kind, Callable], x: Any, rows: tuple, sha
 
 
 def _period_rows(run: Pass) -> tuple:
-    """Parameters, states, memories and keys of the layers of the period; None where there are none."""
+    """Parameters, states, memories and noise of the layers of the period; None where there are none."""
     plan = run.config.layer_plan
     first, size = len(plan.prefix), len(plan.period)
     end = first + plan.times * size
-    keys = tuple(None if run.keys is None else run.keys[first + index : end : size] for index in range(size))
-    return (None if run.config.share_layers else run.params.period, *run.inputs("period"), keys)
+    noise = tuple(
+        jax.tree.map(lambda rows, start=first + index: rows[start:end:size], run.noise) for index in range(size)
+    )
+    return (None if run.config.share_layers else run.params.period, *run.inputs("period"), noise)
 
 
 def _reversibly_repeated(run: Pass, x: Any) -> Any:
@@ -272,11 +275,12 @@ def _reversibly_repeated(run: Pass, x: Any) -> Any:
         return _loop(config, _blocks(config, trained, constants), x, rows, layers)[0]
 
     def evaluate(index: int, name: str, x, row, shared, constants):
-        layers, state, memory, keys = row
+        layers, state, memory, noise = row
         layer = unstack(shared[0][index], 1)[0] if layers is None else layers[index]
         kind = plan.period[index]
-        inputs = block_input(kind, config, shared[1], constants, state[index], memory[index])
-        sublayer = sublayers_of(layer, kind, config, inputs, keys[index])[name]
+        key, drop_path = noise[index] or (None, None)
+        inputs = block_input(kind, config, shared[1], constants, state[index], memory[index], drop_path)
+        sublayer = sublayers_of(layer, kind, config, inputs, key)[name]
         reverse: Any = residual_of(kind.residual).reverse
         return reverse.evaluate(layer.residual, kind.residual, config, name, x, sublayer)
 

@@ -16,6 +16,7 @@ from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refu
 from tfm.attention.dispatch import attend_once, attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.attention.scores import additive_scores, attend_in_blocks, score_queries, score_specs
+from tfm.attention.windows import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE, Mask
@@ -53,11 +54,13 @@ class KeysValues:
 
 
 class Prepared(NamedTuple):
-    """The context of a pass; the mask of this kind of layer, and how far it reaches to the left."""
+    """The context of a pass; the mask of this kind of layer, how far it reaches to the left, and the windows of a grid
+    that are rows of their own, to which mask and scores then belong."""
 
     context: AttentionContext
     mask: Mask | None
     reach: int | None
+    windows: WindowPartition | None = None
 
 
 def specs(options: Softmax, config: Config) -> Attention:
@@ -65,6 +68,8 @@ def specs(options: Softmax, config: Config) -> Attention:
     pattern train."""
     score, pattern = score_specs(config, options.score), pattern_of(options.pattern).specs(options.pattern, config)
     layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
+    if not options.key_bias:
+        layer = replace(layer, key=replace(layer.key, bias=None))
     if not options.split_states:
         return layer
     half, bias = config.width // 2, config.bias and options.qkv_bias
@@ -77,18 +82,33 @@ def specs(options: Softmax, config: Config) -> Attention:
 
 
 def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prepared:
-    """The pattern, and what the context allows."""
+    """The pattern, and what the context allows. Raises ValueError where windows of a grid cannot obey it."""
+    windows = pattern_of(options.pattern).windows(options.pattern, config)
+    if windows is not None:
+        return Prepared(context, _window_mask(options, context, windows), None, windows)
     pattern = pattern_mask(options.pattern, config, context)
     if pattern is None:
         return Prepared(context, context.mask, None)
     return Prepared(context, pattern if context.mask is None else pattern & context.mask, pattern.reach[0])
 
 
+def _window_mask(options: Softmax, context: AttentionContext, windows: WindowPartition) -> Mask | None:
+    """The mask in windows."""
+    length = context.positions.shape[1]
+    if context.causal or context.mask is not None:
+        refuse(options.pattern, "is for encoders of images, all of which are read in full", "leave out the mask")
+    if length != windows.rows * windows.columns:
+        grid = f"a grid of {windows.rows} x {windows.columns} patches"
+        refuse(options.pattern, f"reads {grid}, and there are {length} tokens", "read images of input.size")
+    return windows.mask(context.positions)
+
+
 def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]. The state is `KeysValues` of a decoder, states [B,M,D] of the segment before, or None."""
-    (context, mask, reach), config, layer = call.prepared, call.config, call.params
+    (context, mask, reach, windows), config, layer = call.prepared, call.config, call.params
     rate = config.attn_rate_with(call.key)
     past = state if context.segment_memory else None
+    x = x if windows is None else windows.split(x)
     q, k, v = project(call, x, past)
     plain_q, plain_k = q, k
     q, k, bias = score(q, k, layer)
@@ -113,13 +133,14 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
         weights = attention_weights(q, k, mask, bias, compare)
         j = jnp.arange(k.shape[1])[None]
         heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
-        output = MixerOutput(output.state, weights)
+        output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
     elif compare is not None:
         heads = attend_in_blocks(compare, (q, k, v), mask, bias, rate, call.key)
     else:
         attend = attend_once if context.keep else attend_with  # a prompt is read once
         heads = attend(config, q, k, v, mask, bias, call.key)
-    return merge_heads(layer, pattern.replace(pattern_call, x, heads, score)), output
+    y = merge_heads(layer, pattern.replace(pattern_call, x, heads, score))
+    return y if windows is None else windows.merge(y), output
 
 
 def project(call: LayerCall, x: Array, past: Array | None = None) -> tuple[Array, Array, Array]:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.models.heads import Classifier, classify
+from tfm.models.classifier import Classifier, classify
 from tfm.sharding import fold_rows, unfold_rows
 
 # The logit of a continuation that is not there: its probability is 0, and all sums stay finite.

@@ -1,15 +1,17 @@
 """Encoders and decoders: embeddings, and a stack of blocks."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
+import jax
 from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs.tokens import Embed, default_positions, embed, embed_specs
+from tfm.inputs import default_positions, embed, embed_specs
 from tfm.layers.stack import Layers, by_layer, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.ops import Norm, split
@@ -18,16 +20,33 @@ from tfm.residuals import residual_of
 
 @struct.dataclass
 class Encoder:
-    """Embeddings, blocks, what the positions of the blocks share, and the last norm. With causality it is a decoder."""
+    """Embeddings, blocks, what the positions of the blocks share, and the last norm. With causality it is a decoder.
 
-    embed: Embed
+    stages: what follows on coarser grids, each stage an encoder that reads the states of the one before
+    """
+
+    embed: Any
     layers: Layers
     positions: tuple[Any, ...]
     norm: Norm | None
+    stages: tuple["Encoder", ...] = ()
+
+    @property
+    def all_stages(self) -> dict[str, "Encoder"]:
+        """Each stage by its path in this tree, the first one, which is this tree itself, by none."""
+        return {"": self} | {f".stages[{index}]": stage for index, stage in enumerate(self.stages)}
 
 
 def encoder_specs(config: Config, cross: bool = False) -> Encoder:
     """The spec tree of an encoder, or of a decoder; with `cross` its blocks attend to a memory too."""
+    first, *stages = (_stage_specs(stage, cross) for stage in config.stage_configs)
+    last = stages[-1] if stages else first
+    first, *stages = (stage if stage is last else replace(stage, norm=None) for stage in (first, *stages))
+    return replace(first, stages=tuple(stages))
+
+
+def _stage_specs(config: Config, cross: bool) -> Encoder:
+    """The spec tree of one stage."""
     embed = residual_of(config.residual).rescale_embed(embed_specs(config), config.residual, config)
     return Encoder(embed=embed, **stack_specs(config, cross))
 
@@ -35,21 +54,41 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
 def encoder(
     model: Encoder,
     config: Config,
-    tokens: Array,
+    inputs: Array,
     mask: Mask | None = None,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
-    """tokens int32 [B,T] -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3).
+    """What `config.input` reads -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3; Dosovitskiy
+    et al. 2021, section 3.1).
 
-    positions [B,T] default to 0..T-1 and types [B,T] to 0. A key turns dropout on. Raises ValueError for more tokens
-    than `config.max_length` where positions are not given.
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images
+    positions: [B,T], 0..T-1 by default
+    types: [B,T] of tokens, 0 by default
+    key: turns dropout on
+
+    Raises ValueError for more tokens than `config.max_length` where positions are not given, and for images of another
+    size than `config.input` says.
     """
+    first, *stages = config.stage_configs
     embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, tokens, positions, types, embed_key)
-    context = _context(tokens, mask, positions, causal=False)
-    return stack(model, config, x, context, key=stack_key)[0]
+    x = embed(model.embed, first, inputs, positions, types, embed_key)
+    context = _context(x, mask, positions, causal=False)
+    x = stack(model, first, x, _placed(context, config, 0), key=stack_key)[0]
+    for index, (params, stage) in enumerate(zip(model.stages, stages, strict=True), 1):
+        embed_key, stack_key = split(None if key is None else jax.random.fold_in(key, index), 2)
+        with jax.named_scope(f"stage {index + 1}"):
+            x = embed(params.embed, stage, x, key=embed_key)
+            context = _placed(_context(x, None, None, causal=False), config, index)
+            x = stack(params, stage, x, context, key=stack_key)[0]
+    return x
+
+
+def _placed(context: AttentionContext, config: Config, index: int) -> AttentionContext:
+    """The pass of a stage, with the layers of the stages around it."""
+    layers = [stage.layers for stage in config.stage_configs]
+    return replace(context, layers_around=(sum(layers[:index]), sum(layers[index + 1 :])))
 
 
 def decoder(
@@ -68,7 +107,7 @@ def decoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, key=embed_key)
-    context = _context(tokens, mask, positions, causal=True)
+    context = _context(x, mask, positions, causal=True)
     return stack(model, config, x, context, memory=memory, key=stack_key)[0]
 
 
@@ -86,13 +125,13 @@ def hidden_states(
     causal: a token sees those before it alone, as in `decoder`. Raises ValueError as `encoder` does.
     """
     x = embed(model.embed, config, tokens, positions, types)
-    context = dataclasses.replace(_context(tokens, mask, positions, causal), record_inputs=True)
+    context = dataclasses.replace(_context(x, mask, positions, causal), record_inputs=True)
     hidden, outputs = stack(model, config, x, context)
     return [*(layer.inputs for layer in by_layer(config, outputs)), hidden]
 
 
-def _context(tokens: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
-    """The pass over tokens [B,T], whose positions count from 0 where none are passed."""
+def _context(x: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
+    """The pass over embeddings x [B,T,D], whose positions count from 0 where none are passed."""
     if positions is None:
-        return AttentionContext(default_positions(tokens), mask, causal=causal, restarts=False)
+        return AttentionContext(default_positions(x), mask, causal=causal, restarts=False)
     return AttentionContext(positions, mask, causal=causal)

@@ -1,7 +1,6 @@
 """Heads: from hidden states to what a task predicts."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -12,11 +11,11 @@ from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
+from tfm.models.classifier import class_logits, pooled
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.losses import unembed
-from tfm.models.pooling import first, pool
+from tfm.models.pooling import first
 from tfm.ops import (
-    ACTIVATIONS,
     Linear,
     Norm,
     activation,
@@ -58,17 +57,6 @@ class MaskedLM:
 
 
 @struct.dataclass
-class Classifier:
-    """An encoder, the pooler that makes one vector of a text, an output for each class, and the norm behind the pooler;
-    None where a model has none, or one that was read has none."""
-
-    encoder: Encoder
-    pooler: Any
-    output: Any
-    norm: Norm | None = None
-
-
-@struct.dataclass
 class Tagger:
     """An encoder with outputs for each token; `dense` and `norm` are a map and a norm before them, which few models
     have. For spans, the outputs are two: how probably an answer starts, and ends, at the token."""
@@ -97,27 +85,18 @@ class CausalLM:
 
 def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
     """The spec tree of BERT's masked language model; `next_sentence` adds the head of its second task."""
+    check_reads_tokens(config)
     pair = dataclasses.replace(config, classes=2)
     return MaskedLM(
         encoder=encoder_specs(config),
         head=MlmHead(
-            dense=linear_specs(config, "D", "E" if config.input.width is None else "U", bias=config.head.bias),
+            dense=linear_specs(config, "D", "E" if config.embed_axis == "D" else "U", bias=config.head.bias),
             norm=norm_specs(config, config.embed_axis),
             table=None if config.tie_embeddings else params.weight_spec(config, "V" + config.embed_axis),
             bias=params.bias_spec(config, "V"),
         ),
         pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
         next=linear_specs(pair, "D", "C", bias=True) if next_sentence else None,
-    )
-
-
-def classifier_specs(config: Config) -> Classifier:
-    """The spec tree of a classifier with `config.classes` outputs."""
-    return Classifier(
-        encoder=encoder_specs(config),
-        pooler=linear_specs(config, "D", "E", bias=config.head.bias),
-        output=linear_specs(config, "D", "C", bias=True),
-        norm=norm_specs(config, "E") if config.head.pool_norm else None,
     )
 
 
@@ -133,9 +112,17 @@ def tagger_specs(config: Config, dense: bool = False) -> Tagger:
 
 def causal_lm_specs(config: Config) -> CausalLM:
     """The spec tree of a GPT: a language model that reads from left to right."""
-    if config.input.width is not None and config.tie_embeddings:
-        raise ValueError(f"input.width={config.input.width} needs an output table of its own; try tie_embeddings=False")
+    check_reads_tokens(config)
+    if config.embed_axis != "D" and config.tie_embeddings:
+        width = config.sizes[config.embed_axis]
+        raise ValueError(f"input.width={width} needs an output table of its own; try tie_embeddings=False")
     return CausalLM(decoder=encoder_specs(config), **output_specs(config))
+
+
+def check_reads_tokens(config: Config) -> None:
+    """Raises ValueError for a model without a vocabulary, which no head can predict tokens of."""
+    if "V" not in config.sizes:
+        raise ValueError(f"input={config.input.name} has no vocabulary to predict; try input=tokens, or tfm.classify")
 
 
 def output_specs(config: Config) -> dict:
@@ -214,35 +201,6 @@ def next_sentence(model: MaskedLM, config: Config, hidden: Array) -> Array:
     return class_logits(model.next, pooled(model.pooler, None, config, first(hidden)))
 
 
-def classify(
-    model: Classifier,
-    config: Config,
-    tokens: Array,
-    valid: Array | None = None,
-    types: Array | None = None,
-    key: Array | None = None,
-) -> Array:
-    """tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018, section 4.1); one class is a
-    regression.
-
-    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns
-    dropout on.
-    """
-    encoder_key, drop_key = split(key, 2)
-    mask = None if valid is None else padding(valid)
-    return text_logits(
-        model, config, encoder(model.encoder, config, tokens, mask, types=types, key=encoder_key), valid, drop_key
-    )
-
-
-def text_logits(
-    model: Classifier, config: Config, hidden: Array, valid: Array | None = None, key: Array | None = None
-) -> Array:
-    """hidden [B,T,D] -> float32 logits [B,C] of a class each."""
-    text = pooled(model.pooler, model.norm, config, pool(hidden, valid, config.head.pool))
-    return class_logits(model.output, dropout(text, config.dropout, key))
-
-
 def classify_tokens(
     model: Tagger,
     config: Config,
@@ -266,18 +224,3 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
         hidden = activation(config)(linear(model.dense, "BTD,DE->BTE", hidden))
         hidden = hidden if model.norm is None else norm(config, model.norm, hidden)
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
-
-
-POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}
-
-
-def pooled(pooler: Linear, after: Norm | None, config: Config, x: Array) -> Array:
-    """x [B,D] -> [B,D]: a linear map, the activation that the config names for it, and the norm after it where there is
-    one."""
-    y = POOLERS[config.head.pool_activation](linear(pooler, "BD,DE->BE", x))
-    return y if after is None else norm(config, after, y)
-
-
-def class_logits(output: Linear, x: Array) -> Array:
-    """x [B,D] -> float32 logits [B,C]."""
-    return linear(output, "BD,DC->BC", x).astype(jnp.float32)

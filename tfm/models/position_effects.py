@@ -12,12 +12,12 @@ from tfm.attention.attend import attention_scores, biased_scores
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention, keys_values, queries
 from tfm.config.model import Config, Kind
-from tfm.inputs.tokens import embed
+from tfm.inputs import embed, input_of
 from tfm.models.encoder import Encoder
 from tfm.ops import standardized
 from tfm.positions import position_of
 
-# Tokens whose scores are averaged.
+# Tokens, or patches, whose scores are averaged.
 CONTENTS = 32
 
 
@@ -38,9 +38,9 @@ def position_similarity(model: Encoder, config: Config, length: int) -> np.ndarr
 def position_scores(model: Encoder, config: Config, length: int, causal: bool = False) -> np.ndarray | None:
     """What positions add to the scores [R,T,T] of two equal tokens at positions i and j, in every head of every layer.
 
-    It is the mean over tokens of the vocabulary, as the embeddings have them, and has no mean over the pairs that are
-    seen: softmax ignores it. Later keys of a causal model are NaN. Layers without softmax attention are left out; None
-    where positions do nothing to scores.
+    It is the mean over tokens of the vocabulary, or over patches, as the embeddings have them, and has no mean over the
+    pairs that are seen: softmax ignores it. Later keys of a causal model are NaN. Layers without softmax attention are
+    left out; None where positions do nothing to scores.
     """
     layers = [_layer_scores(kind, config, length, causal, model, place, row) for kind, place, row in _layers(config)]
     scores = [np.asarray(layer, np.float64).reshape(-1, length, length) for layer in layers if layer is not None]
@@ -76,9 +76,10 @@ def _layer_scores(
 
 
 def _contents(model: Encoder, config: Config, length: int) -> Array:
-    """Tokens from all over the vocabulary as a layer reads them, each at all positions: [B,T,D]."""
-    ids = jnp.asarray(np.linspace(0, config.vocab - 1, CONTENTS), jnp.int32)
-    x = embed(model.embed, config, jnp.broadcast_to(ids[:, None], (CONTENTS, length)))
+    """Tokens from all over the vocabulary, or random patches, as a layer reads them, each at all positions: [B,T,D]."""
+    contents = input_of(config.input).contents
+    assert contents is not None, f"a model does not begin with input={config.input.name}"
+    x = embed(model.embed, config, contents(config.input, config, CONTENTS, length))[:, :length]
     return standardized(x.astype(jnp.float32), config.norm_eps).astype(config.dtype)
 
 

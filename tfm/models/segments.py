@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tfm.attention.context import AttentionContext
 from tfm.axes import partition
 from tfm.config.model import Config
-from tfm.inputs.tokens import default_positions, embed
+from tfm.inputs import default_positions, embed
 from tfm.layers.stack import Layers, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.models.encoder import Encoder

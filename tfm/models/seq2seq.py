@@ -11,11 +11,11 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.attention.project import keys_values
 from tfm.config.model import Config
-from tfm.inputs.tokens import default_positions, embed
+from tfm.inputs import default_positions, embed
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
-from tfm.models.heads import CausalLM, causal_lm, output_specs
+from tfm.models.heads import CausalLM, causal_lm, check_reads_tokens, output_specs
 from tfm.ops import split
 
 
@@ -34,6 +34,7 @@ def seq2seq_specs(config: Config) -> Seq2Seq:
 
     Source, target and output share one table, unless `config.source_vocab` or `config.tie_embeddings` says otherwise.
     """
+    check_reads_tokens(config)
     target = encoder_specs(config, cross=True)
     if config.source_vocab is None:
         target = dataclasses.replace(target, embed=dataclasses.replace(target.embed, tokens=None))

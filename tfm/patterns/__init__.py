@@ -9,6 +9,7 @@ from jax import Array
 from tfm import variants
 from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.windows import WindowPartition
 from tfm.config.model import Config
 from tfm.config.patterns import Pattern as PatternOptions
 from tfm.masks.distance import after_memory, window
@@ -50,6 +51,11 @@ def same_keys(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], 
     return keys
 
 
+def no_windows(options: PatternOptions, config: Config) -> WindowPartition | None:
+    """Texts are computed as they are."""
+    return None
+
+
 class Pattern(NamedTuple):
     """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
 
@@ -61,6 +67,8 @@ class Pattern(NamedTuple):
         states
     replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
         is that of `Mixer.forward`
+    windows: (options, config) -> the windows of a grid that are computed apart, as rows of a batch; None: there are
+        none. They take the place of the mask
     """
 
     mask: Callable[[Any, Config, bool], Mask | None]
@@ -69,6 +77,7 @@ class Pattern(NamedTuple):
     bias: Callable[..., ScoreBias | None] = same_bias
     extend: Callable[..., Keys] = same_keys
     replace: Callable[..., Array] = same_heads
+    windows: Callable[[Any, Config], WindowPartition | None] = no_windows
 
 
 def pattern_of(options: PatternOptions) -> Pattern:

@@ -24,7 +24,7 @@ def mask(options: BigBird, config: Config, is_causal: bool) -> Mask:
     if options.global_blocks:
         pattern = pattern | global_tokens(options.global_blocks * options.block)
     if options.random and options.draw == "seeded":
-        pattern = pattern | chosen_blocks(options.block, random_blocks(options, config.length, is_causal))
+        pattern = pattern | chosen_blocks(options.block, random_blocks(options, config.sizes["P"], is_causal))
     return causal() & pattern if is_causal else pattern
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.positions.grid import places
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
@@ -14,14 +15,18 @@ from tfm.positions import Position
 
 
 def rotary_angles(options: Rotary, head_size: int, positions: Array) -> Array:
-    """positions [B,T] -> float32 angles [B,T,R/2] of the R rotated elements of a head.
+    """positions [B,T], or [B,T,A] along A axes -> float32 angles [B,T,R/2] of the R rotated elements of a head.
 
     Pair n turns by base ** (-2 n / R) radians a position (Su et al. 2021, eq. 15), long wavelengths by less
-    (Chen et al. 2023, eq. 4; Grattafiori et al. 2024, section 3.4.2).
+    (Chen et al. 2023, eq. 4; Grattafiori et al. 2024, section 3.4.2). Each axis has R / A elements, those of rows
+    before those of columns (Heo et al. 2024, section 3.2).
     """
-    size = options.rotary_dim(head_size)
-    frequencies = options.base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
-    return positions[..., None].astype(jnp.float32) * _scaled(options, frequencies)[None, None]
+    size = options.rotary_dim(head_size) // options.axes
+    frequencies = _scaled(options, options.base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size))
+    angles = positions[..., None].astype(jnp.float32) * jnp.expand_dims(frequencies, range(positions.ndim))
+    if positions.ndim == 2:
+        return angles
+    return jnp.concatenate([angles[:, :, axis] for axis in range(options.axes)], axis=-1)
 
 
 def _scaled(options: Rotary, frequencies: Array) -> Array:
@@ -59,11 +64,16 @@ def _rotate_adjacent(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> tuple[Array, Array]:
-    """The angles of queries and of keys in all layers with these options."""
-    angles = rotary_angles(options, config.sizes["H"], context.positions)
-    if not context.segment_memory:
-        return angles, angles
-    return angles, rotary_angles(options, config.sizes["H"], context.key_positions)
+    """The angles of queries and of keys in all layers with these options; those of a vector that has no place in the
+    image are 0."""
+
+    def angles(positions: Array) -> Array:
+        if options.axes == 2:
+            positions = jnp.maximum(places(config, positions), 0)
+        return rotary_angles(options, config.sizes["H"], positions)
+
+    query_angles = angles(context.positions)
+    return query_angles, angles(context.key_positions) if context.segment_memory else query_angles
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:

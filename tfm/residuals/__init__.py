@@ -11,9 +11,10 @@ from jax import Array
 
 from tfm import variants
 from tfm.config.model import Config
+from tfm.config.residuals import Parallel, PreNorm
 from tfm.config.residuals import Residual as ResidualOptions
-from tfm.ops import Linear, Norm, dropout, norm_specs
-from tfm.params import xavier
+from tfm.ops import Linear, Norm, broadcast_param, drop_rows, dropout, norm_specs
+from tfm.params import constant_spec, xavier
 from tfm.sharding import gather_sequence, shard_axis, spec_of
 
 # The sublayers of a block, in order; only decoders with a memory have cross-attention.
@@ -22,18 +23,22 @@ SUBLAYERS = ("mixer", "cross", "feed_forward")
 
 @struct.dataclass
 class Norms:
-    """A norm for each sublayer; None where it has none."""
+    """A norm for each sublayer; None where it has none. By the name of a sublayer, the vector [D] that scales what it
+    adds, if any."""
 
     mixer: Norm | None = None
     cross: Norm | None = None
     feed_forward: Norm | None = None
+    scales: dict[str, Any] | None = None
 
 
 class Sublayer(NamedTuple):
-    """A sublayer: a function from x [B,T,D] to y [B,T,D] and an output, and the key of the dropout of y."""
+    """A sublayer: a function from x [B,T,D] to y [B,T,D] and an output, the key of the dropout of y, and the rate at
+    which examples skip it."""
 
     function: Callable[[Array], tuple[Array, Any]]
     key: Array | None
+    drop_path: Array | None = None
 
 
 class Reverse(NamedTuple):
@@ -99,13 +104,27 @@ def residual_of(options: ResidualOptions) -> Residual:
 
 def sublayer_norms(config: Config, names: Mapping[str, Any] | tuple[str, ...]) -> Norms:
     """The spec tree of a norm for each sublayer."""
-    return Norms(**{name: norm_specs(config) for name in names})
+    norms: dict[str, Any] = {name: norm_specs(config) for name in names}
+    return Norms(**norms)
+
+
+def scales(options: PreNorm | Parallel, config: Config, names: tuple[str, ...]) -> dict[str, Any] | None:
+    """The spec tree of a vector [D] for each sublayer, if the options ask for them (`layer_scale`)."""
+    start = options.layer_scale
+    return None if start is None else {name: constant_spec(config, "D", start) for name in names}
+
+
+def scaled(norms: Norms, name: str, y: Array) -> Array:
+    """y [B,T,D] of the sublayer `name`, times its vector."""
+    return y if norms.scales is None else broadcast_param(norms.scales[name], y) * y
 
 
 def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tuple[Array, Any]:
-    """read [B,T,D] -> what a sublayer adds to the stream [B,T,D], after dropout, and its output."""
+    """read [B,T,D] -> what a sublayer adds to the stream [B,T,D], after dropout and stochastic depth, and its
+    output."""
     y, output = sublayer.function(gather_sequence(read))
-    return dropout(shard_axis(y, spec_of(stream)[1]), config.dropout, sublayer.key), output
+    y = dropout(shard_axis(y, spec_of(stream)[1]), config.dropout, sublayer.key)
+    return drop_rows(y, sublayer.drop_path, sublayer.key), output
 
 
 def sums(

@@ -1,6 +1,7 @@
 """x + mixer(norm(x)) + feed_forward(norm(x)): all sublayers read the same (Wang & Komatsuzaki 2021)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jax import Array
@@ -8,12 +9,12 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.config.residuals import Parallel
 from tfm.ops import norm
-from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, Residual, Sublayer, branch, scaled, scales, sublayer_norms
 
 
 def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
-    """A norm for each sublayer."""
-    return sublayer_norms(config, names)
+    """A norm for each sublayer, and perhaps a scale."""
+    return replace(sublayer_norms(config, names), scales=scales(options, config, names))
 
 
 def chain(
@@ -23,7 +24,7 @@ def chain(
     read, outputs = x, {}
     for name, sublayer in sublayers.items():
         y, outputs[name] = branch(sublayer, config, norm(config, getattr(norms, name), read), x)
-        x = x + y
+        x = x + scaled(norms, name, y)
     return x, outputs
 
 

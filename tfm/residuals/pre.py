@@ -1,6 +1,7 @@
 """x + f(norm(x)), as in GPT-2 and most models since (Xiong et al. 2020)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jax import Array
@@ -8,12 +9,13 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.ops import norm
-from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, Residual, Sublayer, branch, scaled, scales, sublayer_norms
 
 
 def specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms:
-    """A norm for each sublayer, perhaps not for the mixer."""
-    return sublayer_norms(config, tuple(name for name in names if options.mixer_norm or name != "mixer"))
+    """A norm for each sublayer, perhaps not for the mixer, and perhaps a scale."""
+    norms = sublayer_norms(config, tuple(name for name in names if options.mixer_norm or name != "mixer"))
+    return replace(norms, scales=scales(options, config, names))
 
 
 def chain(
@@ -24,7 +26,7 @@ def chain(
     for name, sublayer in sublayers.items():
         params = getattr(norms, name)
         y, outputs[name] = branch(sublayer, config, x if params is None else norm(config, params, x), x)
-        x = x + y
+        x = x + scaled(norms, name, y)
     return x, outputs
 
 

@@ -10,9 +10,11 @@ Linear maps start as Xavier's, and embeddings from N(0, 1/D). Then, with N layer
 from dataclasses import replace
 from typing import Any
 
+import jax
+
 from tfm.config.model import Config
 from tfm.config.residuals import TFixup
-from tfm.inputs.tokens import Embed
+from tfm.ops import Linear
 from tfm.params import normal, xavier
 from tfm.residuals import Residual, sums, xavier_branches
 from tfm.variants import no_parameters
@@ -24,18 +26,18 @@ def rescale(specs: Any, options: TFixup, config: Config) -> Any:
     return xavier_branches(specs, scale)
 
 
-def rescale_embed(specs: Embed, options: TFixup, config: Config) -> Embed:
-    """The specs of the embeddings."""
+def rescale_embed(specs: Any, options: TFixup, config: Config) -> Any:
+    """The specs of the embeddings: tables and vectors are scaled, linear maps are not."""
     scale = (9 * config.layers) ** -0.25
-    tables = {name: getattr(specs, name) for name in ("tokens", "positions", "types")}
-    changes: dict[str, Any] = {
-        name: normal(table, scale * table.shape[-1] ** -0.5) for name, table in tables.items() if table is not None
-    }
-    if specs.projection is not None:
-        spec: Any = specs.projection.kernel
-        kernel: Any = xavier(spec)
-        changes["projection"] = replace(specs.projection, kernel=kernel)
-    return replace(specs, **changes)
+
+    def start(node: Any) -> Any:
+        if isinstance(node, Linear):
+            spec: Any = node.kernel
+            kernel: Any = xavier(spec)
+            return replace(node, kernel=kernel)
+        return normal(node, scale * node.shape[-1] ** -0.5) if len(node.axes) > 1 else node
+
+    return jax.tree.map(start, specs, is_leaf=lambda node: isinstance(node, Linear))
 
 
 RESIDUAL = Residual(no_parameters, sums, final_norm=False, rescale=rescale, rescale_embed=rescale_embed)

@@ -110,6 +110,8 @@ def _by_layer(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(subject.plain_gradient[0]):
         words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
         stack = getattr(specs, words[0])
+        if isinstance(stack, Encoder) and words[1] == "stages":
+            stack, words = stack.stages[int(words[2])], [f"{words[0]} stage {int(words[2]) + 2}", *words[3:]]
         if not isinstance(stack, Encoder) or words[1] != "layers":
             yield ".".join(words[: 2 if isinstance(stack, Encoder) else 1]), leaf
             continue
@@ -121,7 +123,7 @@ def _by_layer(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
 def overfits_a_batch(subject: Subject) -> Result:
     """A fresh copy of the model learns a few rows by heart: without dropout, all of it at a rate for its width."""
     run = subject.job.run
-    model = dataclasses.replace(run.model, dropout=0.0, attn_dropout=None)
+    model = dataclasses.replace(run.model, dropout=0.0, attn_dropout=None, drop_path=0.0)
     rate = min(2e-3, 0.256 / run.model.width)
     optim = dataclasses.replace(run.optim, rate=rate, warmup=0.1, schedule="constant", decay=0.0, ema=None)
     run = dataclasses.replace(run, model=model, optim=optim, steps=_OVERFIT_STEPS, tune=All())

@@ -49,7 +49,7 @@ def check_run(run: Run, explicit: Set[str]) -> None:
             f"a model of {sum(count for count, _ in sizes):,} parameters needs {human_bytes(needed)} or more to train, "
             f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers"
         )
-    tokens = max(run.batch.tokens or 0, run.batch.unit * run.batch.length)
+    tokens = max(run.batch.tokens or 0, run.batch.unit * run.row_tokens)
     check_tokens(run.model, tokens, run.batch.accumulate, "--batch.size or --batch.length")
 
 

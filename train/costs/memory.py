@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 
 import tfm
+from tfm.config.model import Config
 from tfm.low_rank import with_dropout_keys
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
@@ -31,12 +32,18 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
         memory["gradients"] *= 2  # the sum over the parts, and the gradients of one part
     temporaries = _gathered_parameters(job) if job.mesh.shape.get("fsdp", 1) > 1 else 0
     if job.run.model.remat != "none":
-        block = job_loss_memory(without_remat(job), state, part)["activations"] / job.run.model.layers
+        block = job_loss_memory(without_remat(job), state, part)["activations"] * _largest_block(job.run.model)
         temporaries += UNFUSED * block
         width = jax.numpy.dtype(job.run.model.dtype).itemsize / 4
         temporaries += width * memory["parameters"] if width < 1 else 0
     memory["temporaries"] = temporaries
     return {"all": sum(memory.values()), **memory}
+
+
+def _largest_block(model: Config) -> float:
+    """The largest block's share of the activations of all blocks."""
+    stages = [(stage.layers, math.prod(stage.grid or ()) * stage.width) for stage in model.stage_configs]
+    return max(size for _, size in stages) / sum(count * size for count, size in stages)
 
 
 def job_loss_memory(job: Job, state, part) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from train import UserError
 from train.data import feed
+from train.data.ahead import Ahead
 from train.data.buckets import Buckets
 from train.settings.schema import Run
 
@@ -99,6 +100,18 @@ class Corpus(Generic[AnyRows]):
         parts = [self._fields(self.train[index], group, rng) for index, group in zip(order, groups, strict=True)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
+    def batch_ahead(self, n: int, local_rows: LocalRows | None = None) -> dict[str, np.ndarray]:
+        """`batch(n, local_rows)`, with the same `local_rows` every time.
+
+        Where rows take long to make, such as pictures, a thread makes the next batches meanwhile.
+        """
+        return self._ahead(n, local_rows)
+
+    @cached_property
+    def _ahead(self) -> Callable[..., dict[str, np.ndarray]]:
+        count = getattr(self.train[0], "batches_ahead", 0)
+        return Ahead(self.batch, count) if count else self.batch
+
     def batch_rows(self, n: int) -> np.ndarray:
         """The training rows of batch n, int [B], in the order in which they stand in it."""
         return np.concatenate(self._groups(n)[1])
@@ -162,6 +175,8 @@ class Corpus(Generic[AnyRows]):
     def overview(self) -> dict[str, str]:
         """Lines of the start-up table."""
         facts, rows, length = self.facts(), self.train[0], self.run.batch.length
+        if own_overview := getattr(rows, "overview", None):
+            return own_overview(facts)
         splits = f", split in {len(self.train)} ways" if len(self.train) > 1 else ""
         lines = {
             "text": f"{facts['source']}, hash {facts['hash']}",

@@ -1,5 +1,6 @@
 """The fields of a batch, declared once by a task: axes in letters, and dtypes."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -12,6 +13,7 @@ class Field(NamedTuple):
     dtype: numpy's type of its numbers
     sizes: the size of every letter but B and T
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
+    row_tokens: the tokens that the model makes of a row, where they are not its places: the patches of a picture
     weighs: it says how much a target or a row counts in the loss; 0 is not at all. A task's first such field is that
         of its targets
     predicts: of targets that are classes: the letter of the axis whose size is the count of classes
@@ -23,11 +25,16 @@ class Field(NamedTuple):
     counts_tokens: bool = False
     weighs: bool = False
     predicts: str = ""
+    row_tokens: int | None = None
 
     def shape(self, rows: int, length: int) -> tuple[int, ...]:
         """The shape in a batch of `rows` rows of `length` places."""
         sizes = {"B": rows, "T": length, **self.sizes}
         return tuple(sizes[letter] for letter in self.axes)
+
+    def tokens(self, places: float) -> float:
+        """The tokens in so many places of this field."""
+        return places if self.row_tokens is None else places * self.row_tokens / math.prod(self.sizes.values())
 
 
 BatchSpec = Mapping[str, Field]

@@ -76,7 +76,7 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
     """
     sizes = run.model.sizes
     batch = run.batch
-    tokens = max(batch.tokens or 0, batch.unit * batch.length) // batch.accumulate
+    tokens = max(batch.tokens or 0, batch.unit * run.row_tokens) // batch.accumulate
     if run.mesh != schema.Mesh() or sizes["D"] < 256 or tokens > 3 * sizes["D"]:
         return 1
     divided = (run.model.heads, sizes["F"], run.model.pad_vocab_to)
@@ -109,7 +109,7 @@ def mesh_for(
         tfm.partition("B", (run.batch.unit // run.batch.accumulate,), mesh)
     except ValueError as error:
         raise UserError(f"--{error}") from error
-    length = run.batch.length
+    length = run.batch.length if run.model.input.grid is None else 0  # pictures are cut where they can be
     context = mesh.shape["context"]
     if length % context:
         nearest = max(8, context, round(length / context) * context)

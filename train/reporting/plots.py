@@ -9,6 +9,9 @@ import numpy as np
 
 from train.reporting.calibration import Reliability
 
+# Classes that plots/confusion.png names.
+MAX_NAMED = 40
+
 
 def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
     """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
@@ -18,7 +21,7 @@ def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
 
 def _curve(lines: Sequence[Mapping[str, Any]], key: str, splits: Sequence[str], label: str, path: Path):
     """A metric by step, with a line for each split."""
-    with _figure(path, (7, 4)) as axes:
+    with figure(path, (7, 4)) as axes:
         for split in splits:
             points = [(line["step"], line[key]) for line in lines if line["split"] == split and key in line]
             if points:
@@ -31,16 +34,20 @@ def _curve(lines: Sequence[Mapping[str, Any]], key: str, splits: Sequence[str], 
 
 
 def confusion(table: np.ndarray, names: Sequence[str], folder: Path):
-    """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are texts."""
+    """plots/confusion.png of a confusion matrix [C,C]: colors are shares of a class (row), numbers are rows of data.
+
+    Of many classes every few are named.
+    """
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
-    size = 2.5 + 0.55 * len(names)
-    with _figure(folder / "plots" / "confusion.png", (size + 1, size)) as axes:
+    size = 2.5 + 0.55 * min(len(names), MAX_NAMED)
+    with figure(folder / "plots" / "confusion.png", (size + 1, size)) as axes:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         if len(names) <= 20:
             for row, column in np.ndindex(*table.shape):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 axes.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color)
-        ticks = range(len(names))
+        ticks = range(0, len(names), -(-len(names) // MAX_NAMED))
+        names = [names[tick] for tick in ticks]
         axes.set(xlabel="taken for", ylabel="class", xticks=ticks, yticks=ticks, yticklabels=names)
         short = max(map(len, names)) < 10
         axes.set_xticklabels(names, rotation=0 if short else 45, ha="center" if short else "right")
@@ -51,7 +58,7 @@ def reliability(measured: Reliability, scaled: Reliability, folder: Path):
 
     Larger points are more rows; on the diagonal, confidence is accuracy.
     """
-    with _figure(folder / "plots" / "reliability.png", (4.5, 4.5)) as axes:
+    with figure(folder / "plots" / "reliability.png", (4.5, 4.5)) as axes:
         axes.plot((0, 1), (0, 1), color="0.7", linestyle="--")
         for label, bins in (("measured", measured), ("temperature scaled", scaled)):
             filled = bins.counts > 0
@@ -67,7 +74,7 @@ def reliability(measured: Reliability, scaled: Reliability, folder: Path):
 def types(scores: Mapping[str, Mapping[str, float]], folder: Path):
     """plots/entities.png: bars of precision, recall and F1 of entities of each type, with how many there are."""
     names = [f"{kind} ({values['support']:,})" for kind, values in scores.items()]
-    with _figure(folder / "plots" / "entities.png", (7, 1.2 + 0.6 * max(len(names), 1))) as axes:
+    with figure(folder / "plots" / "entities.png", (7, 1.2 + 0.6 * max(len(names), 1))) as axes:
         rows = np.arange(len(names))
         for offset, (part, color) in enumerate((("precision", "#9ecae1"), ("recall", "#4292c6"), ("f1", "#08306b"))):
             values = [kind_scores[part] for kind_scores in scores.values()]
@@ -89,7 +96,7 @@ def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: 
         ]
     if not panels:
         return
-    with _figure(folder / "plots" / "positions.png", (5.2 * len(panels), 4.4), len(panels)) as axes:
+    with figure(folder / "plots" / "positions.png", (5.2 * len(panels), 4.4), len(panels)) as axes:
         for panel, (title, x_label, y_label, table) in zip(np.atleast_1d(axes), panels, strict=True):
             limit = np.nanmax(np.abs(table)) or 1.0
             rows, columns = table.shape
@@ -114,7 +121,7 @@ def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]],
     """plots/alignment-1.png and so on, of source words, target words and attention weights [target, source]."""
     for index, (source, target, weights) in enumerate(pairs, start=1):
         size = (1.5 + 0.38 * len(source), 1.2 + 0.32 * len(target))
-        with _figure(folder / "plots" / f"alignment-{index}.png", size) as axes:
+        with figure(folder / "plots" / f"alignment-{index}.png", size) as axes:
             axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
             axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
             axes.set_yticks(range(len(target)), target)
@@ -126,7 +133,7 @@ def answers(lengths: Sequence[int], exact: Sequence[float], odds: Sequence[float
     answer, how much better no answer is than the best one, in questions with and without an answer."""
     words, right, scores = np.minimum(lengths, 10), np.asarray(exact), np.asarray(odds)
     finite = np.isfinite(scores)
-    with _figure(folder / "plots" / "answers.png", (11 if finite.any() else 6, 4), 1 + finite.any()) as axes:
+    with figure(folder / "plots" / "answers.png", (11 if finite.any() else 6, 4), 1 + finite.any()) as axes:
         by_length, *by_odds = np.atleast_1d(axes)
         sizes = np.unique(words)
         means = [right[words == size].mean() for size in sizes]
@@ -157,7 +164,7 @@ def heads(
     labels = [f"{short[name]} {row}" for name, values in rows.items() for row in range(len(values))]
     table = np.concatenate(list(rows.values()))
     size = (4 * len(metrics) + 4 + 0.3 * table.shape[1], max(4, 1.5 + 0.3 * len(table)))
-    with _figure(folder / "plots" / "heads.png", size, len(metrics) + 1) as panels:
+    with figure(folder / "plots" / "heads.png", size, len(metrics) + 1) as panels:
         for axes, (name, values) in zip(panels, metrics.items(), strict=False):
             axes.plot(counts, values, marker="o")
             axes.axvline(kept, color="0.6", linestyle="--", label=f"{kept} kept")
@@ -171,11 +178,11 @@ def heads(
 
 
 @contextlib.contextmanager
-def _figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[Any]:
-    """Axes to draw on, an array of them where there are several columns, saved to `path` afterwards."""
+def figure(path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1) -> Iterator[Any]:
+    """Axes to draw on, an array of them where there are several columns or rows, saved to `path` afterwards."""
     from matplotlib.figure import Figure  # pyplot would disturb the figures of a notebook
 
     path.parent.mkdir(exist_ok=True)
-    figure = Figure(figsize=size, layout="constrained")
-    yield figure.subplots(1, columns)
-    figure.savefig(path, dpi=120)
+    page = Figure(figsize=size, layout="constrained")
+    yield page.subplots(rows, columns)
+    page.savefig(path, dpi=120)

@@ -111,27 +111,25 @@ class RunFolder:
         `architectures` are those whose head is trained by the task: two heads may have the same shapes.
         """
         from tfm.hf import FAMILIES
-        from train.text import tokenizer
 
         heads = [item for family in FAMILIES.values() for item in family.heads.items()]
-        fields = {
-            "architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS],
-            "pad_token_id": tokenizer.special_tokens(self.processor).pad,
-        }
-        return fields | self.task.hf_fields(self.config, self.processor, self.facts)
+        fields = {"architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS]}
+        return (
+            fields
+            | self.task.PROCESSOR.hf_fields(self.processor)
+            | self.task.hf_fields(self.config, self.processor, self.facts)
+        )
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
 
         tfm.to_hf(model, params, to, like=fields)
-        self.save_tokenizer(to)
+        self.save_processor(to)
 
-    def save_tokenizer(self, to: Path):
-        """Writes the tokenizer as transformers loads it: it marks texts as the training did."""
-        from train.runs import hf_tokenizer
-
-        hf_tokenizer.save(self.processor, self.task, self.config, to)
+    def save_processor(self, to: Path):
+        """Writes the tokenizer or the processor of images as transformers loads it."""
+        self.task.PROCESSOR.save_hf(self.processor, self.task, self.config, to)
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device.

@@ -8,15 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
-from tfm.config.choices import check_object
 from tfm.config.dotted import flatten
-from tfm.config.json_text import read_object
-from train import UserError, tasks
+from train import tasks
 from train.reporting import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.settings.tasks import TASKS, Mlm
+from train.settings.tasks import TASKS
 
 # Nothing of a saved run is changed.
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
@@ -51,7 +49,8 @@ class HfFolder:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
         # A model with another head, or with none, can still be started from.
-        name = next((name for name in TASKS if head in tasks.find(name).HF_HEADS), Mlm.name)
+        readers = [name for name in TASKS if tasks.reads_pictures(tasks.find(name)) == (model.input.grid is not None)]
+        name = next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
         values = flatten(model, "model.") | {"task": name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
@@ -78,26 +77,9 @@ class HfFolder:
 
     @cached_property
     def processor(self) -> Any:
-        """The tokenizer."""
-        from train.text import tokenizer
-
-        if not any((self.path / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-            remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-            raise UserError(
-                f"{self.path} has no tokenizer.json; make it once, where transformers is installed, with {remedy}"
-            )
-        options = self.path / "tokenizer_config.json"
+        """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            fields = read_object(options) if options.exists() else {}
-            lower = check_object(f"{options}: ", fields, {"do_lower_case": bool | None}).get("do_lower_case")
-        read = tokenizer.read(self.path, lower is not False)
-        last, vocab = max(read.get_vocab().values()), self._opened.config.vocab
-        if last >= vocab:
-            raise UserError(
-                f"{self.path}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own "
-                "tokenizer"
-            )
-        return read
+            return self.task.PROCESSOR.read_hf(self.path, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -119,14 +101,15 @@ class HfFolder:
         return self.fields
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
-        """Writes a Hugging Face folder with this folder's tokenizer; `model` and `params` may be laid out anew."""
+        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
 
         tfm.to_hf(model, params, to, tokenizer=self.path, like=fields)
 
-    def save_tokenizer(self, to: Path):
-        """Writes the tokenizer of this folder."""
-        (to / "tokenizer.json").write_text(self.processor.to_str(), encoding="utf-8")
+    def save_processor(self, to: Path):
+        """Writes the tokenizer or the processor of images."""
+        kind = self.task.PROCESSOR
+        (to / kind.file).write_text(kind.to_text(self.processor), encoding="utf-8")
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.

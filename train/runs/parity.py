@@ -1,4 +1,4 @@
-"""Differences between two models that should be equal: of every layer's states and of the output, on random tokens.
+"""Differences between two models that should be equal: of every layer's states and of the output, on random inputs.
 
 Each difference is finite and small, or the certificate fails: a UserError names the first place where it is not.
 """
@@ -49,9 +49,12 @@ def largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
     return difference
 
 
-def _tokens(vocab: int, length: int, seed: int) -> jax.Array:
-    """Two rows of random tokens."""
-    return jnp.asarray(np.random.default_rng(seed).integers(0, vocab, (2, min(length, 24))))
+def _inputs(config: tfm.Config, seed: int) -> jax.Array:
+    """Two rows of random tokens, or two random pictures."""
+    rng = np.random.default_rng(seed)
+    if config.input.grid is not None:
+        return jnp.asarray(rng.normal(size=(2, *config.input.pixels)), jnp.float32)
+    return jnp.asarray(rng.integers(0, config.vocab, (2, min(config.length, 24))))
 
 
 def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
@@ -75,12 +78,12 @@ def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
 
 def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: tfm.Memory | None) -> list[jax.Array]:
     """The states of one stack: what each layer reads, and the last states."""
-    tokens = _tokens(config.vocab, config.length, seed=not causal)
-    context = tfm.AttentionContext(tfm.default_positions(tokens), causal=causal, record_inputs=True)
+    inputs = _inputs(config, seed=not causal)
 
     @jax.jit
     def run(model, memory):
-        x = tfm.embed(model.embed, config, tokens)
+        x = tfm.embed(model.embed, config, inputs)
+        context = tfm.AttentionContext(tfm.default_positions(x), causal=causal, record_inputs=True)
         hidden, outputs = tfm.stack(model, config, x, context, memory=memory)
         return [*(output.inputs for output in tfm.by_layer(config, outputs)), hidden]
 
@@ -89,18 +92,18 @@ def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: 
 
 def _output(config: tfm.Config, params: Any) -> jax.Array:
     """What the whole model predicts."""
-    tokens = _tokens(config.vocab, config.length, seed=1)
+    inputs = _inputs(config, seed=1)
     if isinstance(params, tfm.MaskedLM):
-        hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, tokens)
+        hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
         return tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
     if isinstance(params, tfm.Seq2Seq):
-        return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, tokens, tokens)
+        return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, inputs, inputs)
     if isinstance(params, tfm.Classifier) and params.output is None:  # an encoder without a head
-        hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, tokens)
+        hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
         return hidden if params.pooler is None else pooled(params.pooler, params.norm, config, hidden[:, 0])
     predict = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm
     elif isinstance(params, tfm.Tagger):
         predict = tfm.classify_tokens
-    return jax.jit(predict, static_argnums=1)(params, config, tokens)
+    return jax.jit(predict, static_argnums=1)(params, config, inputs)

@@ -134,7 +134,7 @@ def _random_inputs(forward: Forward, rows: int, length: int) -> Iterator[tuple[s
 
 def write_facts(folder: Any, forward: Forward, length: int, to: Path, **facts: Any):
     """Writes the tokenizer, and model.json: what goes in and comes out, and the names of the classes."""
-    folder.save_tokenizer(to)
+    folder.save_processor(to)
     shapes = {name: ["batch", length] for name in forward.inputs}
     description = {
         **facts,

@@ -6,6 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
+from train.settings.image_presets import IMAGE
 from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
@@ -282,6 +283,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "bert-tiny": _span(2, 128, 2, rate=1e-3) | _QUICK_QUESTIONS,
         **_fine_tuned(_span),
     },
+    "image": IMAGE,
 }
 
 

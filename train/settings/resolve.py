@@ -32,6 +32,9 @@ _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
 # Fields of a tokenizer that are no part of it.
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
+# Sections whose flags `--help` lists without their explanations.
+_OF_MACHINES = ("cpu.", "distributed.")
+
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
 
@@ -181,7 +184,11 @@ def help_text(argv: Sequence[str]) -> str | None:
         if not chosen:
             raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
         return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
-    explained = [flag for flag in every_flag if flag.is_set and flag.name.count(".") < 2]
+    explained = [
+        flag
+        for flag in every_flag
+        if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_OF_MACHINES)
+    ]
     brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_layer(flag)]
     return flags.format_help(USAGE, explained, ALIASES, brief)
 

@@ -262,10 +262,9 @@ class Run:
             raise ValueError(
                 "data.pack=true needs a model that keeps texts of a row apart; leave it out, or choose another mixer"
             )
-        self.task.check(self)
-        max_length = self.model.max_length
-        if max_length is not None and self.batch.length > max_length:
-            length = self.batch.length
+        self.task.check_run(self)
+        max_length, length = self.model.max_length, self.row_tokens
+        if max_length is not None and length > max_length:
             raise ValueError(
                 f"batch.length={length} is more than model.length={max_length}; add --model.length={length}"
             )
@@ -273,7 +272,13 @@ class Run:
     @property
     def has_dropout(self) -> bool:
         """Whether training draws random numbers for dropout."""
-        return max(self.model.dropout, self.model.attn_rate, self.tune.dropout) > 0
+        return max(self.model.dropout, self.model.attn_rate, self.model.drop_path, self.tune.dropout) > 0
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a row, or the most that one may have: batch.length, or those that a picture becomes."""
+        grid = self.model.input.grid
+        return self.batch.length if grid is None else self.model.input.prefix + grid[0] * grid[1]
 
     @property
     def decoding_model(self) -> Config:

@@ -3,18 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.config.choices import Options, alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
+from train.settings.images import Augment, Pixels
 from train.settings.limits import MAX_BEAMS
-
-
-class TaskOptions(Options):
-    """The options of one task; `check` judges the whole run."""
-
-    # Whether batches may be of rows of similar lengths, --batch.tokens at most.
-    has_buckets: ClassVar[bool] = False
-
-    # Tokens of the rows before whose states every layer sees; None where a row is a text of its own.
-    memory: ClassVar[int | None] = None
+from train.settings.task_options import TaskOptions
 
 
 @dataclass(frozen=True)
@@ -260,10 +252,35 @@ class Span(TaskOptions):
             )
 
 
+@dataclass(frozen=True)
+class Image(TaskOptions):
+    """Classes of pictures (Dosovitskiy et al. 2021).
+
+    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
+    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
+    pixels: how a picture becomes pixels
+    augment: random changes of training pictures
+    """
+
+    reads_pictures: ClassVar[bool] = True
+
+    name: Literal["image"] = tag("image")
+    smoothing: float = 0.0
+    class_weights: str = "none"
+    pixels: Pixels = Pixels()
+    augment: Augment = Augment()
+
+    def __post_init__(self):
+        check_fields(self)
+        check_rates(self, "smoothing", usual="0.1 is usual")
+        if parsed_weights(self.class_weights) is not None and self.augment.mixes:
+            raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
+
+
 # A run has the options of its own task; a task module reads them without asking of which class they are.
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate
+    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Image
 
 TASKS = alternatives(Task)

@@ -18,6 +18,7 @@ class Data:
     split: file | line | blank-line: what a document of a .txt file is
     format: text | jsonl | tsv | csv | conll | json: what files hold; none: what their endings say
     pack: several documents share a row (true), or each has rows of its own (false); none: as the model can
+    broken: skip | error: leave out pictures that cannot be decoded, named and counted, or end; none: end
     folds: parts of the rows for cross-validation, each with its share of every label; none: one split
     fold: which of them, from 0, is held out for validation; none: the first
     """
@@ -30,6 +31,7 @@ class Data:
     split: Literal["file", "line", "blank-line"] = "file"
     format: Literal["text", "jsonl", "tsv", "csv", "conll", "json"] | None = None
     pack: bool | None = None
+    broken: Literal["skip", "error"] | None = None
     folds: int | None = None
     fold: int | None = None
 

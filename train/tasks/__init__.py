@@ -13,6 +13,7 @@ tokens), `hf_run_values`, `hf_fields` and `hf_template`.
 
 `PREDICT_FLAGS` are the flags of train.predict that the task reads, None where it predicts nothing. With them come
 `inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`, a `Prediction` each.
+A task whose rows are pictures has `contact_sheet(batches, corpus, rows, path)`, which train.inspect draws with.
 `EVALUATE_FLAGS` are the flags of train.evaluate that the task reads, beside those named like its options. Where they
 name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what these hold.
 """
@@ -20,6 +21,9 @@ name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what these ho
 import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from train import UserError
+from train.data.processors import TOKENIZER
 
 
 class Prediction(NamedTuple):
@@ -39,6 +43,18 @@ def measure_generation(task: Any, params: Any, run: Any, corpus: Any, log: Any, 
     """The metrics of what a task that writes writes for validation rows; none of other tasks."""
     generation_metrics = getattr(task, "generation_metrics", None)
     return generation_metrics(params, run, corpus, log, **options) if generation_metrics else {}
+
+
+def reads_pictures(task: Any) -> bool:
+    """Whether a task reads pictures and no texts."""
+    return task.PROCESSOR is not TOKENIZER
+
+
+def refuse_pictures(task: Any, command: str):
+    """Raises UserError for a task that reads no texts."""
+    if reads_pictures(task):
+        name = task.__name__.rpartition(".")[2]
+        raise UserError(f"--task={name} reads pictures, and {command} looks at tokens; look at them with train.inspect")
 
 
 def find(name: str):

@@ -48,7 +48,7 @@ def _focus(logprobs: Array, exponent: Array) -> Array:
 
 def used_types(model: tfm.Config, types: Array) -> Array | None:
     """The token types [B,T], or None for a model that has no two types (RoBERTa)."""
-    return types if (model.input.token_types or 0) > 1 else None
+    return types if model.sizes.get("Y", 0) > 1 else None
 
 
 def counted(outcomes: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

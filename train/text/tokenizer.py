@@ -197,7 +197,7 @@ def continues_word(tokenizer) -> np.ndarray:
     model, size = tokenizer.model, tokenizer.get_vocab_size()
     if isinstance(model, models.WordLevel):
         return np.zeros(size, bool)
-    special = {i for i, token in tokenizer.getadded_tokens_decoder().items() if token.special}
+    special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     continues = _by_prefix(tokenizer) if isinstance(model, models.WordPiece) else _by_space(tokenizer)
     return np.array([i not in special and continues(i) for i in range(size)])
 

@@ -95,7 +95,7 @@ class Job:
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
         parts = self.run.batch.accumulate
-        batch = corpus.batch(n, functools.partial(feed.local_rows, self.mesh, parts))
+        batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
         return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
 
 
@@ -131,7 +131,7 @@ def largest_part(job: Job) -> dict[str, Any]:
 def batch_tokens(job: Job) -> int:
     """Positions of that batch, of sources and of targets."""
     batch = largest_batch(job)
-    return sum(math.prod(batch[name].shape) for name in _token_fields(job))
+    return round(sum(job.batch_spec[name].tokens(math.prod(batch[name].shape)) for name in _token_fields(job)))
 
 
 def tokens_per_step(job: Job, corpus) -> float:
@@ -149,8 +149,9 @@ def _largest_array(job: Job) -> int:
     """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
     part = largest_part(job)
     width = max(job.run.model.sizes[axis] for axis in "DF")
-    tokens = max(bytes_per_device([part[name]]) for name in _token_fields(job))  # int32 is as wide as float32
-    return max(width * tokens, *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
+    # Tokens and pixels are as wide as float32.
+    tokens = max(job.batch_spec[name].tokens(bytes_per_device([part[name]])) for name in _token_fields(job))
+    return max(round(width * tokens), *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
 
 
 def compile_step(job: Job):

@@ -16,7 +16,8 @@ def scale_by_layer(specs: Any, decay: float | None, top: int | None) -> optax.Gr
     """Updates times the share of their layer: `decay` to the power of its distance from the head.
 
     Heads and last norms have 1, the last layer has `decay`, embeddings the smallest share (Clark et al. 2020,
-    appendix A). Layers below the `top` ones, and embeddings then, have 0. None where all shares are 1.
+    appendix A); what merges patches has that of the layer behind it. Layers below the `top` ones, and embeddings then,
+    have 0. None where all shares are 1.
     """
     if decay is None and top is None:
         return None
@@ -35,14 +36,28 @@ def _shares(specs: Any, decay: float, top: int | None) -> Iterator[tuple[str, np
         model = getattr(specs, field.name)
         if not isinstance(model, Encoder):
             continue
-        indices = layer_indices(model.layers)
-        count = 1 + max(layer for trees in indices.values() for layers in trees for layer in layers)
+        stages = model.all_stages
+        counts = {path: _count(stage) for path, stage in stages.items()}
+        count, below = sum(counts.values()), 0
         share = [decay ** (count - layer) * (top is None or layer >= count - top) for layer in range(count)]
-        of_embeddings = np.array([decay ** (count + 1) * (top is None)])
-        for path, _ in jax.tree_util.tree_leaves_with_path(model.embed):
-            yield f".{field.name}.embed{jax.tree_util.keystr(path)}", of_embeddings
-        for part, trees in indices.items():
-            for index, layers in enumerate(trees):
-                of_layers = np.array([share[layer] for layer in layers])
-                for path, _ in jax.tree_util.tree_leaves_with_path(getattr(model.layers, part)[index]):
-                    yield f".{field.name}.layers.{part}[{index}]{jax.tree_util.keystr(path)}", of_layers
+        for path, stage in stages.items():
+            embed_share = share[below] if below else decay ** (count + 1) * (top is None)
+            for leaf, value in _stage_shares(stage, embed_share, share[below:]):
+                yield f".{field.name}{path}{leaf}", value
+            below += counts[path]
+
+
+def _count(stage: Encoder) -> int:
+    """How many layers a stage has."""
+    return 1 + max(layer for trees in layer_indices(stage.layers).values() for layers in trees for layer in layers)
+
+
+def _stage_shares(stage: Encoder, embed_share: float, share: list[float]) -> Iterator[tuple[str, np.ndarray]]:
+    """The same for one stage, out of the shares of its embeddings and of its layers."""
+    for path, _ in jax.tree_util.tree_leaves_with_path(stage.embed):
+        yield f".embed{jax.tree_util.keystr(path)}", np.array([embed_share])
+    for part, trees in layer_indices(stage.layers).items():
+        for index, layers in enumerate(trees):
+            of_layers = np.array([share[layer] for layer in layers])
+            for path, _ in jax.tree_util.tree_leaves_with_path(getattr(stage.layers, part)[index]):
+                yield f".layers.{part}[{index}]{jax.tree_util.keystr(path)}", of_layers

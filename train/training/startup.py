@@ -147,8 +147,9 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
     if not tfm.needs_calibration(job.model):
         return state
     batch = job.device_batch(corpus, 0)
-    fields = [batch[name][0] for name, field in job.batch_spec.items() if field.counts_tokens]
-    tokens = [field.reshape(-1, field.shape[-1]) for field in fields]  # a row may have several texts
+    fields = [(batch[name][0], field) for name, field in job.batch_spec.items() if field.counts_tokens]
+    # A row may have several texts.
+    tokens = [array.reshape(-1, array.shape[-1]) if "T" in field.axes else array for array, field in fields]
     run = jax.jit(tfm.calibrate, static_argnums=1, out_shardings=tfm.shardings(job.specs, job.mesh))
     with jax.set_mesh(job.mesh):
         params = run(state.params, job.model, *tokens)
@@ -211,5 +212,5 @@ def _batch(run: Run) -> str:
     if run.batch.tokens:
         size = f"at most {run.batch.tokens:,} tokens a side"
     else:
-        size = f"{run.batch.size} x {run.batch.length} tokens"
+        size = f"{run.batch.size} x {run.row_tokens} tokens"
     return f"{size} in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else size

@@ -9,7 +9,14 @@ from tfm.config.choices import Options, tag
 from tfm.config.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.config.mixers.convolution import DynamicConv, LightConv
 from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
-from tfm.config.mixers.kernels import AttentionFree, CrossCovariance, DeltaRule, LinearAttention, Performer
+from tfm.config.mixers.kernels import (
+    AttentionFree,
+    ChannelGroups,
+    CrossCovariance,
+    DeltaRule,
+    LinearAttention,
+    Performer,
+)
 from tfm.config.mixers.recurrent import Gru, Lstm
 from tfm.config.mixers.static import FNet, Gmlp, Synthesizer
 from tfm.config.patterns import Full, Pattern
@@ -25,6 +32,7 @@ class Softmax(Options):
     score: scaled_dot | dot | multiplicative | additive: q k / sqrt(H); q k; q W k (Luong et al. 2015, eq. 8);
         v tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2)
     split_states: queries and keys read the first half of a state, values the second one (Daniluk et al. 2017)
+    key_bias: keys have a bias where projections have one; scaled products do not depend on it
     """
 
     name: Literal["softmax"] = tag("softmax")
@@ -33,6 +41,7 @@ class Softmax(Options):
     qkv_bias: bool = True
     score: Literal["scaled_dot", "dot", "multiplicative", "additive"] = "scaled_dot"
     split_states: bool = False
+    key_bias: bool = True
 
     def check(self, config: Any) -> None:  # noqa: D102
         self.pattern.check(config)
@@ -75,6 +84,7 @@ Mixer = (
     | Routing
     | Sinkhorn
     | AttentionFree
+    | ChannelGroups
     | CrossCovariance
     | DeltaRule
     | LinearAttention

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,30 @@ class CrossCovariance(Options):
 
     name: Literal["xca"] = tag("xca")
     reads_packed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class ChannelGroups(Options):
+    """Channels attend to the channels of their group, in time linear in the length (DaViT: Ding et al. 2022); for
+    encoders.
+
+    groups: groups of channels; none: as many as heads
+    scale: tokens | channels: products are divided by the root of the number of tokens, as Florence-2 has it, or of
+        the channels of a group, as the paper's code has it
+    """
+
+    name: Literal["channel_groups"] = tag("channel_groups")
+    reads_packed: ClassVar[bool] = False
+    groups: int | None = None
+    scale: Literal["tokens", "channels"] = "tokens"
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, groups=1)
+        check_maximum(self, "no model is as wide", groups=1 << 20)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        groups = self.groups or config.heads
+        if config.width % groups:
+            nearest = nearest_divisor(groups, config.width)
+            raise ValueError(f"mixer.groups={groups} must divide width={config.width}; try mixer.groups={nearest}")

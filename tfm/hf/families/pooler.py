@@ -6,7 +6,7 @@ from typing import Any
 
 from tfm.config.model import Config
 from tfm.hf.config import ACTIVATIONS
-from tfm.models.heads import POOLERS, Classifier
+from tfm.models.classifier import POOLERS, Classifier
 
 
 def read_pooler(fields: Mapping[str, Any], default: str) -> dict[str, Any]:

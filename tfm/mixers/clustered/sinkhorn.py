@@ -40,7 +40,7 @@ class SinkhornParams:
 
 def specs(options: Sinkhorn, config: Config) -> SinkhornParams:
     """The spec tree of one layer."""
-    count = -(-config.length // options.block)
+    count = -(-config.sizes["P"] // options.block)
     blocks = Linear(weight_spec(config, "DKb", b=count), bias_spec(config, "Kb", b=count))
     return SinkhornParams(attention_specs(config), blocks)
 

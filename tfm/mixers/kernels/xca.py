@@ -6,23 +6,20 @@ of the paper's blocks is no part of it.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.attention.channels import attend_channels
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.attention.padding import refuse_decoders, valid_tokens
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers.kernels import CrossCovariance
 from tfm.config.model import Config
 from tfm.mixers import Mixer
-from tfm.ops import dropout
+from tfm.ops import unit_vectors
 from tfm.params import scale_spec
 from tfm.sharding import replicate_length
-
-# The least length of a column that is divided by it.
-SHORTEST = 1e-12
 
 
 @struct.dataclass
@@ -53,17 +50,9 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
     if call.prepared is not None:
         valid = call.prepared[:, :, None, None]
         q, k = jnp.where(valid[..., None], q, 0), jnp.where(valid, k, 0)
-    scores = jnp.einsum("BTKGh,BTKH->BKGhH", _columns(q), _columns(k))
-    weights = jax.nn.softmax(scores * layer.temperature.astype(jnp.float32)[None, :, :, None, None], axis=-1)
-    weights = dropout(weights, config.attn_rate, call.key)
-    heads = jnp.einsum("BKGhH,BTKH->BTKGh", weights.astype(v.dtype), v)
+    scale = layer.temperature.astype(jnp.float32)[None, :, :, None, None]
+    heads = attend_channels(unit_vectors(q, 1), unit_vectors(k, 1), v, scale, config.attn_rate_with(call.key), call.key)
     return merge_heads(layer.attention, heads), MixerOutput()
-
-
-def _columns(x: Array) -> Array:
-    """x [B,T,...] -> float32, every column along T of length 1; columns of zeros stay."""
-    x = x.astype(jnp.float32)
-    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(1, keepdims=True), SHORTEST**2))
 
 
 MIXER = Mixer(specs, prepare, forward)

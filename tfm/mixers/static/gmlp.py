@@ -51,7 +51,7 @@ def specs(options: Gmlp, config: Config) -> SpatialGate:
         value=linear_specs(half, "D", "F", branch=True),
         gate=linear_specs(half, "D", "F"),
         norm=norm_specs(half, "F"),
-        places=replace(weight_spec(config, "Pp", p=config.length), init=init),
+        places=replace(weight_spec(config, "Pp", p=config.sizes["P"]), init=init),
         bias=scale_spec(config, "P"),
         output=linear_specs(half, "F", "D", branch=True),
     )

@@ -61,7 +61,7 @@ class State:
 
 def specs(options: Synthesizer, config: Config) -> SynthesizerParams:
     """The spec tree of one layer."""
-    terms, length = options.terms.split("_"), config.length
+    terms, length = options.terms.split("_"), config.sizes["P"]
     widths = factors(length) if options.factorized else (length,)
     ranks = (options.rank,) * 2 if options.factorized else (length,)
     return SynthesizerParams(

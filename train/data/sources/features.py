@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 
 def without_media(feature: Any) -> Any:
     """A feature without its images, audio and video, which are then not decoded; None if nothing is left."""
@@ -20,6 +22,17 @@ def without_media(feature: Any) -> Any:
         inner = without_media(feature.feature)
         return feature if inner is feature.feature else inner and type(feature)(inner)
     return feature
+
+
+def with_encoded_images(feature: Any) -> Any:
+    """The members of a FeaturesDict without media, but for images, which stay bytes: a PNG, a JPEG."""
+    from tensorflow_datasets import features as kinds
+
+    members = {
+        name: kinds.Tensor(shape=(), dtype=np.object_) if isinstance(member, kinds.Image) else without_media(member)
+        for name, member in feature.items()
+    }
+    return kinds.FeaturesDict({name: member for name, member in members.items() if member})
 
 
 def converter(feature: Any) -> Callable[[Any], Any]:

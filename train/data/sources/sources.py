@@ -16,6 +16,9 @@ from train.settings.schema import Data
 
 Builtin = Callable[[], tuple[list[Row], list[Row]]]
 
+# Training and validation rows of a source that has both; None of another one.
+Parts = tuple[list[Row], list[Row]] | None
+
 
 def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
     """Training and validation rows; `builtin` makes both if no source is named.
@@ -23,22 +26,43 @@ def load(data: Data, columns: Reader, builtin: Builtin, valid_only: bool = False
     `valid_only` leaves out training rows if --eval-data has a source of its own. Raises UserError for a bad source, and
     for more folds than there are rows.
     """
+
+    def parts(source: str) -> Parts:
+        return _own_rows(source, columns, builtin)
+
+    def rows_of(source: str) -> list[Row]:
+        return read(source, data, columns, builtin)
+
+    return divide(data, columns, parts, rows_of, valid_only)
+
+
+def divide(
+    data: Data,
+    columns: Reader,
+    parts: Callable[[str], Parts],
+    rows_of: Callable[[str], list[Row]],
+    valid_only: bool = False,
+) -> tuple[list[Row], list[Row]]:
+    """Training and validation rows of the sources of a run.
+
+    `parts` are those of a source that has both, else None; `rows_of` are all rows of a source to train or to validate
+    on. Raises UserError for --data.folds beside --eval-data, and for more folds than there are rows.
+    """
     if valid_only and data.eval:
-        return [], read(data.eval, data, columns, builtin)
+        return [], rows_of(data.eval)
     if data.folds and data.eval:
         raise UserError(
             f"--data.folds={data.folds} holds out rows of --data, and --eval-data={data.eval} names others; "
             "leave one of them out"
         )
-    own = _own_rows(data.source, columns, builtin)
+    own = parts(data.source)
     if data.folds:
-        rows = own[0] if own else read(data.source, data, columns, builtin)
-        return fold_split(rows, columns, data.folds, data.fold or 0)
+        return fold_split(own[0] if own else rows_of(data.source), columns, data.folds, data.fold or 0)
     if own:
         train, valid = own
-        return train, read(data.eval, data, columns, builtin) if data.eval else valid
-    rows = read(data.source, data, columns, builtin)
-    return (rows, read(data.eval, data, columns, builtin)) if data.eval else train_valid_split(rows, columns)
+        return train, rows_of(data.eval) if data.eval else valid
+    rows = rows_of(data.source)
+    return (rows, rows_of(data.eval)) if data.eval else train_valid_split(rows, columns)
 
 
 def read(source: str, data: Data, columns: Reader, builtin: Builtin) -> list[Row]:

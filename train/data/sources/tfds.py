@@ -16,7 +16,7 @@ import re
 import sys
 import urllib.error
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,18 @@ def read(source: str) -> list[dict[str, Any]]:
     dictionary of lists (`answers` of SQuAD). Images, audio and video are left out. Raises UserError for a set or a
     split that is unknown, unavailable or needs TensorFlow.
     """
+    features, decoded = examples(source, without_media)
+    if not decoded:
+        raise UserError(f"{source} holds no rows of text, labels or numbers; choose another split or set")
+    convert = converter(features)
+    return [convert(example) for example in decoded]
+
+
+def examples(source: str, keep: Callable[[Any], Any]) -> tuple[Any, list[dict[str, Any]]]:
+    """The features of a set that `keep` leaves of all, or None, and the decoded examples of a split with these alone.
+
+    Raises UserError as `read` does.
+    """
     name, split = _parse(source)
     with _reported(name):
         builder = _open(name)
@@ -44,12 +56,8 @@ def read(source: str) -> list[dict[str, Any]]:
             _prepare(builder)
     with _reported(name):
         records = _records(builder, name, split)
-        features = without_media(builder.info.features)
-        examples = [features.deserialize_example_np(record) for record in records] if features else []
-    if not examples:
-        raise UserError(f"tfds:{name}:{split} holds no rows of text, labels or numbers; choose another split or set")
-    convert = converter(features)
-    return [convert(example) for example in examples]
+        features = keep(builder.info.features)
+        return features, [features.deserialize_example_np(record) for record in records] if features else []
 
 
 def _parse(source: str) -> tuple[str, str]:

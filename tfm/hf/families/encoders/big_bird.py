@@ -15,7 +15,7 @@ from tfm.config.patterns import BigBird
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.encoders import bert
 from tfm.hf.fields import Size
-from tfm.models.heads import POOLERS
+from tfm.models.classifier import POOLERS
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}

@@ -45,13 +45,13 @@ UNUSED = (
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The sizes of the two stacks."""
     encoder_layers, layers = fields.get("encoder_layers", 12), fields.get("decoder_layers", 12)
-    values = {"layers": layers, "encoder_layers": encoder_layers if encoder_layers != layers else None}
+    values = {"layers": layers, "encoder.layers": encoder_layers if encoder_layers != layers else None}
     return values, {"encoder_layers", "decoder_layers"}
 
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
-    encoder_layers = config.encoder_layers or config.layers
+    encoder_layers = config.encoder.layers or config.layers
     return {
         "encoder_layers": encoder_layers,
         "num_hidden_layers": encoder_layers,
@@ -65,7 +65,7 @@ def names(model: str = "model") -> dict[str, str | HfTensor]:
     tensors: dict[str, str | HfTensor] = {
         "encoder.embed.tokens": f"{model}.shared.weight",
         "table": "lm_head.weight",
-        "bias": HfTensor("final_logits_bias", unit_axes=(0,)),
+        "bias": HfTensor("final_logits_bias", axes="1V"),
     }
     for stack in ("encoder", "decoder"):
         layer = f"{model}.{stack}.layers.{{}}"
@@ -100,7 +100,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """
     if not isinstance(params, seq2seq.Seq2Seq) or config.source_vocab is not None:
         return config, params
-    if config.position == Sinusoidal(order="interleaved") and config.input.width is None:
+    if config.position == Sinusoidal(order="interleaved") and config.embed_axis == "D":
         columns = np.concatenate([np.arange(0, config.width, 2), np.arange(1, config.width, 2)])
 
         def reorder(spec: Spec, array: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The sizes of the two stacks, and the kinds of layers of the encoder."""
     values, used = bart.read(fields)
     mixers = read_mixers(fields, fields.get("encoder_layers", 12), fields.get("global_tokens", 0))
-    values |= period_values([Layer(mixer=mixer) for mixer in mixers], "encoder_period")
+    values |= period_values([Layer(mixer=mixer) for mixer in mixers], "encoder.period")
     return values, used | {"attention_window", "global_tokens"}
 
 
@@ -33,8 +33,8 @@ def write(config: Config) -> dict[str, Any]:
 def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """The model with even windows, and with a bias of its output."""
     config, params = bart.canonicalize(config, params)
-    period = tuple(dataclasses.replace(layer, mixer=even_window(layer.mixer)) for layer in config.encoder_period)
-    return dataclasses.replace(config, encoder_period=period), params
+    period = tuple(dataclasses.replace(layer, mixer=even_window(layer.mixer)) for layer in config.encoder.period)
+    return dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, period=period)), params
 
 
 def names() -> dict[str, str | HfTensor]:
@@ -59,7 +59,7 @@ LED = Family(
     }
     | {
         "max_decoder_position_embeddings": Field("length", 1024),
-        "max_encoder_position_embeddings": Field("encoder_length", 16384),
+        "max_encoder_position_embeddings": Field("encoder.length", 16384),
     },
     must_equal=bart.MUST_EQUAL,
     allowed={"is_decoder": (False,)},

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Sliding, Transient
@@ -37,7 +38,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
             "position.blocks": True,
         }
         used = used | {"global_block_size"}
-    values |= {"encoder_period": 1} | {f"encoder_period.0.{name}": value for name, value in layer.items()}
+    values |= {"encoder.period": 1} | {f"encoder.period.0.{name}": value for name, value in layer.items()}
     return values, used | {"local_radius", "tie_word_embeddings"}
 
 
@@ -53,7 +54,7 @@ def write(config: Config) -> dict[str, Any]:
 
 def _pattern(config: Config) -> Any:
     """The pattern of the encoder's first kind of layers."""
-    mixer = config.encoder_period[0].mixer if config.encoder_period else None
+    mixer = config.encoder.period[0].mixer if config.encoder.period else None
     return mixer.pattern if isinstance(mixer, Softmax) else None
 
 
@@ -79,7 +80,9 @@ def names(config: Config) -> dict[str, str | HfTensor]:
 LONGT5 = Family(
     name="longt5",
     prefix="",
-    base=dataclasses.replace(t5.T5.base, encoder_period=(Layer(mixer=Softmax(pattern=Sliding(window=254))),)),
+    base=dataclasses.replace(
+        t5.T5.base, encoder=EncoderOptions(period=(Layer(mixer=Softmax(pattern=Sliding(window=254))),))
+    ),
     fields={name: field for name, field in t5.T5.fields.items() if name != "tie_word_embeddings"},
     types={"local_radius": Size, "global_block_size": Size, "tie_word_embeddings": bool},
     allowed=dict(t5.T5.allowed) | {"encoder_attention_type": (LOCAL, TRANSIENT)},

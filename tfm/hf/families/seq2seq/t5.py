@@ -30,7 +30,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     scale_logits = fields.get("tie_word_embeddings", True) and fields.get("scale_decoder_outputs", True)
     values = {
         "layers": decoder_layers,
-        "encoder_layers": layers if layers != decoder_layers else None,
+        "encoder.layers": layers if layers != decoder_layers else None,
         "head_size": head_size if head_size * heads != width else None,
         "head.scale_logits": scale_logits,
     }
@@ -40,7 +40,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
     return {
-        "num_layers": config.encoder_layers or config.layers,
+        "num_layers": config.encoder.layers or config.layers,
         "num_decoder_layers": config.layers,
         "d_kv": config.sizes["H"],
         "scale_decoder_outputs": config.head.scale_logits,

@@ -1,11 +1,38 @@
-"""The tokenizer of a run as transformers loads it: tokenizer.json and tokenizer_config.json."""
+"""Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
 from pathlib import Path
 from typing import Any
 
+from tfm.config.choices import check_object
+from tfm.config.json_text import read_object
+from train import UserError
 from train.files.strict_json import json_text
+from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
+
+
+def read(folder: Path, model: Any) -> Any:
+    """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
+    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+        remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        raise UserError(f"{folder} has no tokenizer.json; make it once, where transformers is installed, with {remedy}")
+    options = folder / "tokenizer_config.json"
+    with user_errors(str(folder)):
+        options_fields = read_object(options) if options.exists() else {}
+        lower = check_object(f"{options}: ", options_fields, {"do_lower_case": bool | None}).get("do_lower_case")
+    tokenizer = tokenize.read(folder, lower is not False)
+    last, vocab = max(tokenizer.get_vocab().values()), model.vocab
+    if last >= vocab:
+        raise UserError(
+            f"{folder}: the tokenizer numbers tokens up to {last}, and the model has {vocab}; take its own tokenizer"
+        )
+    return tokenizer
+
+
+def fields(tokenizer) -> dict[str, Any]:
+    """The fields of config.json that a tokenizer decides."""
+    return {"pad_token_id": tokenize.special_tokens(tokenizer).pad}
 
 
 def save(tokenizer, task, run: Run, folder: Path):
@@ -19,7 +46,7 @@ def save(tokenizer, task, run: Run, folder: Path):
     if template := task.hf_template(run):
         exported.post_processor = _post_processor(template, names, special)
     exported.save(str(folder / "tokenizer.json"))
-    types = ["token_type_ids"] if (run.model.input.token_types or 0) > 1 else []
+    types = ["token_type_ids"] if run.model.sizes.get("Y", 0) > 1 else []
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.model.length,

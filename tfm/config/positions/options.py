@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum
+from tfm.config.choices import Options, check_fields
 
 # Where the vectors of absolute positions go.
 Place = Literal["added", "queries_keys", "concatenated"]
@@ -12,10 +12,12 @@ class PositionOptions(Options):
     """Options of one scheme.
 
     in_scores: positions are part of the scores of attention
+    in_windows: they are those of places in a window of a grid
     reads_segments: distances alone matter, so that a text may be read in segments
     """
 
     in_scores: ClassVar[bool] = True
+    in_windows: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = True
 
 
@@ -37,25 +39,9 @@ class Absolute(PositionOptions):
         """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
         if not self.in_scores:
             return
-        if config.input.width is not None:
+        if config.input.axis != "D":
             raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
         if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
             raise ValueError(
                 "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
             )
-
-
-def check_buckets(options: Any) -> None:
-    """Raises ValueError for buckets that distances up to `max_distance` cannot fill."""
-    check_fields(options)
-    check_minimum(options, buckets=4)
-    check_maximum(options, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
-    if options.max_distance <= options.buckets // 2:
-        raise ValueError(f"max_distance={options.max_distance} must be more than half of buckets={options.buckets}")
-
-
-def check_distance(options: Any) -> None:
-    """Raises ValueError for a distance to clip at that is below 1 or absurd."""
-    check_fields(options)
-    check_minimum(options, max_distance=1)
-    check_maximum(options, "no text is as long", max_distance=1 << 24)

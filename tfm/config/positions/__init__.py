@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
-from tfm.config.position_options import Absolute, Place, PositionOptions, check_buckets, check_distance
+from tfm.config.positions.checks import check_axes, check_buckets, check_distance
+from tfm.config.positions.grid import Swin, SwinV2
+from tfm.config.positions.options import Absolute, Place, PositionOptions
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Learned(Absolute):
     place: Place = "added"
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length
+        return config.sizes["P"]
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,17 @@ class Sinusoidal(Absolute):
 
     order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
     place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
     """
 
     name: Literal["sinusoidal"] = tag("sinusoidal")
     order: Literal["interleaved", "halves"] = "interleaved"
     place: Place = "added"
+    axes: int = 1
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        super().check(config)
+        check_axes(self, config, config.sizes[config.embed_axis])
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Rotary(PositionOptions):
     low_freq_wavelength: wavelengths from this on grow in full, those between the two in part
     pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
         2n + 1 (the paper, RoFormer)
+    axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
     """
 
     name: Literal["rotary"] = tag("rotary")
@@ -54,6 +63,7 @@ class Rotary(PositionOptions):
     high_freq_wavelength: float | None = None
     low_freq_wavelength: float | None = None
     pairs: Literal["halves", "adjacent"] = "halves"
+    axes: int = 1
 
     def __post_init__(self):
         check_fields(self)
@@ -79,6 +89,7 @@ class Rotary(PositionOptions):
                 f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
                 "are rotated; try other heads"
             )
+        check_axes(self, config, rotary_dim)
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,7 @@ class Disentangled(PositionOptions):
             )
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length if self.absolute else None
+        return config.sizes["P"] if self.absolute else None
 
 
 @dataclass(frozen=True)
@@ -227,7 +238,7 @@ class Tupe(PositionOptions):
         check_buckets(self)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.length
+        return config.sizes["P"]
 
 
 @dataclass(frozen=True)
@@ -250,5 +261,7 @@ Position = (
     | TransformerXL
     | SinusoidalRelative
     | Tupe
+    | Swin
+    | SwinV2
     | NoPosition
 )

@@ -1,0 +1,70 @@
+"""What layers over a grid of patches should compute, by numpy and loops, place by place."""
+
+from typing import Any
+
+import numpy as np
+
+from oracles import heads, output
+
+
+def windowed(
+    params: Any, x: np.ndarray, grid: tuple[int, int], size: int, shift: int, bias: Any = None, change: Any = None
+) -> np.ndarray:
+    """Attention of x [B,T,D] in windows of a grid (Liu et al. 2021, section 3.2), one place after the other.
+
+    The grid is filled up with zeros to whole windows and closed to a torus, on which windows begin `shift` rows and
+    columns late; a place sees those of its window that are on its side of the seams. bias: (rows, columns) from a key
+    to a query -> [K,G]; change: queries and keys -> others, which are compared.
+    """
+    sides = [-(-side // size) * size for side in grid]
+    places = list(np.ndindex(*sides))
+    padded = np.zeros((len(x), *sides, x.shape[-1]))
+    padded[:, : grid[0], : grid[1]] = x.reshape(len(x), *grid, -1)
+    projected = heads(params, padded.reshape(len(x), -1, x.shape[-1]))
+    q, k, v = (rows.reshape(len(x), *sides, *rows.shape[2:]) for rows in projected)
+    q, k = (q, k) if change is None else change(q, k)
+
+    def window(place: tuple[int, int]) -> tuple:
+        """Its window on the torus, and on which sides of the seams it lies."""
+        late = [(axis - shift) % side for axis, side in zip(place, sides, strict=True)]
+        return tuple(axis // size for axis in late), tuple(axis < shift for axis in place)
+
+    def inner(place: tuple[int, int]) -> np.ndarray:
+        """Its row and column in the window."""
+        return np.array([(axis - shift) % side % size for axis, side in zip(place, sides, strict=True)])
+
+    mixed = np.zeros_like(q)
+    for b in range(len(x)):
+        for place in places:
+            seen = [key for key in places if window(key) == window(place)]
+            scores = np.stack([(q[b, *place] * k[b, *key]).sum(-1) for key in seen]) * q.shape[-1] ** -0.5
+            if bias is not None:
+                scores = scores + np.stack([bias(*(inner(place) - inner(key))) for key in seen])
+            powers = np.exp(scores - scores.max(0))
+            for weight, key in zip(powers / powers.sum(0), seen, strict=True):
+                mixed[b, *place] += weight[..., None] * v[b, *key]
+    return output(params, mixed[:, : grid[0], : grid[1]].reshape(len(x), -1, *mixed.shape[3:]))
+
+
+def channel_groups(params: Any, x: np.ndarray, by_tokens: bool = True) -> np.ndarray:
+    """Ding et al. 2022, section 3.2: softmax over the channels of keys, group by group."""
+    q, k, v = heads(params, x)
+    mixed = np.empty_like(q)
+    for b, group in np.ndindex(q.shape[0], q.shape[2]):
+        q1, k1, v1 = (rows[b, :, group, 0] for rows in (q, k, v))
+        scores = q1.T @ k1 / np.sqrt(len(q1) if by_tokens else q1.shape[1])
+        powers = np.exp(scores - scores.max(1, keepdims=True))
+        mixed[b, :, group, 0] = v1 @ (powers / powers.sum(1, keepdims=True)).T
+    return output(params, mixed)
+
+
+def depthwise(kernel: np.ndarray, bias: np.ndarray, x: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """A sum over the 3 x 3 nearest places of x [B,T,D], channel by channel; zeros beyond the grid."""
+    image = x.reshape(len(x), *grid, -1)
+    y = np.zeros_like(image) + bias
+    for row, column in np.ndindex(*grid):
+        for i, j in np.ndindex(3, 3):
+            near = row + i - 1, column + j - 1
+            if 0 <= near[0] < grid[0] and 0 <= near[1] < grid[1]:
+                y[:, row, column] += kernel[i, j] * image[:, *near]
+    return y.reshape(x.shape)

@@ -1,0 +1,59 @@
+"""The layers of a model: kinds of them, and their order."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.config.mixers import Mixer
+from tfm.config.positions import Position
+from tfm.config.residuals import Residual
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one kind of layer does otherwise than the model; none is the model's own choice.
+
+    mixer: how its tokens learn of each other
+    position: how it knows where a token stands
+    residual: how its sublayers join the stream
+    """
+
+    mixer: Mixer | None = None
+    position: Position | None = None
+    residual: Residual | None = None
+
+
+class Kind(NamedTuple):
+    """A kind of layer with nothing left to the model."""
+
+    mixer: Mixer
+    position: Position
+    residual: Residual
+
+
+class LayerPlan(NamedTuple):
+    """The layers of a model in order: a prefix, `times` times the period, and the tail, a period that is cut short."""
+
+    prefix: tuple[Kind, ...]
+    period: tuple[Kind, ...]
+    times: int
+    tail: tuple[Kind, ...]
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """What the encoder of a translation model has of its own; none is what its decoder has.
+
+    layers: number of blocks
+    length: rows of tables along the text
+    period: kinds of layers that are repeated to the end, in place of prefix and period; how many
+    """
+
+    layers: int | None = None
+    length: int | None = None
+    period: tuple[Layer, ...] = ()
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, layers=1, length=1)
+        check_maximum(self, "no model is as large", layers=4096, length=1 << 24)

@@ -1,0 +1,54 @@
+"""The catalogue of positions in a window of a grid."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.config.positions.options import PositionOptions
+
+
+class WindowPosition(PositionOptions):
+    """Abstract: positions of places in a window, for layers with `mixer.pattern=windows`."""
+
+    in_windows: ClassVar[bool] = True
+
+    def check(self, config: Any) -> None:
+        """Raises ValueError for layers without windows, and for windows of several sides."""
+        if any(side is None for side in self._sides(config)):
+            raise ValueError(f"position={self.name} is for layers with mixer.pattern=windows; try position=learned")
+        if len(set(self._sides(config))) > 1:
+            raise ValueError(f"position={self.name} has a table for windows of one side; choose equal windows")
+
+    def side(self, config: Any) -> int:
+        """The side of the windows."""
+        return self._sides(config)[0]
+
+    def _sides(self, config: Any) -> list[Any]:
+        """That of each kind of layer with these positions; None for one without windows."""
+        patterns: list[Any] = [getattr(kind.mixer, "pattern", None) for kind in config.kinds if kind.position == self]
+        return [pattern.side(config) if hasattr(pattern, "side") else None for pattern in patterns]
+
+
+@dataclass(frozen=True)
+class Swin(WindowPosition):
+    """A trained bias of scores for each offset of rows and columns in a window, and head (Liu et al. 2021, eq. 4)."""
+
+    name: Literal["swin"] = tag("swin")
+
+
+@dataclass(frozen=True)
+class SwinV2(WindowPosition):
+    """Scores are scaled cosines, plus a bias that a small network computes of the offset in a window (Liu et al. 2022).
+
+    hidden: hidden units of that network
+    trained_window: side of the windows that it was trained with; none: those of this model
+    """
+
+    name: Literal["swin_v2"] = tag("swin_v2")
+    hidden: int = 512
+    trained_window: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, hidden=1, trained_window=2)
+        check_maximum(self, "no network of offsets is as large", hidden=1 << 16, trained_window=1 << 12)

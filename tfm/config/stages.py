@@ -1,0 +1,63 @@
+"""Stages of a model behind its first layers: patches of a grid are merged, and wider layers follow."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.config.inputs import Merging
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that reads the grid of the stage before it, two rows and two columns of which become one.
+
+    layers: number of blocks
+    width: size of the residual stream; none: twice that of the stage before
+    heads: query heads; none: twice as many as the stage before has
+    kernel: side of the square of patches that become one; more than 2: squares overlap
+    norm: merged | first | last: normalize merged patches, patches before that, or what merged patches are mapped to
+    bias: add a bias in that map
+    """
+
+    layers: int = 2
+    width: int | None = None
+    heads: int | None = None
+    kernel: int = 2
+    norm: Literal["merged", "first", "last"] = "merged"
+    bias: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, layers=1, width=1, heads=1, kernel=2)
+        check_maximum(self, "no model is as large", layers=4096, width=1 << 20, heads=1 << 20, kernel=64)
+
+    def config(self, before: Any) -> Any:
+        """The configuration of this stage behind another one.
+
+        The feed-forward layer, key/value heads, and all that has no field here grow as width and heads do, or stay.
+        Raises ValueError for a stage before it without a grid.
+        """
+        grid = before.grid
+        if grid is None:
+            raise ValueError(
+                f"a stage merges patches of a grid, and input={before.input.name} has none, or a vector beside it; "
+                "take input=patches, without input.cls"
+            )
+        width, heads = self.width or 2 * before.width, self.heads or 2 * before.heads
+        return replace(
+            before,
+            layers=self.layers,
+            width=width,
+            heads=heads,
+            kv_heads=None if before.kv_heads is None else max(1, before.kv_heads * heads // before.heads),
+            ffn=None if before.ffn is None else before.ffn * width // before.width,
+            input=Merging(
+                rows=grid[0],
+                columns=grid[1],
+                width=before.width,
+                kernel=self.kernel,
+                norm=self.norm,
+                bias=self.bias,
+            ),
+            stages=(),
+        )

@@ -1,0 +1,58 @@
+"""Grids of places: squares of neighbours that become one place, and sums over neighbours."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.sharding import replicate_length, reshape_rows, unshard_fsdp
+
+
+def as_grid(x: Array, rows: int, columns: int) -> Array:
+    """x [B,T,D] of the T places of a grid, row by row -> [B,rows,columns,D]."""
+    x = replicate_length(x)
+    return reshape_rows(x, x.shape[0], rows, columns, x.shape[-1])
+
+
+def as_sequence(x: Array) -> Array:
+    """x [B,rows,columns,D] -> [B,T,D], row by row."""
+    return reshape_rows(x, x.shape[0], x.shape[1] * x.shape[2], x.shape[-1])
+
+
+def coarser(size: int, stride: int) -> int:
+    """How many squares begin along a side of a grid, where every `stride`-th place begins one."""
+    return -(-size // stride)
+
+
+def squares(x: Array, kernel: int, stride: int) -> list[list[Array]]:
+    """x [B,R,C,D] -> for each row and column of a square of kernel x kernel places, what it reads [B,r,c,D].
+
+    A square begins at every `stride`-th place; one that is larger than that begins half its side earlier. Beyond the
+    grid there are zeros.
+    """
+    before = kernel // 2 if kernel > stride else 0
+    sides = [coarser(size, stride) for size in x.shape[1:3]]
+    ends = [
+        max(0, stride * (count - 1) + kernel - before - size) for count, size in zip(sides, x.shape[1:3], strict=True)
+    ]
+    x = jnp.pad(x, ((0, 0), *((before, end) for end in ends), (0, 0)))
+    rows, columns = (stride * (count - 1) + 1 for count in sides)
+    return [
+        [x[:, row : row + rows : stride, column : column + columns : stride] for column in range(kernel)]
+        for row in range(kernel)
+    ]
+
+
+@partial(jax.checkpoint, static_argnums=(2,))  # the backward pass reads x, not each of its shifts
+def depthwise(kernel: Array, x: Array, grid: tuple[int, int]) -> Array:
+    """x [B,T,D] of a grid, kernel [h,w,D] -> [B,T,D]: every channel a weighted sum over its h x w nearest places.
+
+    Zeros lie beyond the grid; the sum is in float32, the result in the dtype of x.
+    """
+    weights = unshard_fsdp(kernel).astype(jnp.float32)
+    total = jnp.zeros((), jnp.float32)
+    for row, shifts in enumerate(squares(as_grid(x, *grid), len(kernel), 1)):
+        for column, shift in enumerate(shifts):
+            total = total + weights[row, column][None, None, None] * shift.astype(jnp.float32)
+    return as_sequence(total.astype(x.dtype))

@@ -1,0 +1,1 @@
+"""Encoders of images: one file for each model_type, or for a few that share most of it."""

@@ -1,0 +1,115 @@
+"""ViT (Dosovitskiy et al. 2021); and DeiT (Touvron et al. 2021), whose second vector learns from a teacher."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from tfm.config.choices import Range
+from tfm.config.inputs import Patches
+from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.names import HfTensor
+
+Pixels = Annotated[int, Range(1, 1 << 16)]
+FIELDS = {
+    "hidden_size": Field("width", 768),
+    "num_hidden_layers": Field("layers", 12),
+    "num_attention_heads": Field("heads", 12),
+    "intermediate_size": Field("ffn", 3072),
+    "hidden_act": Field("activation", "gelu", ACTIVATIONS),
+    "hidden_dropout_prob": Field("dropout", 0.0),
+    "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
+    "layer_norm_eps": Field("norm_eps", 1e-12),
+    "num_channels": Field("input.channels", 3),
+    "pooler_act": Field("head.pool_activation", "tanh", {name: name for name in ("tanh", "relu", "gelu")}),
+}
+
+
+def read_sizes(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The sizes of images and of patches, each a number or [height, width]."""
+    height, width = _pair("image_size", fields.get("image_size", 224))
+    side, side_across = _pair("patch_size", fields.get("patch_size", 16))
+    if side != side_across:
+        raise ValueError(f"config.json has patch_size=[{side}, {side_across}]; only square patches are supported")
+    values = {"input.size": height, "input.image_width": None if width == height else width, "input.patch": side}
+    return values, {"image_size", "patch_size"}
+
+
+def write_sizes(config: Config) -> dict[str, Any]:
+    """Their fields of the sizes of images and of patches."""
+    options: Any = config.input
+    height, width, _ = options.pixels
+    return {"image_size": height if height == width else [height, width], "patch_size": options.patch}
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    """A number twice, or both numbers of a list."""
+    pair = [value, value] if isinstance(value, int) else list(value)
+    if len(pair) != 2:
+        raise ValueError(f"config.json has {name}={value}; it must be a number, or [height, width]")
+    return pair[0], pair[1]
+
+
+def names(model: str) -> dict[str, str | HfTensor]:
+    """The tensors of an encoder whose names begin with `model`."""
+    embeddings, layer = f"{model}.embeddings", f"{model}.encoder.layer.{{}}"
+    return {
+        "encoder.embed.projection": HfTensor(f"{embeddings}.patch_embeddings.projection", axes="Dchw"),
+        "encoder.embed.positions": HfTensor(f"{embeddings}.position_embeddings", axes="1PD"),
+        "encoder.embed.cls": HfTensor(f"{embeddings}.cls_token", axes="11D"),
+        "encoder.embed.distilled": HfTensor(f"{embeddings}.distillation_token", axes="11D"),
+        "encoder.layers.mixer.query": f"{layer}.attention.attention.query",
+        "encoder.layers.mixer.key": f"{layer}.attention.attention.key",
+        "encoder.layers.mixer.value": f"{layer}.attention.attention.value",
+        "encoder.layers.mixer.output": f"{layer}.attention.output.dense",
+        "encoder.layers.residual.mixer": f"{layer}.layernorm_before",
+        "encoder.layers.feed_forward.up": f"{layer}.intermediate.dense",
+        "encoder.layers.feed_forward.down": f"{layer}.output.dense",
+        "encoder.layers.residual.feed_forward": f"{layer}.layernorm_after",
+        "encoder.norm": f"{model}.layernorm",
+    }
+
+
+WITHOUT_POOLER = {"head.dense": False}
+
+
+def _family(model: str, base: Config, heads: dict[str, Head]) -> Family:
+    """A family whose tensors begin with `model`."""
+    return Family(
+        name=model,
+        prefix=f"{model}.",
+        base=base,
+        fields=FIELDS,
+        allowed={"qkv_bias": (True,)},
+        must_equal={"pooler_output_size": "hidden_size"},
+        ignored=frozenset(("encoder_stride",)),
+        types=dict.fromkeys(("image_size", "patch_size"), Pixels | list[Pixels]),
+        read=read_sizes,
+        write=write_sizes,
+        names=names(model),
+        heads=heads,
+        unused=r"(^|\.)pooler\.|mask_token$|^decoder\.",
+    )
+
+
+VIT = _family(
+    "vit",
+    Config(input=Patches(), residual=PreNorm()),
+    {
+        "ViTModel": Head("model", {"pooler": "vit.pooler.dense"}),
+        "ViTForImageClassification": Head("classify", {"output": "classifier"}, WITHOUT_POOLER),
+    },
+)
+DEIT = _family(
+    "deit",
+    Config(input=Patches(distilled=True), residual=PreNorm()),
+    {
+        "DeiTModel": Head("model", {"pooler": "deit.pooler.dense"}),
+        "DeiTForImageClassificationWithTeacher": Head(
+            "classify",
+            {"output": "cls_classifier", "distilled": "distillation_classifier"},
+            WITHOUT_POOLER | {"head.distilled": True},
+        ),
+        "DeiTForImageClassification": Head("classify", {"output": "classifier"}, WITHOUT_POOLER),
+    },
+)

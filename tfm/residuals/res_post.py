@@ -1,0 +1,35 @@
+"""x + norm(f(x)): what a sublayer adds is normalized (Swin V2: Liu et al. 2022, section 3.2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import ResPostNorm
+from tfm.ops import norm
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+
+
+def specs(options: ResPostNorm, config: Config, names: tuple[str, ...]) -> Norms:
+    """A norm for each sublayer."""
+    return sublayer_norms(config, names)
+
+
+def chain(
+    norms: Norms, options: ResPostNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+
+        def normalized(read: Array, name: str = name, sublayer: Sublayer = sublayer) -> tuple[Array, Any]:
+            y, output = sublayer.function(read)
+            return norm(config, getattr(norms, name), y), output
+
+        y, outputs[name] = branch(sublayer._replace(function=normalized), config, x, x)
+        x = x + y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=True)

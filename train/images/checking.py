@@ -1,0 +1,80 @@
+"""Every picture is decoded once before a run: broken ones are named and counted. The verdict on files is cached."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from train import UserError
+from train.data.sources.files import Row
+from train.devices import cpu
+from train.files import cache
+from train.images.decoding import BrokenImageError
+from train.settings.schema import Data
+
+# Broken pictures that are named; the others are counted.
+NAMED = 5
+
+# Pictures that are decoded at a time.
+THREADS = max(2, cpu.core_count())
+
+# Raised with what counts as broken, so that verdicts are made anew.
+_VERSION = "1"
+
+
+class Verdict(NamedTuple):
+    """A hash of the content of a picture, and why it is broken; "" where it is whole."""
+
+    digest: str
+    reason: str
+
+
+def checked(rows: Sequence[Row], source: str, data: Data, log) -> list[Row]:
+    """The rows whose pictures are whole, with the `digest` of each.
+
+    Broken ones are left out, named and counted with --data.broken=skip. Otherwise the first is a UserError.
+    """
+    verdicts = _verdicts(rows, log)
+    broken = [(row["image"], verdict.reason) for row, verdict in zip(rows, verdicts, strict=True) if verdict.reason]
+    for image, reason in broken[:NAMED]:
+        if data.broken != "skip":
+            more = f" ({len(broken) - 1:,} more are broken)" if len(broken) > 1 else ""
+            raise UserError(f"{image} {reason}{more}; repair it, or leave broken pictures out with --data.broken=skip")
+        log.info(f"left out: {image} {reason}")
+    if len(broken) > NAMED:
+        log.info(f"left out: {len(broken) - NAMED:,} more")
+    if broken:
+        log.info(f"{source}: {len(broken):,} of {len(rows):,} pictures are broken")
+    if len(broken) == len(rows):
+        raise UserError(f"{source} has no picture that is whole; {broken[0][0]} {broken[0][1]}")
+    return [
+        {**row, "digest": verdict.digest} for row, verdict in zip(rows, verdicts, strict=True) if not verdict.reason
+    ]
+
+
+def _verdicts(rows: Sequence[Row], log) -> list[Verdict]:
+    """The verdict on every picture: that of the cache if no file has changed."""
+    images = [row["image"] for row in rows]
+    stamps = [image.stamp() for image in images]
+    if None in stamps:  # in memory: nothing to decode
+        return [Verdict(image.digest(), "") for image in images]
+    path = cache.cache_dir() / f"pictures-{cache.digest([_VERSION], stamps)}.json"
+    content = cache.read(path)
+    if content is not None:
+        return [Verdict(*pair) for pair in json.loads(bytes(content))]
+    verdicts = []
+    with log.progress("decoding every picture once", len(images)) as advance, ThreadPoolExecutor(THREADS) as pool:
+        for verdict in pool.map(_verdict, images):
+            verdicts.append(verdict)
+            advance(1)
+    cache.write(path, json.dumps(verdicts).encode())
+    return verdicts
+
+
+def _verdict(image: Any) -> Verdict:
+    """Decodes a picture."""
+    try:
+        image.open(3)
+        return Verdict(image.digest(), "")
+    except BrokenImageError as error:
+        return Verdict("", str(error))

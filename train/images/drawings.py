@@ -1,0 +1,201 @@
+"""Built-in pictures: two shapes, one beside or above the other, and a caption that says so.
+
+    a small red circle left of a large blue square
+
+A quarter of all pairs of a colour and a shape is withheld: no such shape is in a drawing of the training data, and each
+colour and each shape is. Drawings are made of whole numbers alone, so that they are the same on every machine.
+"""
+
+import functools
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from train.images.decoding import array_image
+
+SIDE = 32  # pixels
+GRID = 4  # pixels between the places where centres are
+
+SHAPES = ("circle", "square", "triangle", "cross")
+COLOURS = {
+    "red": (208, 40, 44),
+    "green": (44, 148, 60),
+    "blue": (44, 76, 204),
+    "yellow": (224, 192, 36),
+    "purple": (136, 52, 160),
+    "black": (28, 28, 28),
+}
+SIZES = {"small": (4, 5), "large": (6, 7)}  # radii in pixels
+
+# What a caption says of the first shape, and what it says if it begins with the second.
+RELATIONS = {"left of": "right of", "above": "below"}
+
+# What a drawing may be labelled with (--data.label).
+LABELS = ("label", "caption", "relation", "shape", "colour", "size")
+
+_CELLS = 4  # cells of a pixel along each side, whose mean is its colour
+
+
+class Shape(NamedTuple):
+    """A shape: the words for it, its centre and radius in pixels, and its colour, RGB."""
+
+    size: str
+    colour: str
+    shape: str
+    x: int
+    y: int
+    radius: int
+    rgb: tuple[int, int, int]
+
+    @property
+    def words(self) -> str:
+        """What a caption calls it."""
+        return f"a {self.size} {self.colour} {self.shape}"
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether its colour and its shape never go together in training."""
+        return is_withheld(self.colour, self.shape)
+
+
+class Drawing(NamedTuple):
+    """Two shapes on a grey ground: the first is left of the second, or above it."""
+
+    first: Shape
+    relation: str
+    second: Shape
+    ground: int
+    begins_with_second: bool
+
+    def __str__(self):
+        return f"the drawing of {self.caption}"
+
+    @property
+    def caption(self) -> str:
+        """What it shows."""
+        if self.begins_with_second:
+            return f"{self.second.words} {RELATIONS[self.relation]} {self.first.words}"
+        return f"{self.first.words} {self.relation} {self.second.words}"
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether a shape of it is never in training."""
+        return self.first.is_withheld or self.second.is_withheld
+
+    def label(self, name: str) -> str:
+        """A label of LABELS: `label` is both shapes and their relation; shape, colour and size are of the first."""
+        if name == "label":
+            return f"{self.first.shape} {self.relation} {self.second.shape}"
+        return getattr(self if name in ("caption", "relation") else self.first, name)
+
+    def digest(self) -> str:
+        """A hash of what it shows, and where."""
+        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:32]
+
+    def stamp(self) -> str | None:
+        """None: it is in memory."""
+        return None
+
+    def open(self, channels: int) -> Image.Image:
+        """The drawing, SIDE x SIDE pixels."""
+        return array_image(draw(self), channels)
+
+
+def is_withheld(colour: str, shape: str) -> bool:
+    """Whether a pair of a colour and a shape is not in the training data: one shape of each colour."""
+    return (list(COLOURS).index(colour) + SHAPES.index(shape)) % len(SHAPES) == 0
+
+
+def draw(drawing: Drawing) -> np.ndarray:
+    """A drawing -> uint8 [SIDE, SIDE, 3]."""
+    pixels = np.full((SIDE, SIDE, 3), drawing.ground, np.int64)
+    full = _CELLS * _CELLS
+    for shape in (drawing.first, drawing.second):
+        rows, columns = (slice(centre - shape.radius, centre + shape.radius) for centre in (shape.y, shape.x))
+        coverage, ground = _coverage(shape.shape, shape.radius), pixels[rows, columns]
+        pixels[rows, columns] = (ground * (full - coverage) + np.array(shape.rgb) * coverage + full // 2) // full
+    return pixels.astype(np.uint8)
+
+
+@functools.cache
+def _coverage(shape: str, radius: int) -> np.ndarray:
+    """The cells of every pixel that a shape covers, int [2 * radius, 2 * radius, 1], at most _CELLS squared."""
+    points = 2 * np.arange(2 * radius * _CELLS) + 1 - 2 * radius * _CELLS  # from the centre, in halves of a cell
+    dx, dy, r = points[None], points[:, None], 2 * radius * _CELLS
+    inside = {
+        "circle": dx * dx + dy * dy <= r * r,
+        "square": np.maximum(abs(dx), abs(dy)) * 8 <= 7 * r,
+        "triangle": 2 * abs(dx) <= dy + r,
+        "cross": np.minimum(abs(dx), abs(dy)) * 3 <= r,
+    }
+    return inside[shape].reshape(2 * radius, _CELLS, 2 * radius, _CELLS).sum((1, 3))[:, :, None]
+
+
+class Parts(NamedTuple):
+    """Drawings to train on, to validate on, and those with a pair that is withheld."""
+
+    train: list[Drawing]
+    valid: list[Drawing]
+    withheld: list[Drawing]
+
+
+def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> Parts:
+    """Different drawings, always the same ones."""
+    sizes = {False: valid + train, True: withheld}
+    drawings: dict[bool, dict[str, Drawing]] = {False: {}, True: {}}
+    for drawing in _drawings(random.Random(0)):
+        chosen = drawings[drawing.is_withheld]
+        if len(chosen) < sizes[drawing.is_withheld]:
+            chosen.setdefault(drawing.digest(), drawing)
+        elif all(len(drawings[key]) == size for key, size in sizes.items()):
+            break
+    usual = list(drawings[False].values())
+    return Parts(usual[valid:], usual[:valid], list(drawings[True].values()))
+
+
+def _drawings(rng: random.Random) -> Iterator[Drawing]:
+    """Drawings without end: the first shape stands to the second as it says more than in the other direction."""
+    while True:
+        relation = rng.choice(list(RELATIONS))
+        kinds = [(rng.choice(list(SIZES)), rng.choice(list(COLOURS)), rng.choice(SHAPES)) for _ in range(2)]
+        radius, second_radius = (rng.choice(SIZES[size]) for size, _, _ in kinds)
+        apart = radius + second_radius + 1  # at least
+        alongs = [(a, b) for a in _places(radius) for b in _places(second_radius) if b - a >= apart]
+        along, second_along = rng.choice(alongs)
+        across = rng.choice(_places(radius))
+        offset = (second_along - along) // 2
+        second_across = rng.choice([place for place in _places(second_radius) if abs(place - across) <= offset])
+        places = (along, across), (second_along, second_across)
+        shapes = [
+            Shape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
+            for kind, place, size in zip(kinds, places, (radius, second_radius), strict=True)
+        ]
+        yield Drawing(shapes[0], relation, shapes[1], rng.randrange(216, 256), bool(rng.randrange(2)))
+
+
+def _places(radius: int) -> list[int]:
+    """Where the centre of a shape may be, along one side."""
+    return [place for place in range(0, SIDE, GRID) if radius <= place <= SIDE - radius]
+
+
+def _shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
+    """A colour, a little lighter or darker."""
+    red, green, blue = (value + rng.randrange(-16, 17) for value in COLOURS[colour])
+    return red, green, blue
+
+
+def rows(drawings: list[Drawing], label: str) -> list[dict[str, Any]]:
+    """Rows of `train.images.sources`, and whether a pair of theirs is withheld."""
+    return [
+        {
+            "image": drawing,
+            "digest": drawing.digest(),
+            "label": drawing.label(label),
+            "withheld": drawing.is_withheld,
+        }
+        for drawing in drawings
+    ]

@@ -1,0 +1,218 @@
+"""The image processor: a picture -> the pixels that a model reads. A run folder keeps it as transformers does."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tfm.config.json_text import read_object
+from train import UserError
+from train.data.processors import ProcessorKind
+from train.images.decoding import MODES, to_array
+
+FILE = "preprocessor_config.json"
+
+# Pillow's filters by the words of flags; config files have their numbers.
+FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+
+MAX_SIDE = 1 << 13
+
+# Left, top, right and bottom of a part of a picture, in pixels.
+Box = tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageProcessor:
+    """How a picture becomes pixels.
+
+    size: (height, width) that it is resized to; an int: what its shorter edge is resized to; None: it is not resized
+    crop: (height, width) of the centre that is kept; None: all of it
+    mean, std: of the channels, of values between 0 and 1; their count is that of the channels
+    rescale: what values from 0 to 255 are multiplied by
+    resample: a word of FILTERS
+    """
+
+    size: tuple[int, int] | int | None
+    crop: tuple[int, int] | None = None
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    rescale: float = 1 / 255
+    resample: str = "bilinear"
+
+    def __post_init__(self):
+        sides = [*(self.size if isinstance(self.size, tuple) else [self.size]), *(self.crop or ())]
+        if any(side is not None and not 1 <= side <= MAX_SIDE for side in sides):
+            raise ValueError(f"size={self.size}, crop={self.crop}: sides must be from 1 to {MAX_SIDE:,} pixels")
+        if len(self.mean) not in MODES or len(self.std) != len(self.mean):
+            raise ValueError(
+                f"image_mean={list(self.mean)} and image_std={list(self.std)} must have a number for each channel, "
+                "1 or 3"
+            )
+        if not all(map(math.isfinite, (*self.mean, *self.std, self.rescale))) or min(self.std) <= 0:
+            raise ValueError(f"image_std={list(self.std)} must be more than 0, and image_mean and factors finite")
+        if self.crop is None and not isinstance(self.size, tuple):
+            raise ValueError(f"size={self.size} leaves pictures of several shapes: name a height and a width, or crop")
+        smallest = (self.size, self.size) if isinstance(self.size, int) else self.size
+        if self.crop and smallest and (self.crop[0] > smallest[0] or self.crop[1] > smallest[1]):
+            raise ValueError(f"crop={list(self.crop)} is larger than size={self.size}; make size larger")
+
+    @property
+    def channels(self) -> int:
+        """Channels of a picture: 1 is grey, 3 are colours."""
+        return len(self.mean)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of what the model reads."""
+        if self.crop is not None:
+            return self.crop
+        assert isinstance(self.size, tuple)
+        return self.size
+
+    def prepare(self, image: Image.Image) -> np.ndarray:
+        """A picture -> uint8 [H,W,C], resized and cropped."""
+        height, width = self._target(image.height, image.width)
+        if (height, width) != (image.height, image.width):
+            image = image.resize((width, height), FILTERS[self.resample])
+        return to_array(image if self.crop is None else _centre(image, self.crop))
+
+    def resized(self, image: Image.Image, box: Box) -> Image.Image:
+        """The part `box` (left, top, right, bottom) of a picture, at the size that the model reads."""
+        height, width = self.shape
+        return image.resize((width, height), FILTERS[self.resample], box=box)
+
+    def normalize(self, pixels: np.ndarray) -> np.ndarray:
+        """Values from 0 to 255 [...,H,W,C] -> float32 with the mean and the deviation of the model's data."""
+        scale = (self.rescale / np.asarray(self.std)).astype(np.float32)
+        shift = (np.asarray(self.mean) / np.asarray(self.std)).astype(np.float32)
+        return pixels * scale - shift
+
+    def restore(self, pixels: np.ndarray) -> np.ndarray:
+        """The inverse of `normalize`: float32 [...,H,W,C] -> uint8."""
+        values = (pixels * np.asarray(self.std) + np.asarray(self.mean)) / self.rescale
+        return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+    def _target(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width after resizing; of a shorter edge, the longer one keeps the proportion."""
+        if self.size is None:
+            return height, width
+        if isinstance(self.size, tuple):
+            return self.size
+        short, long = sorted((height, width))
+        edge = min(MAX_SIDE, max(1, int(self.size * long / short)))
+        return (self.size, edge) if height <= width else (edge, self.size)
+
+
+def _centre(image: Image.Image, crop: tuple[int, int]) -> Image.Image:
+    """The middle of a picture; what lies outside of a smaller picture is black."""
+    top, left = (image.height - crop[0]) // 2, (image.width - crop[1]) // 2
+    return image.crop((left, top, left + crop[1], top + crop[0]))
+
+
+def _fields(processor: ImageProcessor) -> dict[str, Any]:
+    """The fields of preprocessor_config.json, as transformers names them."""
+    size, crop = processor.size, processor.crop
+    is_exact = isinstance(size, tuple)
+    kind = "ViTImageProcessor" if crop is None else "DeiTImageProcessor" if is_exact else "CLIPImageProcessor"
+    fields: dict[str, Any] = {
+        "image_processor_type": kind,
+        "do_convert_rgb": processor.channels == 3,
+        "do_resize": size is not None,
+        "size": _sides(size) if isinstance(size, tuple) else {"shortest_edge": size},
+        "resample": int(FILTERS[processor.resample]),
+        "do_center_crop": crop is not None,
+        "do_rescale": True,
+        "rescale_factor": processor.rescale,
+        "do_normalize": True,
+        "image_mean": list(processor.mean),
+        "image_std": list(processor.std),
+    }
+    if crop is not None:
+        fields["crop_size"] = _sides(crop)
+    if size is None:
+        del fields["size"]
+    return fields
+
+
+def _sides(size: tuple[int, int]) -> dict[str, int]:
+    return {"height": size[0], "width": size[1]}
+
+
+def to_text(processor: ImageProcessor) -> str:
+    """The content of preprocessor_config.json."""
+    return json.dumps(_fields(processor), indent=2, sort_keys=True) + "\n"
+
+
+def read(path: Path) -> ImageProcessor:
+    """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
+    fields = read_object(path)
+    kind = str(fields.get("image_processor_type") or fields.get("feature_extractor_type") or "")
+    is_clip = kind.startswith(("CLIP", "Chinese"))
+    size = _size(fields, "size", {"height": 224, "width": 224}, square=not is_clip)
+    crop = _size(fields, "crop_size", None, square=True) if fields.get("do_center_crop") else None
+    if isinstance(crop, int):
+        raise ValueError(f"crop_size={fields['crop_size']} must have a height and a width")
+    normalizes = fields.get("do_normalize", True)
+    mean = _numbers(fields, "image_mean", (0.5, 0.5, 0.5)) if normalizes else (0.0,) * 3
+    std = _numbers(fields, "image_std", (0.5, 0.5, 0.5)) if normalizes else (1.0,) * 3
+    factor = fields.get("rescale_factor", 1 / 255) if fields.get("do_rescale", True) else 1.0
+    names = {int(resampling): name for name, resampling in FILTERS.items()}
+    resample = fields.get("resample", 2)
+    if resample not in names:
+        raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
+    if isinstance(factor, bool) or not isinstance(factor, int | float):
+        raise ValueError(f"rescale_factor={factor!r} must be a number")
+    size = size if fields.get("do_resize", True) else None
+    if size is None and crop is None:
+        raise ValueError("do_resize=false without do_center_crop leaves pictures of several shapes; name a size")
+    return ImageProcessor(size, crop, mean, std, float(factor), names[resample])
+
+
+def _size(fields: Mapping[str, Any], name: str, default: Any, square: bool) -> tuple[int, int] | int | None:
+    """A size of transformers: {"height", "width"}, {"shortest_edge"}, or an int of older files. Raises ValueError."""
+    value = fields.get(name, default)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value, value) if square else value
+    if isinstance(value, dict):
+        height, width, edge = (value.get(side) for side in ("height", "width", "shortest_edge"))
+        if type(height) is int and type(width) is int:
+            return height, width
+        if type(edge) is int and "longest_edge" not in value:
+            return edge
+    raise ValueError(f"{name}={value!r} must be a height and a width, or a shortest_edge, in pixels")
+
+
+def _numbers(fields: Mapping[str, Any], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+    """A list of numbers. Raises ValueError for anything else."""
+    values = fields.get(name, default)
+    if not isinstance(values, list | tuple) or not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"{name}={values!r} must be a list of numbers")
+    return tuple(map(float, values))
+
+
+def read_hf(folder: Path, model: Any) -> ImageProcessor:
+    """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} has no {FILE}; take it from the folder in which the model was published")
+    return read(path)
+
+
+def save_hf(processor: ImageProcessor, task: Any, run: Any, folder: Path):
+    """Writes preprocessor_config.json."""
+    (folder / FILE).write_text(to_text(processor))
+
+
+IMAGE_PROCESSOR = ProcessorKind(FILE, to_text, read, read_hf, save_hf)

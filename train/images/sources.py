@@ -1,0 +1,286 @@
+"""Pictures with labels from folders, tables, arrays, TensorFlow datasets and the built-in drawings.
+
+A row is {"image": a Picture, "digest": a hash of its content, "label": a text}. Pictures are decoded when a batch needs
+them.
+"""
+
+import functools
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from PIL import Image
+
+from train import UserError
+from train.data.sources import files as tables
+from train.data.sources import sources
+from train.data.sources.files import Row
+from train.images import files
+from train.images.checking import checked
+from train.images.decoding import ENDINGS, array_image, decode
+from train.settings.schema import Data
+
+
+class Picture(Protocol):
+    """A picture that is not decoded yet; `str` of it says where it is."""
+
+    def open(self, channels: int) -> Image.Image:
+        """The picture, of 1 or 3 channels."""
+
+    def digest(self) -> str:
+        """A hash of its content: equal pictures have equal ones."""
+
+    def stamp(self) -> str | None:
+        """What changes if a file does; None of a picture in memory."""
+
+
+class PictureFile(NamedTuple):
+    """A picture in a file of its own."""
+
+    path: str
+
+    def __str__(self):
+        return self.path
+
+    def open(self, channels: int) -> Image.Image:
+        """The picture, decoded."""
+        return decode(self.path, channels)
+
+    def digest(self) -> str:
+        """A hash of the file."""
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+    def stamp(self) -> str | None:
+        """Its path, size and time."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return f"{self.path} absent"
+        return f"{self.path} {status.st_size} {status.st_mtime_ns}"
+
+
+class PictureInArray(NamedTuple):
+    """One of the pictures of an array uint8 [N,H,W] or [N,H,W,C]."""
+
+    name: str
+    array: np.ndarray
+    place: int
+
+    def __str__(self):
+        return f"{self.name}, picture {self.place}"
+
+    def open(self, channels: int) -> Image.Image:
+        """The picture."""
+        return array_image(self.array[self.place], channels)
+
+    def digest(self) -> str:
+        """A hash of its pixels."""
+        return hashlib.sha256(self.array[self.place].tobytes()).hexdigest()[:32]
+
+    def stamp(self) -> str | None:
+        """None: it is in memory."""
+        return None
+
+
+class Reader(NamedTuple):
+    """What a task reads of pictures: `image`, the column of paths in tables, and `label`, that of labels or captions.
+
+    check_label: raises ValueError for a value that is no label of the task
+    """
+
+    image: str
+    label: str
+    check_label: Callable[[Any], None]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What tells pictures apart."""
+        return ("digest",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The column of labels, by which folds are balanced."""
+        return ("label",)
+
+    @property
+    def parallel(self) -> bool:
+        """A row is no translation."""
+        return False
+
+    @property
+    def columns(self) -> tables.Columns:
+        """The columns of tables that name pictures."""
+        return tables.Columns((self.image,), (self.label,), self.check_label)
+
+    @property
+    def formats(self) -> Mapping[str, tables.Format]:
+        """The formats of tables."""
+        return self.columns.formats
+
+    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+        """The columns of a row of a table. Raises UserError for a bad row."""
+        return self.columns.checked(row, where, remedy)
+
+    def texts_of(self, row: Row) -> tuple[str, ...]:
+        """The content of a picture: equal pictures stay together when rows are split."""
+        return (row["digest"],)
+
+
+class Parts(NamedTuple):
+    """Rows to train on, and those to validate on where the source has both."""
+
+    train: list[Row]
+    valid: list[Row] | None = None
+
+
+TABLES = (".tsv", ".csv", ".jsonl")
+
+# Rows of the built-in pictures, for training and for validation.
+Builtin = Callable[[], Parts]
+
+
+def load(data: Data, reader: Reader, builtin: Builtin, log, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
+    """Training and validation rows of pictures that are whole; `builtin` makes both if no source is named.
+
+    `valid_only` leaves out training rows if --eval-data has a source of its own. Raises UserError for a bad source, and
+    for a broken picture unless --data.broken=skip.
+    """
+
+    @functools.cache
+    def read(source: str) -> Parts:
+        if source == "builtin":
+            return builtin()
+        train, valid = _read(source, data, reader)
+        return Parts(checked(train, source, data, log), None if valid is None else checked(valid, source, data, log))
+
+    def parts(source: str) -> sources.Parts:
+        train, valid = read(source)
+        return None if valid is None else (train, valid)
+
+    def rows_of(source: str) -> list[Row]:
+        train, valid = read(source)
+        return train if valid is None else valid
+
+    return sources.divide(data, reader, parts, rows_of, valid_only)
+
+
+def named_pictures(pattern: str) -> list[PictureFile]:
+    """The pictures of a path, a glob or a folder, in order. Raises UserError where there are none."""
+    paths = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+    if not paths:
+        raise UserError(f"no file matches {pattern!r}; give the path of a picture, or a quoted glob such as '*.jpg'")
+    pictures = [inner for path in paths for inner in (_pictures_below(path) if path.is_dir() else [path])]
+    if not pictures:
+        raise UserError(f"{pattern} holds no picture ({', '.join(ENDINGS)}); name another folder")
+    return [PictureFile(str(path)) for path in pictures]
+
+
+def _read(source: str, data: Data, reader: Reader) -> Parts:
+    """The rows of a source, which are not looked at yet. Raises UserError for a bad one."""
+    if source.startswith("tfds:"):
+        from train.images import tfds
+
+        return Parts(tfds.read(source, reader.image, reader.label, reader.check_label))
+    path = Path(source)
+    if path.is_dir():
+        return _read_folder(path)
+    paths = [Path(name) for name in sorted(glob.glob(source, recursive=True))]
+    if not paths:
+        raise UserError(
+            f"no file matches {source!r}; give a folder with a folder for each class, a table or array of pictures, a "
+            "quoted glob of them, tfds:NAME, or builtin"
+        )
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        return _arrays(paths[0], files.read_npz(paths[0]))
+    rows = [row for path in paths for row in _read_file(path, data, reader)]
+    if not rows:
+        raise UserError(f"{source} names no picture; check the file, or choose another")
+    return Parts(rows)
+
+
+def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
+    """The rows of a table, of an IDX file, or of a picture, whose folder is its label."""
+    if files.is_idx(path):
+        return _rows(str(path), files.read_idx(path))
+    if path.suffix.lower() in ENDINGS:
+        return [{"image": PictureFile(str(path)), "label": path.absolute().parent.name}]
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if kind not in TABLES:
+        raise UserError(
+            f"{path} is no picture ({', '.join(ENDINGS)}), no table ({', '.join(TABLES)}), no .npz and no IDX file "
+            "such as train-images-idx3-ubyte.gz"
+        )
+    return _table_rows(path, tables.read(path, data, reader.columns), reader)
+
+
+def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:
+    """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
+    labels: dict[str, Any] = {}
+    for row in rows:
+        path, label = row[reader.image], row[reader.label]
+        if labels.setdefault(path, label) != label:
+            raise UserError(
+                f"{table} names {path} with the label {labels[path]!r} and with {label!r}; leave one of them out"
+            )
+    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in labels.items()]
+
+
+def _path_in(table: Path, path: str) -> Path:
+    """The path of a picture that a table names."""
+    in_folder = table.parent / path
+    return in_folder if in_folder.exists() or not Path(path).exists() else Path(path)
+
+
+def _read_folder(folder: Path) -> Parts:
+    """A folder with a folder for each class, or with IDX files. Raises UserError for another one."""
+    idx = [path for path in sorted(folder.iterdir()) if files.is_idx(path)]
+    if idx:
+        return _read_idx_folder(folder, idx)
+    classes = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    splits = [path for path in classes if path.name in ("train", "val", "valid", "validation", "test")]
+    if splits and splits == classes:
+        train, *rest = sorted(splits, key=lambda path: path.name != "train")
+        valid = f" --eval-data={rest[0]}" if rest else ""
+        raise UserError(f"{folder} has a folder for each split; name them: --data={train}{valid}")
+    rows = [
+        {"image": PictureFile(str(path)), "label": directory.name}
+        for directory in classes
+        for path in _pictures_below(directory)
+    ]
+    if not rows:
+        raise UserError(
+            f"{folder} has no folder with pictures ({', '.join(ENDINGS)}); it must have a folder for each class"
+        )
+    return Parts(rows)
+
+
+def _pictures_below(directory: Path) -> Iterator[Path]:
+    """The files of a folder and of those in it whose names end as those of pictures do, in order."""
+    yield from (path for path in sorted(directory.rglob("*")) if path.suffix.lower() in ENDINGS and path.is_file())
+
+
+def _read_idx_folder(folder: Path, paths: Sequence[Path]) -> Parts:
+    """The training pictures of MNIST's folder, and its test pictures for validation where it has them."""
+    train = [path for path in paths if path.name.startswith("train")]
+    valid = [path for path in paths if path not in train]
+    if len(train) != 1 or len(valid) > 1:
+        raise UserError(f"{folder} has {', '.join(path.name for path in paths)}; name the file to train on with --data")
+    rows = _rows(str(train[0]), files.read_idx(train[0]))
+    return Parts(rows, _rows(str(valid[0]), files.read_idx(valid[0])) if valid else None)
+
+
+def _arrays(path: Path, parts: tuple[files.Labelled, files.Labelled | None]) -> Parts:
+    train, valid = parts
+    return Parts(_rows(str(path), train), None if valid is None else _rows(f"{path}, validation", valid))
+
+
+def _rows(name: str, pictures: files.Labelled) -> list[Row]:
+    """A row for each picture of an array."""
+    make = partial(PictureInArray, name, pictures.images)
+    return [{"image": make(index), "label": str(label)} for index, label in enumerate(pictures.labels.tolist())]

@@ -1,0 +1,93 @@
+"""Presets of models of pictures: sets of flags under a name."""
+
+from typing import Any
+
+from train.settings.stages import MODELS
+
+# The data and the schedule of all of them.
+_TRAINING = {
+    "data.field": "image",
+    "data.label": "label",
+    "optim.rate": 1e-3,
+    "optim.schedule": "cosine",
+    "optim.decay": 0.05,
+}
+
+# A pre-norm encoder of patches that classifies by the state of [CLS] (Dosovitskiy et al. 2021, section 3.1).
+_VIT = {
+    "model.input": "patches",
+    "model.norm": "layer",
+    "model.norm_eps": 1e-6,
+    "model.residual": "pre",
+    "model.activation": "gelu",
+    "model.position": "learned",
+    "model.head.dense": False,
+    "model.dropout": 0.0,
+}
+
+
+def _vit(layers: int, width: int, heads: int, rate: float, **pixels) -> dict[str, Any]:
+    """A ViT of some shape; `pixels` are options of its input."""
+    shape = {"model.layers": layers, "model.width": width, "model.heads": heads, "optim.rate": rate}
+    return _VIT | _TRAINING | shape | {f"model.input.{name}": value for name, value in pixels.items()}
+
+
+# The augmentation and the schedule of Touvron et al. 2021, table 9, for photographs.
+_DEIT = {
+    "model.drop_path": 0.1,
+    "task.pixels.resize": 256,
+    "task.pixels.mean": "0.485,0.456,0.406",
+    "task.pixels.std": "0.229,0.224,0.225",
+    "task.pixels.resample": "bicubic",
+    "task.smoothing": 0.1,
+    "task.augment.flip": True,
+    "task.augment.crop": 0.08,
+    "task.augment.randaugment": 2,
+    "task.augment.erase": 0.25,
+    "task.augment.mixup": 0.8,
+    "task.augment.cutmix": 1.0,
+    "batch.size": 1024,
+    "steps": 375_000,
+    "optim.warmup": 6250,
+    "optim.ema": 0.99996,
+    "eval.every": 5000,
+    "checkpoint.every": 5000,
+}
+
+# A small ViT for the built-in drawings: about two minutes on two cores.
+_QUICK_DRAWINGS = {
+    "model.init_std": 0.05,
+    "model.scan": False,
+    "batch.size": 64,
+    "steps": 2000,
+    "optim.warmup": 0.1,
+    "optim.beta2": 0.98,
+    "eval.every": 500,
+    "checkpoint.every": 500,
+}
+
+# For small pictures from scratch.
+_SMALL = {"batch.size": 128, "steps": 5000, "model.scan": False}
+
+
+def _staged(name: str, resize: int = 256) -> dict[str, Any]:
+    """A model in stages for photographs (Liu et al. 2021, appendix A2.1)."""
+    return MODELS[name] | _TRAINING | _DEIT | {"model.drop_path": 0.2, "task.pixels.resize": resize}
+
+
+# Shapes: Dosovitskiy et al. 2021, table 1 (B, L); Touvron et al. 2021, table 1 (Ti, S).
+IMAGE: dict[str, dict[str, Any]] = {
+    "vit-micro": _vit(4, 96, 4, rate=2e-3, size=32, patch=8) | _QUICK_DRAWINGS,
+    "vit-tiny": _vit(6, 128, 4, rate=1e-3, size=32, patch=4) | _SMALL,
+    "swin-mini": MODELS["swin-mini"] | _TRAINING | _SMALL,
+    "davit-mini": MODELS["davit-mini"] | _TRAINING | _SMALL,
+    "deit-ti": _vit(12, 192, 3, rate=1e-3, size=224, patch=16) | _DEIT,
+    "deit-s": _vit(12, 384, 6, rate=1e-3, size=224, patch=16) | _DEIT,
+    "deit-b": _vit(12, 768, 12, rate=1e-3, size=224, patch=16) | _DEIT,
+    "vit-s": _vit(12, 384, 6, rate=1e-3, size=224, patch=16),
+    "vit-b": _vit(12, 768, 12, rate=3e-4, size=224, patch=16),
+    "vit-l": _vit(24, 1024, 16, rate=3e-4, size=224, patch=16),
+    "swin-tiny": _staged("swin-tiny"),
+    "swin-v2-tiny": _staged("swin-v2-tiny", resize=292),
+    "davit-tiny": _staged("davit-tiny"),
+}

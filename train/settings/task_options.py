@@ -1,0 +1,29 @@
+"""What the options of all tasks have."""
+
+from typing import Any, ClassVar
+
+from tfm.config.choices import Options
+
+
+class TaskOptions(Options):
+    """The options of one task; `check` judges the whole run."""
+
+    # Whether batches may be of rows of similar lengths, --batch.tokens at most.
+    has_buckets: ClassVar[bool] = False
+
+    # Tokens of the rows before whose states every layer sees; None where a row is a text of its own.
+    memory: ClassVar[int | None] = None
+
+    # Whether rows are pictures, not texts.
+    reads_pictures: ClassVar[bool] = False
+
+    def check_run(self, run: Any) -> None:
+        """Raises ValueError for a run that this task cannot have."""
+        takes_pictures, own = run.model.input.grid is not None, "pictures" if self.reads_pictures else "texts"
+        if takes_pictures != self.reads_pictures:
+            remedy = "patches" if self.reads_pictures else "tokens"
+            raise ValueError(
+                f"model.input={run.model.input.name} does not read the {own} of task={self.name}; say "
+                f"--model.input={remedy}"
+            )
+        self.check(run)

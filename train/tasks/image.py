@@ -1,0 +1,289 @@
+"""Classes of pictures (Dosovitskiy et al. 2021).
+
+A row is a picture of height h, width w and c channels:
+
+    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says
+    labels     int32 [B]           its class
+    weights    float32 [B]         0 for an empty row; in training the weight of its class (--task.class-weights)
+    withheld   float32 [B]         1 for a built-in drawing whose colour and shape never meet in training
+    smoothing  float32 [B]         of the labels, in training where it is set
+    partners   int32 [B]           the class of the picture that is mixed in, and
+    shares     float32 [B]         the share of the picture itself, in training with mixup or CutMix
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from train import UserError
+from train.data.batching import row_batches
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.files import cache
+from train.images import attention, drawings, sheets, sources
+from train.images.decoding import BrokenImageError
+from train.images.processor import IMAGE_PROCESSOR, ImageProcessor
+from train.images.rows import ImageRows
+from train.reporting import metrics as scores
+from train.reporting import plots
+from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
+from train.reporting.finite import checked
+from train.settings.images import parsed_channels
+from train.settings.schema import Run
+from train.tasks import Prediction
+from train.tasks.classification import class_losses, counted, prediction
+
+# Metrics that may choose the best checkpoint, and which of two values is better.
+METRICS = {"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max)
+
+# How a run folder keeps what turns pictures into pixels.
+PROCESSOR = IMAGE_PROCESSOR
+
+# Commands that make sense after a run.
+NEXT_COMMANDS = ("predict --run={folder} --file='YOUR/*.jpg'", "evaluate --run={folder} --data=YOUR/FOLDER")
+
+# Classes among which the right one is looked for.
+_TOP = 5
+
+# Pictures of plots/attention-*.png, and of plots/mistakes.png.
+_ATTENTION, _MISTAKES = 4, 48
+
+
+def specs(run: Run) -> Any:
+    """The parameters of the run's model."""
+    return tfm.classifier_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    shape = dict(zip("hwc", _shape(run), strict=True))
+    floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
+    mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
+    return {
+        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens),
+        "labels": Field("B", np.int32, predicts="C"),
+        **{name: Field("B", np.float32, weighs=name == "weights") for name in floats},
+        **mixing,
+    }
+
+
+def loss(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+    """Sums over the pictures of a batch, float32: `loss` in nats, `weight`, `right`, and those of withheld pairs.
+
+    For evaluation also `scores` [B,C], labels and weights of every picture.
+    """
+    labels, weights = batch["labels"], batch["weights"]
+    logits = tfm.classify(params, model, batch["pixels"], key=key)
+    losses = class_losses(logits, batch)
+    if "shares" in batch:
+        shares = batch["shares"]
+        losses = shares * losses + (1 - shares) * class_losses(logits, {**batch, "labels": batch["partners"]})
+    is_right = (logits.argmax(-1) == labels).astype(jnp.float32)
+    return {
+        "loss": (losses * weights).sum(),
+        "weight": weights.sum(),
+        "right": (is_right * weights).sum(),
+        "withheld": batch["withheld"].sum(),
+        "withheld_right": (is_right * batch["withheld"]).sum(),
+        "scores": logits,
+        "labels": labels,
+        "weights": weights,
+    }
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums; with the `scores` of every picture also the top 5, F1 and calibration.
+
+    `accuracy_withheld` is that of drawings with a pair of colour and shape that is not in the training data, which
+    count nowhere else.
+    """
+    weight = max(sums["weight"], 1)
+    means = {"loss": sums["loss"] / weight, "accuracy": sums["right"] / weight}
+    if sums["withheld"]:
+        means["accuracy_withheld"] = sums["withheld_right"] / sums["withheld"]
+    if "scores" not in sums:
+        return means
+    logits, labels = counted(sums)
+    if logits.shape[1] > _TOP:
+        means["top5"] = float(is_among_best(logits, labels, _TOP).mean())
+    return means | scores.classification_metrics(logits, labels) | calibration_metrics(logits, labels)
+
+
+def is_among_best(logits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """logits [N,C], labels [N] -> bool [N]: fewer than `count` classes have a larger logit than the right one."""
+    right = np.take_along_axis(logits, labels[:, None], 1)
+    return (logits > right).sum(1) < count
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRows]:
+    """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
+    processor of another shape than the model's, and for bad data.
+    """
+    reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
+    train, valid = sources.load(run.data, reader, lambda: _builtin(run.data.label), log, valid_only)
+    processor = saved.processor if saved else _processor(run)
+    if (*processor.shape, processor.channels) != _shape(run):
+        raise UserError(
+            f"the model reads pictures of {_sides(_shape(run))}, and their processor makes "
+            f"{_sides((*processor.shape, processor.channels))}; leave --model.input out, or train without --init"
+        )
+    classes = saved.facts.get("classes") if saved else None
+    labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
+    length = run.row_tokens
+    train_rows, valid_rows = (
+        ImageRows(rows, labels.encode(rows, ["label"]), processor, length) for rows in (train, valid)
+    )
+    if train:
+        weights = class_weights(run.task.class_weights, train_rows.labels, labels.names)
+        train_rows.train_with(LossFields(weights, run.task.smoothing), run.task.augment)
+    parts = [[f"{row['digest']} {row['label']}" for row in rows] for rows in (train, valid)]
+    facts = {"hash": cache.digest(*parts), "segmentation_hash": "", "classes": labels.names}
+    sizes = {"classes": labels.outputs}
+    return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
+
+
+def _shape(run: Run) -> tuple[int, int, int]:
+    """Height, width and channels of the pictures that the model reads."""
+    options: Any = run.model.input
+    return options.pixels
+
+
+def _processor(run: Run) -> ImageProcessor:
+    """The processor that --task.pixels describes, for the pictures that the model reads."""
+    height, width, channels = _shape(run)
+    pixels = run.task.pixels
+    mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
+    crop = None if pixels.resize is None else (height, width)
+    size = (height, width) if pixels.resize is None else pixels.resize
+    mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
+    try:
+        return ImageProcessor(size, crop, tuple(mean), tuple(std), resample=pixels.resample)
+    except ValueError as error:
+        raise UserError(f"--task.pixels: {error}") from error
+
+
+def _builtin(label: str) -> sources.Parts:
+    """The built-in drawings: those to train on, and to validate on, with those of withheld pairs."""
+    if label not in drawings.LABELS:
+        raise UserError(
+            f"--data.label={label} is no label of the built-in drawings; known are {', '.join(drawings.LABELS)}"
+        )
+    train, valid, withheld = drawings.generate()
+    return sources.Parts(drawings.rows(train, label), drawings.rows([*valid, *withheld], label))
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
+    """`majority`: accuracy of always guessing the most frequent validation label; `n`: the number of pictures."""
+    labels = corpus.valid.labels[~corpus.valid.withheld]
+    counts = np.unique(labels, return_counts=True)[1]
+    return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
+
+
+def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Draws plots/confusion.png, reliability.png, mistakes.png (a contact sheet), and attention-1.png and so on."""
+    rows = np.flatnonzero(outcomes["weights"] > 0)
+    logits, labels = counted(outcomes)
+    names, chosen = corpus.facts()["classes"], logits.argmax(1)
+    plots.confusion(scores.confusion(chosen, labels, len(names)), names, folder)
+    plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
+    wrong = np.flatnonzero(chosen != labels)
+    shown = wrong[:: max(1, len(wrong) // _MISTAKES)][:_MISTAKES]
+    if len(shown):
+        titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
+        sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
+    sheet = ": plots/mistakes.png" if len(shown) else ""
+    log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class{sheet}")
+    pixels = corpus.valid.pixels(rows[:_ATTENTION])
+    attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
+
+
+def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[ImageRows], rows: int, path: Path):
+    """Draws the first rows of batches as the model sees them, each under its class, or under both that are mixed."""
+    names, pictures, titles = corpus.facts()["classes"], [], []
+    for batch in batches:
+        pictures.append(corpus.processor.restore(batch["pixels"][:rows]))
+        for row, label in enumerate(batch["labels"][:rows]):
+            title = names[label]
+            if "shares" in batch:
+                title = f"{batch['shares'][row]:.2f} {title}\n{names[batch['partners'][row]]}"
+            titles.append(title)
+    sheets.contact_sheet(np.concatenate(pictures), titles, path)
+
+
+def inputs(options, folder) -> list[dict[str, Any]]:
+    """The pictures that the file, or the quoted glob, names. Raises UserError where there are none."""
+    if options.text:
+        raise UserError(f"--text={options.text} is for models of texts; name pictures with --file='FOLDER/*.jpg'")
+    if options.attention and not Path(options.attention).absolute().parent.is_dir():
+        raise UserError(f"--attention={options.attention} cannot be made; name a folder in one that is there")
+    return [
+        {"file": str(picture), "image": picture, "attention": options.attention}
+        for picture in sources.named_pictures(options.file)
+    ]
+
+
+def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: int = 32) -> Iterator[Prediction]:
+    """The class of each picture, and its probability. Raises UserError for one that is broken."""
+    run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
+    with log.progress("classifying", len(pictures)) as advance:
+        for rows, count in row_batches(range(len(pictures)), batch):
+            pixels = np.stack([processor.prepare(_opened(pictures[row]["image"], processor)) for row in rows])
+            logits = np.asarray(checked(_logits, params, run.model, processor.normalize(pixels)))
+            for row, row_logits in zip(rows[:count], logits, strict=False):
+                guess = prediction("single", classes, row_logits)
+                name = pictures[row]["file"]
+                facts = {"file": name, "label": guess.label, "probabilities": guess.probabilities}
+                yield Prediction(f"{name}\t{guess.label}\t{guess.probability}", facts)
+            if to := pictures[rows[0]]["attention"]:
+                attention.draw(params, run.model, processor, pixels[:count], Path(to), first=int(rows[0]) + 1)
+            advance(count)
+
+
+def _opened(picture: Any, processor: ImageProcessor) -> Any:
+    try:
+        return picture.open(processor.channels)
+    except BrokenImageError as error:
+        raise UserError(f"{picture} {error}; leave it out of --file") from error
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, pixels):
+    return tfm.classify(params, model, pixels)
+
+
+# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
+GENERATES = ""
+PREDICT_FLAGS = ("attention",)
+EVALUATE_FLAGS: tuple[str, ...] = ()
+HF_HEADS = ("classify",)
+HF_TOKENS: Mapping[str, str] = {}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model: none that its config.json knows."""
+    return {}
+
+
+def hf_fields(run: Run, processor: ImageProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"])}
+    return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """No tokenizer marks pictures."""
+    return ()
