@@ -42,7 +42,7 @@ def decoder(monkeypatch):
     """`decoder(stops)`: a decoder of scripted texts."""
     monkeypatch.setattr(tfm, "Generation", Script)
     tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: spell([], tokens))
-    folder = SimpleNamespace(config=SimpleNamespace(model=tfm.Config()), processor=tokenizer)
+    folder = SimpleNamespace(config=SimpleNamespace(decoding_model=tfm.Config()), processor=tokenizer)
     return lambda *stops: Decoder(folder, Options(run="run", seed=2), "sample", 0, spell, stops)
 
 

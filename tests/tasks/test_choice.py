@@ -421,7 +421,10 @@ def test_builtin_continuations(tmp_path):
         ("--task.choices=1", "--task.choices=1 must be at least 2"),
         ("--task.smoothing=1", "--task.smoothing=1.0 must be at least 0 and less than 1; 0.1 is usual"),
         ("--task.focal=-1", "--task.focal=-1.0 must not be negative; the paper has 2"),
-        ("--task.class-weights=balanced", "--task.class_weights belongs to task=classify, not to choice; leave it out"),
+        (
+            "--task.class-weights=balanced",
+            "--task.class_weights belongs to task=classify or image, not to choice; leave it out",
+        ),
     ],
 )
 def test_bad_input(home, flags, sentence):

@@ -48,13 +48,17 @@ class HfFolder:
     def values(self) -> dict[str, Any]:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
-        # A model with another head, or with none, can still be started from.
-        readers = [name for name in TASKS if tasks.reads_pictures(tasks.find(name)) == (model.input.grid is not None)]
-        name = next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
-        values = flatten(model, "model.") | {"task": name, "preset": ""}
-        values |= {"batch.length": 512, "batch.size": 8} | tasks.find(name).hf_run_values(head, self)
+        values = flatten(model, "model.") | {"task": self._task_name, "preset": ""}
+        values |= {"batch.length": 512, "batch.size": 8} | tasks.find(self._task_name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
         return flatten(flags.build(Run, values, self.changes)) | {"out": str(self.path)}
+
+    @cached_property
+    def _task_name(self) -> str:
+        """The task that trains such a model; one with another head, or with none, can still be started from."""
+        model, head = self._opened.config, self._opened.head.kind
+        readers = [name for name in TASKS if tasks.reads_pictures(tasks.find(name)) == (model.input.grid is not None)]
+        return next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
 
     @cached_property
     def _opened(self) -> Any:
@@ -79,7 +83,7 @@ class HfFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            return self.task.PROCESSOR.read_hf(self.path, self._opened.config)
+            return tasks.find(self._task_name).PROCESSOR.read_hf(self.path, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
