@@ -135,7 +135,7 @@ def test_a_folder_of_a_folder_keeps_its_fields(tmp_path):
 @pytest.mark.parametrize("pooler", [True, False])
 def test_an_encoder_without_a_head_comes_back_as_one(tmp_path, pooler):
     """A folder of BertModel, or of ElectraModel, which has no pooler."""
-    model = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=400, length=32)
+    model = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=512, length=32)
     params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
     params = dataclasses.replace(params, output=None, pooler=params.pooler if pooler else None)
     architecture = {"model_type": "bert", "architectures": ["BertModel"]}

@@ -198,10 +198,18 @@ class Family:
             )
         return field.values[value]
 
+    def without_unread(self, config: Config, head: Head) -> Config:
+        """The configuration; where the head has no pooler that reads the activation of one, and no field holds it, with
+        that of the base."""
+        name, activation = "head.pool_activation", config.head.pool_activation
+        is_held = any(field.name == name and field.holds(activation) for field in self.fields.values())
+        return config if "pooler" in head.names or is_held else override(config, {name: self.base.head.pool_activation})
+
     def conflicts(self, config: Config, architecture: str) -> list[str]:
         """`name=value` of our fields that a folder of this family cannot hold."""
-        overrides = set(self.heads[architecture].overrides)
-        settable = {field.name for field in self.fields.values()} | set(self.read({})[0]) | overrides
+        head = self.heads[architecture]
+        config = self.without_unread(config, head)
+        settable = {field.name for field in self.fields.values()} | set(self.read({})[0]) | set(head.overrides)
         fixed = [
             name
             for name in _differing(_weight_fields(config), _weight_fields(self.base))
@@ -212,7 +220,8 @@ class Family:
         unsupported = fixed + [field.name for field in fields if not field.holds(values[field.name])]
         if unsupported:
             return [f"{name}={values[name]}" for name in unsupported]
-        return differences(config, self.config(self.config_json(config, architecture), self.heads[architecture]))
+        restored = self.config(self.config_json(config, architecture), head)
+        return differences(config, self.without_unread(restored, head))
 
     def config_json(self, config: Config, architecture: str) -> dict[str, Any]:
         """The fields of config.json."""

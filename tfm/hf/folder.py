@@ -234,11 +234,12 @@ def match_family(config: Config, params: Any, like: Mapping[str, Any]) -> tuple[
     """
     rejected: list[tuple[int, str]] = []
     for hf_family in [family(like, "like")] if "model_type" in like else FAMILIES.values():
-        hf_config, hf_params = hf_family.canonicalize(config, params)
+        canonical_config, hf_params = hf_family.canonicalize(config, params)
         shapes = jax.tree.map(jnp.shape, hf_params)
         for architecture, head in hf_family.heads.items():
             if architecture not in (like.get("architectures") or [architecture]):
                 continue
+            hf_config = hf_family.without_unread(canonical_config, head)
             conflicts = hf_family.conflicts(hf_config, architecture)
             if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.specs(hf_config)):
                 return hf_family, architecture, hf_config, hf_params

@@ -37,8 +37,6 @@ class HfTensor(NamedTuple):
     transposed: a kernel is [out, in]
     factor: our parameter is the tensor times this
     skip_rows: rows at its beginning that nothing uses; they are written as zeros
-    inputs: an array has so many axes that are the inputs of a product; None: it keeps its axes
-    unit_axes: its axes of size 1, which our parameter lacks
     axes: letters of its axes, where it is not [out, in]: those of our parameter in another order, and 1
     fallback_name: the name in folders that lack the first one
     """
@@ -50,8 +48,6 @@ class HfTensor(NamedTuple):
     transposed: bool = True
     factor: float = 1.0
     skip_rows: int = 0
-    inputs: int | None = None
-    unit_axes: tuple[int, ...] = ()
     axes: str = ""
     fallback_name: str = ""
 
@@ -93,14 +89,6 @@ class Leaf(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of each tensor."""
-        shape = list(self._squeezed_shape)
-        for axis in self.tensor.unit_axes:
-            shape.insert(axis, 1)
-        return tuple(shape)
-
-    @property
-    def _squeezed_shape(self) -> tuple[int, ...]:
-        """The shape of each tensor without axes of size 1 that our parameter lacks."""
         sizes, tensor = self.sizes, self.tensor
         if self._is_permuted:
             by_letter = dict(zip(self._letters, sizes, strict=True)) | {"1": 1}
@@ -119,7 +107,7 @@ class Leaf(NamedTuple):
             by_letter = dict(zip(self._letters, sizes, strict=True))
             array = reshape(array, *map(by_letter.__getitem__, letters))
             return array.transpose(*map(letters.index, self._letters))
-        array = reshape(array, *self._squeezed_shape)
+        array = reshape(array, *self.shape)
         if self.inputs is None:
             return reshape(array[tensor.skip_rows :], *sizes)
         outputs, inputs = sizes[self.inputs :], sizes[: self.inputs]
@@ -183,7 +171,7 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
     part, _, field = name.rpartition(".")
     if name in names:
         tensor = _tensor(names[name])
-        return Leaf(path, spec, tensor, tensor.inputs, layers)
+        return Leaf(path, spec, tensor, None, layers)
     if part in names and field in ("kernel", "scale", "bias"):
         tensor, suffix = _tensor(names[part]), ".bias" if field == "bias" else ".weight"
         fallback_name = tensor.fallback_name and tensor.fallback_name + suffix

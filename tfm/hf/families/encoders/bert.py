@@ -1,7 +1,15 @@
 """BERT (Devlin et al. 2018)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from tfm.config.model import Config
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+
+
+def read_pooler(fields: Mapping[str, Any], default: str) -> dict[str, Any]:
+    """The activation of a pooler that has that of the layers, by default `default`."""
+    return {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", default), "tanh")}
 
 
 def names(model: str) -> dict[str, str]:

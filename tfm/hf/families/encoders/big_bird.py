@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from tfm.config.choices import Range
-from tfm.config.dotted import flatten, override
+from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.encoders import bert
 from tfm.hf.fields import Size
-from tfm.models.classifier import POOLERS
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}
@@ -39,7 +38,7 @@ def sparse(block: int, random: int) -> BigBird:
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The pattern of attention, and the activation of the pooler of classes."""
     used = {"attention_type", "block_size", "num_random_blocks"}
-    values = {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", "gelu_new"), "gelu_tanh")}
+    values = bert.read_pooler(fields, "gelu_new")
     if fields.get("attention_type", SPARSE) == FULL:
         return values | {"mixer.pattern": "full"}, used
     pattern = sparse(fields.get("block_size", 64), fields.get("num_random_blocks", 3))
@@ -52,13 +51,6 @@ def write(config: Config) -> dict[str, Any]:
     if not isinstance(pattern, BigBird):
         return {"attention_type": FULL}
     return {"attention_type": SPARSE, "block_size": pattern.block, "num_random_blocks": pattern.random}
-
-
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
-    """A model without a pooler, with the activation that a pooler of classes would have."""
-    if getattr(params, "pooler", None) is not None or config.activation not in POOLERS:
-        return config, params
-    return override(config, {"head.pool_activation": config.activation}), params
 
 
 BIG_BIRD = Family(
@@ -81,7 +73,6 @@ BIG_BIRD = Family(
     },
     read=read,
     write=write,
-    canonicalize=canonicalize,
     names=bert.names("bert"),
     heads={
         "BigBirdModel": Head("model", POOLER, TANH),

@@ -12,7 +12,6 @@ from tfm.config.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
-from tfm.hf.families.pooler import read_pooler, without_pooler
 from tfm.hf.fields import Size
 from tfm.hf.names import HfTensor
 
@@ -36,7 +35,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     values = {
         "mixer.landmarks": None if is_exact else landmarks,
         "mixer.window": fields.get("conv_kernel_size", 65),
-        **read_pooler(fields, "gelu_new"),
+        **bert.read_pooler(fields, "gelu_new"),
     }
     return values, {"conv_kernel_size"} | (set() if is_exact else LANDMARKS)
 
@@ -60,7 +59,7 @@ def names() -> dict[str, str | HfTensor]:
     }
     return tensors | {
         "encoder.embed.positions": HfTensor("nystromformer.embeddings.position_embeddings.weight", skip_rows=2),
-        "encoder.layers.mixer.convolution": HfTensor(f"{LAYER}.self.conv.weight", inputs=1, unit_axes=(1, 3)),
+        "encoder.layers.mixer.convolution": HfTensor(f"{LAYER}.self.conv.weight", axes="K1w1"),
     }
 
 
@@ -80,7 +79,6 @@ NYSTROMFORMER = Family(
     ignored=frozenset(LANDMARKS),
     read=read,
     write=write,
-    canonicalize=without_pooler,
     names=names(),
     heads={
         "NystromformerForMaskedLM": Head("mlm", bert.MLM),

@@ -12,7 +12,6 @@ from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
-from tfm.hf.families.pooler import read_pooler, without_pooler
 from tfm.hf.fields import Size
 
 
@@ -20,7 +19,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The width of the embeddings, by default that of the layers, and the activation of the pooler."""
     embedding, width = fields.get("embedding_size"), fields.get("hidden_size", 768)
     values = {"input.width": None if embedding in (None, width) else embedding}
-    return values | read_pooler(fields, "gelu"), {"embedding_size"}
+    return values | bert.read_pooler(fields, "gelu"), {"embedding_size"}
 
 
 def write(config: Config) -> dict[str, Any]:
@@ -30,7 +29,6 @@ def write(config: Config) -> dict[str, Any]:
 
 def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     """The model with neighbours as the pairs that turn together: elements of queries and keys change their places."""
-    config, params = without_pooler(config, params)
     if config.position != Rotary() or not hasattr(params, "encoder"):
         return config, params
     order = np.arange(config.sizes["H"]).reshape(2, -1).T.ravel()
