@@ -125,7 +125,7 @@ def resolve_readme(app, relative, parent: str, content: list[str]) -> None:
     content[0] = LINK_TO_CODE.sub(r"\1", text)
 
 
-def list_fields(app, what: str, name: str, value, options, lines: list[str]) -> None:
+def list_fields(app, kind: str, name: str, value, options, lines: list[str]) -> None:
     """`field: meaning` of docstrings, a line each, as lists."""
     field = re.compile(r"^(\w+(?:, \w+)*): (.*)")
     text = re.sub(r":(\n\n {4})", r"::\1", "\n".join(lines))  # an example

@@ -208,3 +208,15 @@ def test_dropout_of_embeddings_is_that_of_the_config(fill):
     kept = dropped != 0
     assert 0.3 < kept.mean() < 0.7
     np.testing.assert_allclose(dropped[kept], 2 * plain[kept], rtol=1e-6)
+
+
+def test_hidden_states_of_stages_are_refused():
+    config = tfm.Config(
+        layers=1,
+        width=16,
+        heads=2,
+        input=tfm.Patches(size=8, patch=2, cls=False),
+        stages=(tfm.Stage(layers=1, width=32),),
+    )
+    with pytest.raises(ValueError, match="hidden_states reads one stage, and the model has 2; call encoder"):
+        tfm.hidden_states(None, config, None)

@@ -22,6 +22,9 @@ from typing import (
 
 from tfm.config.json_text import check_text
 
+# What no model and no text exceeds: so nothing is built of absurd sizes.
+MAX_LAYERS, MAX_WIDTH, MAX_LENGTH = 1 << 12, 1 << 20, 1 << 24
+
 _cached_hints = functools.cache(get_type_hints)
 
 

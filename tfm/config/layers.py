@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.config.choices import MAX_LAYERS, MAX_LENGTH, check_fields, check_maximum, check_minimum
 from tfm.config.mixers import Mixer
 from tfm.config.positions import Position
 from tfm.config.residuals import Residual
@@ -56,4 +56,4 @@ class EncoderOptions:
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, layers=1, length=1)
-        check_maximum(self, "no model is as large", layers=4096, length=1 << 24)
+        check_maximum(self, "no model is as large", layers=MAX_LAYERS, length=MAX_LENGTH)

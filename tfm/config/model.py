@@ -1,11 +1,19 @@
 """The configuration of a model: sizes, and a choice of variants."""
 
-import dataclasses
 import functools
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, nearest_divisor
+from tfm.config.choices import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    check_fields,
+    check_maximum,
+    check_minimum,
+    check_rates,
+    nearest_divisor,
+)
 from tfm.config.inputs import Head, Input, Tokens
 from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
 from tfm.config.mixers import Mixer, Softmax
@@ -15,9 +23,9 @@ from tfm.config.stages import Stage
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {
-    **dict.fromkeys(("layers",), 4096),
-    **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), 1 << 20),
-    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), 1 << 24),
+    "layers": MAX_LAYERS,
+    **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), MAX_WIDTH),
+    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), MAX_LENGTH),
 }
 
 # What to choose for a model that reads a text in segments with a memory.
@@ -178,7 +186,7 @@ class Config:
     @functools.cached_property
     def stage_configs(self) -> tuple["Config", ...]:
         """The configuration of each stage, the first layers included; this one alone where no stages follow."""
-        configs = [dataclasses.replace(self, stages=())] if self.stages else [self]
+        configs = [replace(self, stages=())] if self.stages else [self]
         for index, stage in enumerate(self.stages):
             try:
                 configs.append(stage.config(configs[-1]))

@@ -3,9 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
-
-MAX_LENGTH = 1 << 30
+from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 
 
 def _check_sizes(options: Options, *names: str, minimum: int = 1) -> None:

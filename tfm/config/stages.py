@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.config.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum
 from tfm.config.inputs import Merging
 
 
@@ -29,7 +29,7 @@ class Stage:
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, layers=1, width=1, heads=1, kernel=2)
-        check_maximum(self, "no model is as large", layers=4096, width=1 << 20, heads=1 << 20, kernel=64)
+        check_maximum(self, "no model is as large", layers=MAX_LAYERS, width=MAX_WIDTH, heads=MAX_WIDTH, kernel=64)
 
     def config(self, before: Any) -> Any:
         """The configuration of this stage behind another one.

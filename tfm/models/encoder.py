@@ -1,6 +1,5 @@
 """Encoders and decoders: embeddings, and a stack of blocks."""
 
-import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -122,10 +121,13 @@ def hidden_states(
 ) -> list[Array]:
     """tokens [B,T] -> L + 1 arrays [B,T,D]: what each layer reads, embeddings first, and the last states.
 
-    causal: a token sees those before it alone, as in `decoder`. Raises ValueError as `encoder` does.
+    causal: a token sees those before it alone, as in `decoder`. Raises ValueError as `encoder` does, and for a model
+    with stages, whose states have several widths.
     """
+    if config.stages:
+        raise ValueError(f"hidden_states reads one stage, and the model has {1 + len(config.stages)}; call encoder")
     x = embed(model.embed, config, tokens, positions, types)
-    context = dataclasses.replace(_context(x, mask, positions, causal), record_inputs=True)
+    context = replace(_context(x, mask, positions, causal), record_inputs=True)
     hidden, outputs = stack(model, config, x, context)
     return [*(layer.inputs for layer in by_layer(config, outputs)), hidden]
 

@@ -74,14 +74,14 @@ def compare(argv):
     compared.check(rows, shared, trials)
 
     from train.compare import budget, cells, table
-    from train.glue import settings
     from train.reporting.console import Log
+    from train.runs import suite
 
     log, out = Log(), Path(options.out)
     fixed = {"budget": options.budget, "tune": sorted(repeated["tune"]), "flags": sorted(shared)}
     metrics = _metrics(options.metric, rows, trials, shared)
     is_new = not out.exists()
-    settings.check_folder(out, fixed)
+    suite.check_settings(out, fixed)
     try:
         costs = budget.plan(rows, shared, options.budget, out, log)
     except UserError:

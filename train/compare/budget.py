@@ -12,9 +12,9 @@ from train import OutOfMemoryError, UserError
 from train.compare.rows import Row
 from train.costs import timing
 from train.costs.estimate import estimate, explain_oom
-from train.glue.runner import forget_programs
 from train.reporting.console import Log
 from train.runs import folder as folders
+from train.runs.suite import forget_programs
 from train.training import startup
 from train.training.job import tokens_per_step
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tfm.config.json_text import read_object
 from train import DivergedError, OutOfMemoryError, UserError, sentence
-from train.glue.runner import forget_programs
 from train.runs import claim
 from train.runs import folder as folders
+from train.runs.suite import forget_programs
 from train.settings.schema import Run
 
 # What became of a run.

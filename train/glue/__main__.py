@@ -11,6 +11,7 @@ from train import UserError, exit_code, predict
 from train import main as trainer
 from train.glue import runner, settings, sources, submission, suites, table
 from train.runs import folder as folders
+from train.runs import suite
 from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS
 
@@ -101,7 +102,7 @@ def run(argv):
         work.check(task, tests=bool(options.submission))
     fixed = ("data", "init", "suite", "grid", "rate", "batch", "epochs", "steps", "length")
     values = {name: getattr(options, name) for name in fixed} | {"flags": sorted(run_flags)}
-    settings.check_folder(out, values)
+    suite.check_settings(out, values)
     absent = [task.name for task in suites.SUITES[options.suite] if not source.has(task)]
     results = table.summary(options.suite, {task.name: _finish(work, task, options) for task in tasks}, absent)
     folders.write_json(out / table.RESULTS, values | results)

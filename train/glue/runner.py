@@ -10,7 +10,6 @@ A change of the data or of the settings is refused.
 """
 
 import dataclasses
-import gc
 import json
 import shutil
 from collections import Counter
@@ -29,6 +28,7 @@ from train.glue.settings import Setting, Settings
 from train.glue.sources import Row, Source
 from train.glue.suites import Part, Task
 from train.runs import folder as folders
+from train.runs.suite import forget_programs
 from train.settings.gate import user_errors
 
 SCORES = "scores.json"
@@ -214,14 +214,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         return read_object(path)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); remove it, and it is made again") from error
-
-
-def forget_programs():
-    """Every run compiles its own programs; those of the last one would only fill the memory."""
-    import jax
-
-    jax.clear_caches()
-    gc.collect()
 
 
 def mean_and_deviation(values: Sequence[float]) -> dict[str, float]:

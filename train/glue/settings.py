@@ -1,18 +1,12 @@
 """What is tried for every task: learning rates, batch sizes and epochs, and what all runs of a suite share."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tfm.config.json_text import read_object
 from train import UserError
 from train.glue.suites import Task
-from train.runs import folder as folders
-from train.settings import flags
-
-FILE = "settings.json"
 
 # Rates, batch sizes and epochs. paper: Devlin et al. 2018, appendix A.3. small: the README of google-research/bert for
 # the models of Turc et al. 2019.
@@ -90,28 +84,3 @@ def check_flags(words: Sequence[str]):
         for prefix, remedy in _OWN.items():
             if word.startswith("--") and name.startswith(prefix):
                 raise UserError(f"{word} is decided for every task by this command; {remedy}")
-
-
-def check_folder(out: Path, values: Mapping[str, Any]):
-    """Writes the settings of a new folder. Raises UserError where those of its runs differ, or it is not a suite's."""
-    path = out / FILE
-    if not path.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"--out={out} already holds something else; choose another folder")
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out={out} cannot be made: {error.strerror}; choose another folder") from error
-        folders.write_json(path, values)
-        return
-    try:
-        saved = read_object(path)
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); restore it, or name a new --out") from error
-    for name, value in values.items():
-        if saved.get(name) != value:
-            shown = [" ".join(v) if isinstance(v, list) else flags.show(v) for v in (value, saved.get(name))]
-            raise UserError(
-                f"{'' if name == 'flags' else f'--{name}='}{shown[0] or 'none'} differs from {shown[1] or 'none'} "
-                f"of the runs in {out}; leave it as it was, or name a new folder with --out"
-            )

@@ -61,8 +61,8 @@ def run(argv):
     values = dataclasses.asdict(options)
     fixed = {name: values[name] for name in ("run", "encoder", "pool", "layer", "length", "protocol", "classifier")}
 
-    from train.glue import settings as suites
     from train.reporting.console import Log
+    from train.runs import suite
     from train.sentences import read_tasks
 
     log, out = Log(), Path(options.out or _default_out(options))
@@ -72,7 +72,7 @@ def run(argv):
     encoder = _Opened(options, log)
     if not all(_path(out, task).exists() for task in tasks):
         encoder.open()
-    suites.check_folder(out, fixed)
+    suite.check_settings(out, fixed)
     results = {task.task.name: _finish(out, task, encoder, options, log) for task in tasks}
     summary = table.summary(results)
     shown = table.text(summary)

@@ -1,12 +1,15 @@
-"""What SentEval draws, drawn again: the folds of scikit-learn, the start of torch's linear layers, numpy's orders."""
+"""What SentEval draws, and when it stops: folds of scikit-learn, starts of torch's linear layers, orders of numpy."""
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from train import UserError
+
+Params = TypeVar("Params")
 
 
 def stratified_folds(labels: np.ndarray, count: int, seed: int, where: str) -> np.ndarray:
@@ -90,3 +93,19 @@ def held_out(rows: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.
     order = np.random.RandomState(seed).permutation(len(rows))
     cut = int(share * len(rows))
     return rows[order[cut:]], rows[order[:cut]]
+
+
+def best_round(start: Params, rounds: Iterable[tuple[Params, float]], tenacity: int) -> tuple[Params, float]:
+    """The parameters of the round with the best score, and that score; the start and -1 where no score is above -1.
+
+    The first round that does not rise after `tenacity` such rounds is the last; their count never restarts.
+    """
+    best_params, best, misses = start, -1.0, 0
+    for params, score in rounds:
+        if score > best:
+            best_params, best = params, score
+        elif misses >= tenacity:
+            break
+        else:
+            misses += 1
+    return best_params, best

@@ -15,7 +15,7 @@ import optax
 from jax import Array
 
 from train.sentences import intervals
-from train.sentences.randomness import linear_starts
+from train.sentences.randomness import best_round, linear_starts
 
 # Rows of a batch, epochs of a round, the last epoch after which a round begins, and rounds that may fail, minus one.
 _BATCH, _EPOCHS, _LAST_EPOCH, _TENACITY = 64, 50, 1000, 3
@@ -37,18 +37,15 @@ def fit(parts: Mapping[str, Part], seed: int) -> tuple[np.ndarray, float]:
     state = _OPTIMIZER.init(params)
     x, y = jnp.asarray(train.features), jnp.asarray(targets(train.scores))
     orders = np.random.RandomState(seed)
-    best, best_params, misses, epoch = -1.0, params, 0, 0
-    while epoch <= _LAST_EPOCH:
-        rows = np.stack([_batches(orders.permutation(len(x))) for _ in range(_EPOCHS)])
-        params, state = _round(params, state, x, y, rows.reshape(-1, _BATCH))
-        epoch += _EPOCHS
-        pearson = intervals.correlation(np.asarray(_predict(params, dev.features)), dev.scores, "pearson").value / 100
-        if pearson > best:
-            best, best_params = pearson, params
-            continue
-        if misses >= _TENACITY:
-            break
-        misses += 1
+
+    def rounds(params, state):
+        for _ in range(0, _LAST_EPOCH + 1, _EPOCHS):
+            rows = np.stack([_batches(orders.permutation(len(x))) for _ in range(_EPOCHS)])
+            params, state = _round(params, state, x, y, rows.reshape(-1, _BATCH))
+            scores = np.asarray(_predict(params, dev.features))
+            yield params, intervals.correlation(scores, dev.scores, "pearson").value / 100
+
+    best_params, best = best_round(params, rounds(params, state), _TENACITY)
     return np.asarray(_predict(best_params, test.features), np.float64), best
 
 

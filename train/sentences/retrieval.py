@@ -15,7 +15,7 @@ from jax import Array
 
 from train.sentences import intervals
 from train.sentences.intervals import Metric
-from train.sentences.randomness import linear_starts
+from train.sentences.randomness import best_round, linear_starts
 
 # Captions of an image; captions that are ranked at a time; and the settings of the training.
 _CAPTIONS, _RANKED = 5, 5000
@@ -34,19 +34,15 @@ def measure(parts: Mapping[str, tuple[np.ndarray, Any]], seed: int) -> dict[str,
     params = _start(seed, images.shape[1], texts.shape[1])
     state, generator = _OPTIMIZER.init(params), np.random.RandomState(seed)
     arrays = jnp.asarray(texts), jnp.asarray(images)
-    best, best_params, misses, epoch = -1.0, params, 0, 0
-    while epoch <= _LAST_EPOCH:
-        for batch in _batches(generator, len(texts)):
-            params, state = _step(params, state, *arrays, *batch)
-        epoch += 1
-        recalls, _ = _recalls(params, *parts["dev"])
-        total = sum(100 * float(np.mean(flags)) for flags in recalls.values())
-        if total > best:
-            best, best_params = total, params
-            continue
-        if misses >= _TENACITY:
-            break
-        misses += 1
+
+    def rounds(params, state):
+        for _ in range(_LAST_EPOCH + 1):
+            for batch in _batches(generator, len(texts)):
+                params, state = _step(params, state, *arrays, *batch)
+            recalls, _ = _recalls(params, *parts["dev"])
+            yield params, sum(100 * float(np.mean(flags)) for flags in recalls.values())
+
+    best_params, _ = best_round(params, rounds(params, state), _TENACITY)
     recalls, ranks = _recalls(best_params, *parts["test"])
     metrics = {name: intervals.share(flags) for name, flags in recalls.items()}
     mean = float(np.mean([metric.value for metric in metrics.values()]))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_rates, tag
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Reformer(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, buckets=2, rounds=1, chunk=1)
-        check_maximum(self, "no model is as large", buckets=1 << 20, rounds=1 << 10, chunk=1 << 24)
+        check_maximum(self, "no model is as large", buckets=1 << 20, rounds=1 << 10, chunk=MAX_LENGTH)
         if self.buckets % 2:
             raise ValueError(f"buckets={self.buckets} must be even; try buckets={self.buckets + 1}")
 
@@ -45,7 +45,7 @@ class Routing(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, clusters=1, chunk=1)
-        check_maximum(self, "no model is as large", clusters=1 << 20, chunk=1 << 24)
+        check_maximum(self, "no model is as large", clusters=1 << 20, chunk=MAX_LENGTH)
         check_rates(self, "momentum", usual="0.999 is usual")
 
 
@@ -67,7 +67,7 @@ class Sinkhorn(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, block=1, iterations=0, temperature=1e-3)
-        check_maximum(self, "no model is as large", block=1 << 24, iterations=1 << 10, temperature=1e3)
+        check_maximum(self, "no model is as large", block=MAX_LENGTH, iterations=1 << 10, temperature=1e3)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Linformer(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, rank=1)
-        check_maximum(self, "no text is as long", rank=1 << 24)
+        check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
@@ -47,7 +47,7 @@ class Compressed(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, factor=1, memory=1)
-        check_maximum(self, "no text is as long", factor=1 << 24, memory=1 << 24)
+        check_maximum(self, "no text is as long", factor=MAX_LENGTH, memory=MAX_LENGTH)
 
     def group_size(self, config: Any) -> int:
         """Tokens that become one key."""
@@ -79,5 +79,5 @@ class Nystrom(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, landmarks=1, iterations=1, window=1)
-        check_maximum(self, "no text is as long", landmarks=1 << 24, window=1 << 16)
+        check_maximum(self, "no text is as long", landmarks=MAX_LENGTH, window=1 << 16)
         check_maximum(self, "it has converged long before", iterations=1000)

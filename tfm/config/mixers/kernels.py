@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Performer(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, features=1, chunk=1, redraw=1)
-        check_maximum(self, "no model is as large", features=1 << 20, chunk=1 << 24)
+        check_maximum(self, "no model is as large", features=1 << 20, chunk=MAX_LENGTH)
         check_maximum(self, "no run has as many steps", redraw=1 << 30)
 
 
@@ -40,7 +40,7 @@ class LinearAttention(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, chunk=1)
-        check_maximum(self, "no text is as long", chunk=1 << 24)
+        check_maximum(self, "no text is as long", chunk=MAX_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class AttentionFree(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, window=1, rank=1)
-        check_maximum(self, "no text is as long", window=1 << 24, rank=1 << 24)
+        check_maximum(self, "no text is as long", window=MAX_LENGTH, rank=MAX_LENGTH)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return None if self.reach == "simple" else config.length
@@ -82,7 +82,7 @@ class DeltaRule(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, nu=1, chunk=1)
-        check_maximum(self, "no text is as long", chunk=1 << 24)
+        check_maximum(self, "no text is as long", chunk=MAX_LENGTH)
         check_maximum(self, "no head is as large", nu=1 << 12)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Synthesizer(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, rank=1)
-        check_maximum(self, "no text is as long", rank=1 << 24)
+        check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
     def max_length(self, config: Any) -> int | None:  # noqa: D102
         return config.length
@@ -58,7 +58,7 @@ class Gmlp(Options):
     def __post_init__(self):
         check_fields(self)
         check_minimum(self, ffn=2)
-        check_maximum(self, "no model is as large", ffn=1 << 24)
+        check_maximum(self, "no model is as large", ffn=MAX_LENGTH)
 
     def channels(self, config: Any) -> int:
         """Channels before they are split."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
 from tfm.config.positions.checks import check_axes, check_buckets, check_distance
 from tfm.config.positions.grid import Swin, SwinV2
 from tfm.config.positions.options import Absolute, Place, PositionOptions
@@ -147,7 +147,7 @@ class Disentangled(PositionOptions):
 
     def __post_init__(self):
         check_fields(self)
-        check_maximum(self, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
+        check_maximum(self, "no text is as long", buckets=MAX_LENGTH, max_distance=1 << 30)
         if self.buckets % 2 or self.buckets < 4:
             raise ValueError(f"buckets={self.buckets} must be even and at least 4")
         minimum = self.buckets // 4 + 2

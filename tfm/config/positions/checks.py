@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum
 
 
 def check_axes(options: Any, config: Any, width: int) -> None:
@@ -24,7 +24,7 @@ def check_buckets(options: Any) -> None:
     """Raises ValueError for buckets that distances up to `max_distance` cannot fill."""
     check_fields(options)
     check_minimum(options, buckets=4)
-    check_maximum(options, "no text is as long", buckets=1 << 24, max_distance=1 << 30)
+    check_maximum(options, "no text is as long", buckets=MAX_LENGTH, max_distance=1 << 30)
     if options.max_distance <= options.buckets // 2:
         raise ValueError(f"max_distance={options.max_distance} must be more than half of buckets={options.buckets}")
 
@@ -33,4 +33,4 @@ def check_distance(options: Any) -> None:
     """Raises ValueError for a distance to clip at that is below 1 or absurd."""
     check_fields(options)
     check_minimum(options, max_distance=1)
-    check_maximum(options, "no text is as long", max_distance=1 << 24)
+    check_maximum(options, "no text is as long", max_distance=MAX_LENGTH)
