@@ -105,6 +105,31 @@ def test_kills_lose_nothing(home, task):
     assert not list(Path("run").glob(".owner"))
 
 
+def compare(out):
+    """A grid of three runs in a process of its own."""
+    words = ["--vary=model.position=learned,rotary,none", "--seeds=1", "--task=lm", *FLAGS, "--steps=40", "--log.every=1"]
+    command = [sys.executable, "-m", "train.compare", *words, f"--out={out}"]
+    return subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL, stderr=Path(f"{out}.log").open("w"))
+
+
+def test_a_comparison_that_is_killed_ends_with_the_same_table(home):
+    """Killed between any two steps of any of its runs, and started again."""
+    rng, clock = random.Random(SEED), ("seconds", "tokens_per_s")
+    assert compare("whole").wait() == 0, Path("whole.log").read_text()
+    for _ in range(MOMENTS):
+        process, lines = compare("killed"), rng.randrange(1, 120)
+        while process.poll() is None and Path("killed.log").read_text().count("train ") < lines:
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        assert "error: " not in Path("killed.log").read_text()
+    assert compare("killed").wait() == 0, Path("killed.log").read_text()
+    rows = [json.loads(Path(out, "results.json").read_text())["rows"] for out in ("whole", "killed")]
+    for row in [row for table in rows for row in table]:
+        row["metrics"] = {name: value for name, value in row["metrics"].items() if not name.endswith(clock)}
+    assert rows[0] == rows[1]
+
+
 CLAIM = """
 import sys
 from train import UserError
