@@ -50,6 +50,12 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def pytest_collection_finish(session):
+    """Thousands of collected tests stay to the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forgetting():
     """The programs of a module are of no use to the next one; thousands of them slow everything down."""

@@ -107,7 +107,14 @@ def test_kills_lose_nothing(home, task):
 
 def compare(out):
     """A grid of three runs in a process of its own."""
-    words = ["--vary=model.position=learned,rotary,none", "--seeds=1", "--task=lm", *FLAGS, "--steps=40", "--log.every=1"]
+    words = [
+        "--vary=model.position=learned,rotary,none",
+        "--seeds=1",
+        "--task=lm",
+        *FLAGS,
+        "--steps=40",
+        "--log.every=1",
+    ]
     command = [sys.executable, "-m", "train.compare", *words, f"--out={out}"]
     return subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL, stderr=Path(f"{out}.log").open("w"))
 

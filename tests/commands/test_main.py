@@ -188,7 +188,8 @@ def test_default_folder_and_second_run_from_the_cache(uninterrupted, monkeypatch
 # Interruption and resumption
 
 
-@pytest.mark.parametrize("stop", [pytest.param(3, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [3, 4])
 def test_two_halves_equal_the_whole(uninterrupted, tmp_path, stop):
     """Bit for bit, with dropout, also where the interruption falls between two log lines."""
     half = tmp_path / "half"

@@ -1,5 +1,6 @@
 """The English-German grammar: sentences of every construction, forms against tables by hand, order of words, splits."""
 
+import functools
 import itertools
 import os
 import random
@@ -15,8 +16,6 @@ from train.data.synthetic.clauses import Clause
 from train.data.synthetic.phrases import Phrase, nominal
 from train.files import cache
 
-CORPUS = grammar.pairs()
-ALL = [pair for split in CORPUS for pair in split]
 VERBS = {verb.name: verb for verb in verbs.VERBS}
 BE = verbs.SPECIAL["be"]
 NAMED = (
@@ -27,6 +26,16 @@ NAMED = (
 NAMED |= {clauses.OBJECTIVE[name]: NAMED[name] for name in clauses.OBJECTIVE}
 DETERMINERS = sorted(phrases.ARTICLES, key=len, reverse=True)
 NUMBERS = {phrases.cardinal(value)[0]: value for value in range(2, 100)}
+
+
+@functools.cache
+def corpus():
+    return grammar.pairs()
+
+
+@functools.cache
+def all_pairs():
+    return [pair for split in corpus() for pair in split]
 
 
 def np(text: str) -> Phrase:
@@ -390,10 +399,12 @@ def test_numbers():
 
 
 def test_sizes_and_splits():
-    assert [len(split) for split in CORPUS] == [30_000, 500, 500, 500]
+    assert [len(split) for split in corpus()] == [30_000, 500, 500, 500]
     for side in (0, 1):
-        assert len({pair[side] for pair in ALL}) == len(ALL), "nothing twice, within or between the splits"
-    for english, german in ALL:
+        assert len({pair[side] for pair in all_pairs()}) == len(all_pairs()), (
+            "nothing twice, within or between the splits"
+        )
+    for english, german in all_pairs():
         assert 4 <= len(english.split()) <= 16
         assert 4 <= len(german.split()) <= 16
 
@@ -404,8 +415,8 @@ def words(pairs, side):
 
 def test_every_word_of_the_other_splits_is_in_train():
     for side in (0, 1):
-        assert words(ALL, side) == words(CORPUS.train, side)
-    assert 700 < len({word.lower() for word in words(CORPUS.train, 0)}) < 900
+        assert words(all_pairs(), side) == words(corpus().train, side)
+    assert 700 < len({word.lower() for word in words(corpus().train, 0)}) < 900
 
 
 def test_same_pairs_in_every_process():
@@ -417,7 +428,7 @@ def test_same_pairs_in_every_process():
     result = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True, text=True)
     rows = list(itertools.islice(grammar._sentences(random.Random(0)), 400))
     assert result.stdout.strip() == cache.digest(map(str, rows))
-    assert [pair for kind, pair in rows if not kind] == CORPUS.train[: sum(not kind for kind, _ in rows)]
+    assert [pair for kind, pair in rows if not kind] == corpus().train[: sum(not kind for kind, _ in rows)]
     assert rows != list(itertools.islice(grammar._sentences(random.Random(1)), 400))
 
 
@@ -461,14 +472,14 @@ REPORT = r"(?:says?|thinks?|knows?|believes?|hopes?|It is \w+) that (.+)"
 @pytest.mark.slow
 def test_withheld_combinations():
     having = {
-        word: [text for text, _ in CORPUS.train + CORPUS.valid + CORPUS.test if FORMS[word].search(text.lower())]
+        word: [text for text, _ in corpus().train + corpus().valid + corpus().test if FORMS[word].search(text.lower())]
         for word in FORMS
     }
     assert min(map(len, having.values())) > 80
     for first, second in PAIRS:
         assert not any(together(first, second, text) for text in having[second]), (first, second)
     assert not any(FORMS[word].search(subordinate(text)) for word in UNDER for text in having[word])
-    under = [(text, german) for text, german in CORPUS.train if subordinate(text)]
+    under = [(text, german) for text, german in corpus().train if subordinate(text)]
     joined = re.compile(
         r"\b(?:auf|zu|aus|ein|ab|mit|weg|an|zurück)(?:macht|schaltet|holt|räumt|bringt|nimmt|wirft|kommt|geht|hört)\b"
     )
@@ -478,7 +489,7 @@ def test_withheld_combinations():
 
 def test_every_compositional_pair_has_a_withheld_combination():
     counts = Counter()
-    for text, _ in CORPUS.compositional:
+    for text, _ in corpus().compositional:
         used = {pair for pair in PAIRS if together(*pair, text)} | {
             word for word in UNDER if FORMS[word].search(subordinate(text))
         }
@@ -506,7 +517,7 @@ def finite(word: str) -> bool:
 
 def test_finite_verbs_are_last_in_subordinate_clauses():
     seen = Counter()
-    for _, german in ALL:
+    for _, german in all_pairs():
         for conjunction, inside in re.findall(
             r"(?:^|, )(Weil|weil|Obwohl|obwohl|Wenn|wenn|dass|ob|warum) ([^,.?]+)(?=[,.])", german
         ):
@@ -526,7 +537,7 @@ def test_finite_verbs_are_second_in_main_clauses():
     starts = sorted((time[0].upper() + time[1:] for time in times), key=len, reverse=True)
     starts += [name for name in NAMED if name[0].isupper()] + ["Ich", "Du", "Er", "Wir", "Es"]
     seen = 0
-    for _, german in ALL:
+    for _, german in all_pairs():
         start = next((word for word in starts if german.startswith(word + " ")), None)
         if start and not re.match("Heute (Morgen|Abend)", german.removeprefix(start)):
             seen += 1
@@ -537,7 +548,7 @@ def test_finite_verbs_are_second_in_main_clauses():
 
 
 def test_prefixes_end_main_clauses():
-    for english, german in ALL:
+    for english, german in all_pairs():
         if re.match(r"\w+ (opens|invites|calls|closes) [^,]*\.$", english) and not re.search(
             " (because|although|if|that|whom|who) ", english
         ):
@@ -548,7 +559,7 @@ def test_endings_in_the_data():
     """Adjectives end in -en after a dative singular and after plurals with a determiner; contractions are made."""
     datives = "|".join(f"{stem}em" for stem in "ein kein mein dein sein ihr unser dies welch jed".split())
     checked = 0
-    for _, german in ALL:
+    for _, german in all_pairs():
         for adjective in re.findall(
             rf"\b(?:{datives}|im|am|vom|zum|zur) ([a-zäöüß]+) (?:[a-zäöüß]+ )?[A-ZÄÖÜ]", german
         ):
@@ -562,7 +573,7 @@ def test_endings_in_the_data():
 
 
 def test_english():
-    for english, _ in ALL:
+    for english, _ in all_pairs():
         assert re.fullmatch(r"[A-Z][\w, é'-]+[.?]", english), english
         assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]|  | ,", english), english
         assert english.endswith("?") or not re.search(r"\b([Hh]e|[Ss]he|[Ii]t) (have|do|are|were)\b", english), english

@@ -26,6 +26,7 @@ SMALL = (
 ).split()
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_a_loop():
     """With smoothing, two classes a picture, and a row that is empty."""
     config = tfm.override(presets.model("vit-micro"), {"layers": 1, "classes": 5, "width": 16, "heads": 2, "ffn": 8})
@@ -116,6 +117,7 @@ def pictures(folder, count=40):
             Image.fromarray(pixels).save(folder / colour / f"{n}.jpg")
 
 
+@pytest.mark.slow
 def test_a_folder_of_transformers_classifies(home):
     """A grey ViT for pictures of 12 x 8, with its processor; and it is exported again."""
     shape = {"input.size": 12, "input.image_width": 8, "input.patch": 4, "input.channels": 1, "layers": 1, "width": 8}

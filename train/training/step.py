@@ -117,7 +117,8 @@ def make_train_step(
         trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
         running = optimizer.running(frozen)
         fields = with_memory(batch, state.memory)
-        (grads, changes), sums, memory = _accumulate(partial(gradient, (trained, running), frozen), fields, key)
+        compute, inputs = partial(gradient, (trained, running), frozen), (dict(fields), _part_keys(key, _parts(batch)))
+        (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
@@ -147,23 +148,28 @@ def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:
     return fields if memory is None else {**fields, MEMORY: memory}
 
 
-def _accumulate(gradient, batch, key):
-    """Gradients, sums, and the memory of every part; gradients of several parts are float32 and, like sums, added up.
+def _part_keys(key: Array | None, parts: int) -> Array | None:
+    """The key of every part; that of a single one is the key of the step."""
+    if key is None:
+        return None
+    return key[None] if parts == 1 else jax.random.split(key, parts)
+
+
+def _accumulate(compute, first, inputs):
+    """Gradients, sums, and the memory of every part, from those of the first part; gradients of several parts are
+    float32 and, like sums, added up.
 
     One part is computed at a time.
     """
-    parts = _parts(batch)
-    if parts == 1:
-        grads, (sums, memory) = gradient(_part(batch, 0), key)
+    grads, (sums, memory) = first
+    if _parts(inputs) == 1:
         return grads, sums, _stacked(memory)
-    keys = None if key is None else jax.random.split(key, parts)
 
-    def add(total, inputs):
-        grads, (sums, memory) = gradient(*inputs)
+    def add(total, part):
+        grads, (sums, memory) = compute(*part)
         return jax.tree.map(jnp.add, total, (stochastic_rounding.widen(grads), sums)), memory
 
-    grads, (sums, memory) = gradient(_part(batch, 0), None if keys is None else keys[0])
-    rest = jax.tree.map(lambda field: field[1:], (batch, keys))
+    rest = jax.tree.map(lambda field: field[1:], inputs)
     (grads, sums), memories = jax.lax.scan(add, (stochastic_rounding.widen(grads), sums), rest)
     return grads, sums, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _stacked(memory), memories)
 
@@ -178,8 +184,9 @@ def _parts(batch) -> int:
     return len(jax.tree.leaves(batch)[0])
 
 
-def _part(batch, index: int):
-    return jax.tree.map(lambda field: field[index], dict(batch))
+def _first_part(inputs):
+    """Inputs of all parts -> those of the first one."""
+    return jax.tree.map(lambda field: field[0], inputs)
 
 
 def _average(specs, state: State, params, decay: float):
@@ -199,7 +206,7 @@ def make_eval_step(loss: Loss, model: tfm.Config):
 
     @jax.jit
     def eval_step(params, batch: Mapping[str, Any]):
-        outputs = loss(params, model, _part(batch, 0), None)
+        outputs = loss(params, model, _first_part(dict(batch)), None)
         return with_memory(outputs, _stacked(outputs.get(MEMORY)))
 
     return eval_step
