@@ -14,7 +14,7 @@ from train.images.augmentation import augmented, erased
 from train.images.checking import THREADS
 from train.images.decoding import BrokenImageError
 from train.images.mixing import mixed
-from train.images.processor import ImageProcessor
+from train.images.palette import AnyProcessor
 from train.settings.images import Augment
 
 # Classes that the start-up table names.
@@ -29,7 +29,7 @@ class ImageRows:
 
     buckets, padding, batches_ahead = None, 0.0, 2
 
-    def __init__(self, rows: Sequence[Row], labels: np.ndarray, processor: ImageProcessor, length: int):
+    def __init__(self, rows: Sequence[Row], labels: np.ndarray, processor: AnyProcessor, length: int):
         self.pictures = [row["image"] for row in rows]
         self.withheld = np.array([row.get("withheld", False) for row in rows], bool)
         self.labels, self.processor, self.length = labels, processor, length
@@ -63,7 +63,7 @@ class ImageRows:
         """The fields of `train.tasks.image`; empty rows are grey."""
         is_row, labels = rows >= 0, self.labels[rows]
         seeds = rng.integers(1 << 62, size=len(rows))
-        pixels = np.zeros((len(rows), *self.processor.shape, self.processor.channels), np.float32)
+        pixels = self.processor.empty(len(rows))
         filled = np.flatnonzero(is_row)
         for place, picture in zip(filled, self._pool.map(self._pixels, rows[filled], seeds[filled]), strict=True):
             pixels[place] = picture
@@ -72,7 +72,7 @@ class ImageRows:
         if self.augment.mixes:
             pixels, partners, shares = mixed(pixels, is_row, self.augment, rng)
             fields |= {"partners": labels[partners], "shares": shares}
-        return {"pixels": pixels, **fields}
+        return {self.processor.field: pixels, **fields}
 
     def pixels(self, rows: np.ndarray) -> np.ndarray:
         """Pictures as they are shown, uint8 [B,H,W,C]."""
@@ -84,7 +84,7 @@ class ImageRows:
         return ThreadPoolExecutor(THREADS, "decode")
 
     def _pixels(self, row: int, seed: int) -> np.ndarray:
-        """The picture of a row as the model reads it, float32 [H,W,C]."""
+        """The picture of a row as the model reads it: float32 [H,W,C], or int32 [T] of a palette."""
         image, augment = self._open(row), self.augment
         if not (augment.changes or augment.erase):
             return self.processor.normalize(self.processor.prepare(image))
