@@ -90,8 +90,7 @@ def _made(
         for batch, count in row_batches(range(len(rows)), size):
             seeds = np.asarray(batch, np.int32) + options.seed
             choice = options.greedy() if strategy == "greedy" else options.sample(seeds)
-            made.append(
-                completion.complete(params, model, folder.processor, [rows[row] for row in batch], choice)[:count]
-            )
+            pictures = completion.complete(params, model, folder.processor, [rows[row] for row in batch], choice)
+            made.append(pictures[:count])
             advance(count)
     return np.concatenate(made)

@@ -34,6 +34,11 @@ class NextPixel(TaskOptions):
         if self.grey and self.colours > 256:
             raise ValueError(f"colours={self.colours} must be at most 256 with grey=true; 2 to 16 are usual")
 
+    @property
+    def vocab(self) -> int:
+        """The colours and the start token."""
+        return self.colours + 1
+
     def check(self, run: Any) -> None:  # noqa: D102
         side = math.isqrt(run.model.length)
         if side**2 != run.model.length:

@@ -20,6 +20,11 @@ class TaskOptions(Options):
     # What the model may read them as (--model.input), the usual one first.
     inputs: ClassVar[tuple[str, ...]] = ("tokens",)
 
+    @property
+    def vocab(self) -> int | None:
+        """Tokens of the model, where the options say and no tokenizer does."""
+        return None
+
     def check_run(self, run: Any) -> None:
         """Raises ValueError for a run that this task cannot have."""
         if run.model.input.name not in self.inputs:

@@ -208,6 +208,8 @@ def inputs(options, folder) -> list[dict[str, Any]]:
         raise UserError(f"--text={options.text} is for models of texts; name pictures with --file='FOLDER/*.jpg'")
     if options.attention and not Path(options.attention).absolute().parent.is_dir():
         raise UserError(f"--attention={options.attention} cannot be made; name a folder in one that is there")
+    if options.attention and folder.config.model.input.grid is None:
+        raise UserError(f"--attention={options.attention} is for models of patches; leave it out")
     return [
         {"file": str(picture), "image": picture, "attention": options.attention}
         for picture in sources.named_pictures(options.file)

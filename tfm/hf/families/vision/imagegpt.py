@@ -6,7 +6,6 @@ from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.decoders import gpt2
-from tfm.hf.names import HfTensor
 
 # Of a decoder, and of a classifier, which calls it encoder. The other names are those of GPT-2.
 NAMES = {
