@@ -21,7 +21,8 @@ from train.generation.options import Options, choose_strategy
 from train.runs.folder import open_folder
 from train.settings import flags
 
-USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-file=FILE | --file=IN | --interactive | --complete=IMAGE
+USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-file=FILE | --file=IN | --interactive
+                                | --complete=IMAGE
                                 [--to=OUT] [...]
 
 Prints the prompt and its completion while it is written, or a translation alone; of a file, one after the other. If OUT

@@ -38,9 +38,7 @@ class PaletteProcessor:
 
     def __post_init__(self):
         if len(self.clusters) < 2 or any(len(colour) != 3 for colour in self.clusters):
-            raise ValueError(
-                f"clusters has {len(self.clusters)} colours; a palette has 2 or more, of three numbers each"
-            )
+            raise ValueError(f"clusters has {len(self.clusters)} colours; there must be 2 or more, of 3 numbers each")
         if not all(math.isfinite(value) for colour in self.clusters for value in colour) or self.images.channels != 3:
             raise ValueError("clusters must be finite colours of three channels")
 

@@ -285,7 +285,7 @@ class Image(TaskOptions):
             raise ValueError("model.input=tokens does not read the pictures of task=image; say --model.input=patches")
         if self.augment.mixes or self.augment.erase:
             raise ValueError(
-                "model.input=tokens reads colours of a palette, which do not mix; leave mixing and erase out"
+                "model.input=tokens reads colours of a palette, which do not mix; leave mixes and erase out"
             )
 
 

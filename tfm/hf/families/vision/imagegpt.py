@@ -21,6 +21,7 @@ IMAGEGPT = Family(
         input=Tokens(token_types=None, norm=False),
         residual=PreNorm(),
         norm="rms",
+        tie_embeddings=False,
         head=HeadOptions(pool="mean", dense=False, causal=True, input_only=1),
     ),
     fields={
@@ -46,7 +47,7 @@ IMAGEGPT = Family(
     write=gpt2.write,
     names=NAMES,
     heads={
-        "ImageGPTForCausalImageModeling": Head("pixels", overrides={"tie_embeddings": False}),
+        "ImageGPTForCausalImageModeling": Head("pixels"),
         "ImageGPTForImageClassification": Head("classify_pixels", {"output": "score"}),
     },
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$|^score\.",
