@@ -9,10 +9,26 @@ import tfm
 from tfm.ops import quick_gelu
 
 BASE = {
-    **{"layers": 5, "width": 8, "heads": 2, "ffn": 16, "vocab": 11, "length": 6, "pad_vocab_to": 4, "dropout": 0.0},
-    **{"residual": "pre", "norm": "rms", "input.norm": False, "input.token_types": None, "tie_embeddings": False},
-    **{"classes": 3, "activation": "quick_gelu"},
-    **{"head.causal": True, "head.pool": "mean", "head.dense": False, "head.input_only": 1, "init_std": 0.5},
+    "layers": 5,
+    "width": 8,
+    "heads": 2,
+    "ffn": 16,
+    "vocab": 11,
+    "length": 6,
+    "pad_vocab_to": 4,
+    "dropout": 0.0,
+    "residual": "pre",
+    "norm": "rms",
+    "input.norm": False,
+    "input.token_types": None,
+    "tie_embeddings": False,
+    "classes": 3,
+    "activation": "quick_gelu",
+    "head.causal": True,
+    "head.pool": "mean",
+    "head.dense": False,
+    "head.input_only": 1,
+    "init_std": 0.5,
 }
 KINDS = {
     "plain": {},
