@@ -50,14 +50,7 @@ def generate(argv):
         pictures.write(folder, options, explicit, strategy)
         return
     prompts = [] if options.interactive else _prompts(explicit)
-    if not folder.task.GENERATES:
-        raise UserError(
-            f"--run={options.run} was trained for --task={folder.config.task.name}, which writes no text; "
-            "train one with --task=lm"
-        )
-    for name in ("complete", "keep"):
-        if name in explicit:
-            raise UserError(f"--{name} is for pictures, and --run={options.run} writes texts; leave it out")
+    _check_writes(folder, explicit)
 
     from train.generation.writer import WRITERS
     from train.reporting.console import Log
@@ -79,6 +72,19 @@ def generate(argv):
             _write(options, writer, [line])
     else:
         _write(options, writer, prompts)
+
+
+def _check_writes(folder: Any, explicit: Mapping[str, Any]):
+    """Raises UserError for a model that writes no text, and for flags of pictures."""
+    run = explicit["run"]
+    if not folder.task.GENERATES:
+        raise UserError(
+            f"--run={run} was trained for --task={folder.config.task.name}, which writes no text; "
+            "train one with --task=lm"
+        )
+    for name in ("complete", "keep"):
+        if name in explicit:
+            raise UserError(f"--{name} is for pictures, and --run={run} writes texts; leave it out")
 
 
 def _prompts(explicit: Mapping[str, Any]) -> list[str]:

@@ -137,7 +137,10 @@ def test_bad_flags_of_generate(home, flags, sentence):
         ("--model.head.input-only=0", "model.head.input_only=0 must be 1"),
         ("--model.input=patches", "model.input=patches does not read the pictures of task=pixels"),
         ("--data=white.npz --eval-data=colours.npz", "the pictures of --data=white.npz have one colour"),
-        ("--init=run --data=colours.npz --preset=imagegpt-tiny --model.length=64", "makes 16; leave --model.length out"),
+        (
+            "--init=run --data=colours.npz --preset=imagegpt-tiny --model.length=64",
+            "makes 16; leave --model.length out",
+        ),
     ],
 )
 def test_bad_flags_of_main(home, flags, sentence):

@@ -52,6 +52,10 @@ def _model(config: Config, names: Names) -> classifier.Classifier:
     )
 
 
+def _classifier(config: Config, names: Names) -> classifier.Classifier:
+    return classifier.classifier_specs(config)
+
+
 def _tagger(config: Config, names: Names) -> heads.Tagger:
     """Outputs for each token: its classes, the start and the end of an answer, or whether it was replaced."""
     return heads.tagger_specs(config, dense="dense" in names)
@@ -61,14 +65,11 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    "classify": lambda config, names: classifier.classifier_specs(config),
-    "classify_pixels": lambda config, names: classifier.classifier_specs(config),
-    "choice": lambda config, names: classifier.classifier_specs(config),
+    **dict.fromkeys(("classify", "classify_pixels", "choice"), _classifier),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
-    "lm": lambda config, names: heads.causal_lm_specs(config),
-    "pixels": lambda config, names: heads.causal_lm_specs(config),
+    **dict.fromkeys(("lm", "pixels"), lambda config, names: heads.causal_lm_specs(config)),
     "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
 }
 

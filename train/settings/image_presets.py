@@ -151,5 +151,5 @@ IMAGE: dict[str, dict[str, Any]] = {
     "swin-v2-tiny": _staged("swin-v2-tiny", resize=292),
     "davit-tiny": _staged("davit-tiny"),
     # Classifiers that start from a run of --task=pixels.
-    **{name: shape | _SMALL | {"steps": 2000} for name, shape in _SHAPES.items()},
+    **{name: shape | _SMALL | {"batch.size": 32, "steps": 500} for name, shape in _SHAPES.items()},
 }

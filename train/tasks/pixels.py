@@ -45,8 +45,8 @@ NEXT_COMMANDS = (
     "main --task=image --init={folder} --tune=head",
 )
 
-# Training pictures that a palette is made from, and pictures that are completed at the end.
-_PALETTE_PICTURES, _COMPLETED = 2000, 8
+# Training pictures that a palette is made from.
+_PALETTE_PICTURES = 2000
 
 
 def specs(run: Run) -> tfm.CausalLM:
