@@ -136,7 +136,7 @@ def test_bad_flags_of_generate(home, flags, sentence):
         ("--task.grey=true", "colours=512 must be at most 256 with grey=true"),
         ("--model.head.input-only=0", "model.head.input_only=0 must be 1"),
         ("--model.input=patches", "model.input=patches does not read the pictures of task=pixels"),
-        ("--data=white.npz --eval-data=colours.npz", "the pictures of --data=white.npz have one colour"),
+        ("--data=white.npz --eval-data=colours.npz", "of --data=white.npz have one colour"),
         (
             "--init=run --data=colours.npz --preset=imagegpt-tiny --model.length=64",
             "makes 16; leave --model.length out",

@@ -52,10 +52,6 @@ def _model(config: Config, names: Names) -> classifier.Classifier:
     )
 
 
-def _classifier(config: Config, names: Names) -> classifier.Classifier:
-    return classifier.classifier_specs(config)
-
-
 def _tagger(config: Config, names: Names) -> heads.Tagger:
     """Outputs for each token: its classes, the start and the end of an answer, or whether it was replaced."""
     return heads.tagger_specs(config, dense="dense" in names)
@@ -65,7 +61,9 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    **dict.fromkeys(("classify", "classify_pixels", "choice"), _classifier),
+    **dict.fromkeys(
+        ("classify", "classify_pixels", "choice"), lambda config, names: classifier.classifier_specs(config)
+    ),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
