@@ -61,9 +61,7 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    **dict.fromkeys(
-        ("classify", "classify_pixels", "choice"), lambda config, names: classifier.classifier_specs(config)
-    ),
+    **dict.fromkeys(("classify", "classify_pixels", "choice"), lambda config, _: classifier.classifier_specs(config)),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
