@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
-from train.settings.images import Augment, Pixels
+from train.settings.images import Augment, NextPixel, Pixels
 from train.settings.limits import MAX_BEAMS
-from train.settings.pixel_task import NextPixel
 from train.settings.task_options import TaskOptions
 
 

@@ -26,9 +26,8 @@ from train.data.labels import label_checker
 from train.files import cache
 from train.images import completion, palette, sheets, sources
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor, PaletteProcessor
-from train.images.pixel_rows import PixelRows
 from train.images.processor import ImageProcessor
-from train.images.rows import ImageRows
+from train.images.rows import ImageRows, PixelRows
 from train.settings.schema import Run
 from train.tasks.image import builtin
 
