@@ -81,6 +81,7 @@ PUBLIC = {
     "models.segments": ("SegmentMemory", "read_segment", "segment_memory"),
     "models.position_effects": ("position_scores", "position_similarity"),
     "models.classifier": ("Classifier", "classifier_specs", "classify", "classify_distilled"),
+    "models.first_layers": ("first_layers",),
     "models.interpolation": ("interpolate_positions",),
     "models.heads": (
         *("CausalLM", "MaskedLM", "MlmHead", "Tagger", "causal_lm", "causal_lm_specs", "classify_tokens"),

@@ -197,9 +197,15 @@ def norm(config: Config, layer: Norm, x: Array) -> Array:
     return NORMS[config.norm](layer, x, config.norm_eps)
 
 
+def quick_gelu(x: Array) -> Array:
+    """x * sigmoid(1.702 x), in the dtype of x (Hendrycks & Gimpel 2016, section 2)."""
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "quick_gelu": quick_gelu,
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
 }

@@ -108,7 +108,7 @@ def _writer(options: Options, folder) -> Callable[[Any, Any, Path], dict[str, fl
     if options.format == "huggingface":
         return _write_adapter if options.adapter else _write
     limit = folder.config.model.max_length
-    length = options.length or folder.config.batch.length
+    length = options.length or folder.config.row_tokens
     if limit is not None and length > limit:
         raise UserError(f"--length={length} is more than the {limit} positions of the model; ask for fewer")
     if options.format == "stablehlo":

@@ -3,6 +3,7 @@
     python -m train.generate --run=runs/multi30k --file=test.en --to=test.de --average=5
     python -m train.generate --run=runs/shakespeare --prompt="ROMEO:" --temperature=0.7 --seed=3
     python -m train.generate --run=runs/books --prompt-file=shots.txt --strategy=greedy --stop='\\n'
+    python -m train.generate --run=runs/pixels --complete=IMAGE --n=4 --to=out.png
 
 where shots.txt has a line for each solved example, and the beginning of another line for the model to complete.
 """
@@ -21,6 +22,7 @@ from train.runs.folder import open_folder
 from train.settings import flags
 
 USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-file=FILE | --file=IN | --interactive
+                                | --complete=IMAGE
                                 [--to=OUT] [...]
 
 Prints the prompt and its completion while it is written, or a translation alone; of a file, one after the other. If OUT
@@ -41,13 +43,14 @@ def generate(argv):
         return
     explicit = flags.explicit_options(options, argv)
     strategy = choose_strategy(explicit)
-    prompts = [] if options.interactive else _prompts(explicit)
     folder = open_folder(options.run)
-    if not folder.task.GENERATES:
-        raise UserError(
-            f"--run={options.run} was trained for --task={folder.config.task.name}, which writes no text; "
-            "train one with --task=lm"
-        )
+    if folder.task.GENERATES == "pictures":
+        from train.generation import pictures
+
+        pictures.write(folder, options, explicit, strategy)
+        return
+    prompts = [] if options.interactive else _prompts(explicit)
+    _check_writes(folder, explicit)
 
     from train.generation.writer import WRITERS
     from train.reporting.console import Log
@@ -69,6 +72,19 @@ def generate(argv):
             _write(options, writer, [line])
     else:
         _write(options, writer, prompts)
+
+
+def _check_writes(folder: Any, explicit: Mapping[str, Any]):
+    """Raises UserError for a model that writes no text, and for flags of pictures."""
+    run = explicit["run"]
+    if not folder.task.GENERATES:
+        raise UserError(
+            f"--run={run} was trained for --task={folder.config.task.name}, which writes no text; "
+            "train one with --task=lm"
+        )
+    for name in ("complete", "keep"):
+        if name in explicit:
+            raise UserError(f"--{name} is for pictures, and --run={run} writes texts; leave it out")
 
 
 def _prompts(explicit: Mapping[str, Any]) -> list[str]:

@@ -37,7 +37,7 @@ def train(argv):
             state, step, progress = startup.first_state(job, corpus, folder, log)
         costs = estimate(job, job.device_batch(corpus, 0))
         train_step = startup.guarded_step(job, corpus)
-        evaluator = evaluation.Evaluator(job, corpus, log)
+        evaluator = evaluation.Evaluator(job, corpus, log, folder)
         # from here on, files are left behind
         folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
         startup.announce(job, corpus, step, costs.table(), log)

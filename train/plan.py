@@ -79,7 +79,7 @@ def plan(argv):
     topology = topologies.parse(options.topology)
     run_argv = resolve.infer_task(rest, folders.run_values)
     run, explicit = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
-    sizes = {} if "model.vocab" in explicit else {"vocab": run.tokenizer.vocab}
+    sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
     run = resolve.fill_from_data(run, explicit, sizes, topology.platform)
     devices, exact = topologies.devices(topology, options.simulate)
 

@@ -239,8 +239,8 @@ def test_eight_devices_as_one(name, rows):
         ({"prompts": [[-1]]}, "prompts have token -1, which is not in the vocabulary of 23"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 must be at least 1"),
         (
-            {"max_new_tokens": 31},
-            "a prompt of 2 tokens and max_new_tokens=31 exceed the 32 positions of the model; lower max_new_tokens, "
+            {"max_new_tokens": 32},
+            "a prompt of 2 tokens and max_new_tokens=32 exceed the 32 positions of the model; lower max_new_tokens, "
             "shorten the prompt, or set sliding_context=True",
         ),
         ({"strategy": tfm.Greedy(0.5)}, "repetition_penalty=0.5 must be at least 1"),

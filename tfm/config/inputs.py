@@ -194,8 +194,11 @@ class Head:
     pool_norm: normalize what the classes are read from
     distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
     bias: add a bias in the linear map that a head begins with
-    output_bias: add a bias to the logits of a language model
+    causal: a classifier reads as a decoder does: a token sees itself and those before it
+    layer: a classifier reads the states after so many layers, by the norm of the next one; none: after all
+    output_bias: add a bias to the logits of a language model, or of a causal classifier
     scale_logits: divide the states of a language model by the root of the width before the output table
+    input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
     """
 
     pool: Literal["first", "mean", "last", "max"] = "first"
@@ -204,14 +207,27 @@ class Head:
     pool_norm: bool = False
     distilled: bool = False
     bias: bool = True
+    causal: bool = False
+    layer: int | None = None
     output_bias: bool = False
     scale_logits: bool = False
+    input_only: int = 0
 
     def __post_init__(self):
         check_fields(self)
+        check_minimum(self, input_only=0, layer=1)
 
     def check(self, config: Any) -> None:
         """Raises ValueError where a model of this configuration cannot have such heads."""
+        if self.input_only >= config.vocab:
+            raise ValueError(
+                f"head.input_only={self.input_only} must be less than vocab={config.vocab}, or nothing is predicted"
+            )
+        if self.layer is not None and (self.layer > config.layers or config.stages):
+            raise ValueError(
+                f"head.layer={self.layer} must be one of the layers={config.layers} of a model without stages; "
+                "choose another, or none"
+            )
         if self.distilled and config.input.prefix < 2:
             raise ValueError(
                 "head.distilled=true reads the second vector of an image, which only input=patches with "

@@ -60,7 +60,7 @@ class Config:
     classes: outputs of a classification head
     norm: layer | rms | layer_no_bias | power
     norm_eps: added to the variance
-    activation: gelu | gelu_tanh | relu | silu | swiglu | geglu | geglu_tanh
+    activation: gelu | gelu_tanh | quick_gelu | relu | silu | swiglu | geglu | geglu_tanh
     bias: add biases in attention and feed-forward layers
     tie_embeddings: the output layer reuses the token table
     input: what a text or an image is read from
@@ -99,7 +99,7 @@ class Config:
     classes: int = 2
     norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
     norm_eps: float = 1e-12
-    activation: Literal["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     bias: bool = True
     tie_embeddings: bool = True
     input: Input = Tokens()
@@ -244,6 +244,11 @@ class Config:
     def padded_vocab(self) -> int:
         """Rows of the stored token table: `vocab` rounded up to a multiple, for sharding and speed."""
         return -(-self.vocab // self.pad_vocab_to) * self.pad_vocab_to
+
+    @property
+    def outputs(self) -> int:
+        """Tokens that a language model predicts: all but the last `head.input_only` ones."""
+        return self.vocab - self.head.input_only
 
     @property
     def embed_axis(self) -> str:

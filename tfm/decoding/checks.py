@@ -37,9 +37,9 @@ def check_strategy(strategy: Any, classes: tuple[type, ...]):
 
 
 def check_fits(config: Config, prompts: Sequence[Sequence[int]], max_new_tokens: int, remedy: str):
-    """Raises ValueError where prompts and new tokens exceed the positions of the model."""
+    """Raises ValueError where prompts and new tokens exceed the positions of the model; the last one is never read."""
     longest, limit = max(map(len, prompts)), config.max_length
-    if limit is not None and longest + max_new_tokens > limit:
+    if limit is not None and longest + max_new_tokens - 1 > limit:
         raise ValueError(
             f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the {limit} positions of the "
             f"model; lower max_new_tokens, {remedy}"

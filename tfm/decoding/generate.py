@@ -86,7 +86,7 @@ class Generation:
         self.logprobs: list[list[float]] = [[] for _ in self.prompts]
         self.stopped = np.zeros(len(self.prompts), bool)
         self.num_generated = 0  # tokens that every unfinished row has
-        self._limit = config.max_length
+        self._limit = config.max_length if sliding_context else None
         # A sliding text uses the shapes of a full one throughout: one program serves all its contexts.
         longest = max(map(len, self.prompts))
         self._min_slots = self._limit if self._limit is not None and longest + max_new_tokens > self._limit else 0

@@ -61,12 +61,11 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "model": _model,
     "mlm": lambda config, names: heads.masked_lm_specs(config),
     "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    "classify": lambda config, names: classifier.classifier_specs(config),
-    "choice": lambda config, names: classifier.classifier_specs(config),
+    **dict.fromkeys(("classify", "classify_pixels", "choice"), lambda config, _: classifier.classifier_specs(config)),
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
-    "lm": lambda config, names: heads.causal_lm_specs(config),
+    **dict.fromkeys(("lm", "pixels"), lambda config, names: heads.causal_lm_specs(config)),
     "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
 }
 
@@ -230,7 +229,7 @@ class Family:
         fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
         fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
-        if self.heads[architecture].kind in ("classify", "tag", "span"):
+        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
             labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
             fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
         return fields

@@ -8,7 +8,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
-from tfm.models.encoder import Encoder, encoder, encoder_specs
+from tfm.masks.mask import Mask
+from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
+from tfm.models.first_layers import first_layers
 from tfm.models.pooling import pool
 from tfm.ops import ACTIVATIONS, Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, split
 from tfm.sharding import positions_like, replicate_length
@@ -33,7 +35,7 @@ def classifier_specs(config: Config) -> Classifier:
     return Classifier(
         encoder=encoder_specs(config),
         pooler=linear_specs(last, "D", "E", bias=config.head.bias) if config.head.dense else None,
-        output=linear_specs(last, "D", "C", bias=True),
+        output=linear_specs(last, "D", "C", bias=config.head.output_bias or not config.head.causal),
         norm=norm_specs(last, "E") if config.head.pool_norm else None,
         distilled=linear_specs(last, "D", "C", bias=True) if config.head.distilled else None,
     )
@@ -50,14 +52,25 @@ def classify(
     """What `config.input` reads, such as tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018,
     section 4.1; Dosovitskiy et al. 2021, eq. 4); one class is a regression.
 
-    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart. A key turns
+    valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart; a decoder
+    (`config.head.causal`) has no types. `config.head.layer` says after how many layers states are read. A key turns
     dropout on. With `config.head.distilled` logits are the mean of those of both outputs (Touvron et al. 2021,
     section 4).
     """
     encoder_key, drop_key = split(key, 2)
     mask = None if valid is None else padding(valid)
-    hidden = encoder(model.encoder, config, inputs, mask, types=types, key=encoder_key)
-    return text_logits(model, config, hidden, valid, drop_key)
+    return text_logits(model, config, _hidden(model.encoder, config, inputs, mask, types, encoder_key), valid, drop_key)
+
+
+def _hidden(
+    model: Encoder, config: Config, inputs: Array, mask: Mask | None, types: Array | None, key: Array | None
+) -> Array:
+    """The states [B,T,D] that a classifier reads: of all layers or of the first ones, causal or not."""
+    if config.head.layer is not None:
+        model, config = first_layers(model, config, config.head.layer)
+    if config.head.causal:
+        return decoder(model, config, inputs, mask, key=key)
+    return encoder(model, config, inputs, mask, types=types, key=key)
 
 
 def classify_distilled(

@@ -127,7 +127,11 @@ def check_reads_tokens(config: Config) -> None:
 
 def output_specs(config: Config) -> dict:
     """Table and bias of the output of a language model."""
-    table = None if config.tie_embeddings else params.weight_spec(config, "VD")
+    table = None
+    if not config.tie_embeddings:
+        table = params.weight_spec(config, "VD")
+        unused = config.padded_vocab - config.outputs
+        table = dataclasses.replace(table, padding=unused * config.width)
     return {"table": table, "bias": params.bias_spec(config, "V") if config.head.output_bias else None}
 
 

@@ -18,11 +18,11 @@ from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 
 
 def unembed(config: Config, table: Array, x: Array) -> Array:
-    """x [B,M,D] times the table [V,D] -> float32 logits [B,M,V]; rows that pad the vocabulary get `MASK_VALUE`."""
+    """x [B,M,D] times the table [V,D] -> float32 logits [B,M,V]; tokens that are never predicted get `MASK_VALUE`."""
     logits = einsum("BMD,VD->BMV", x, table, dtype=jnp.float32)
-    if config.vocab == config.padded_vocab:
+    if config.outputs == config.padded_vocab:
         return logits
-    return jnp.where((jnp.arange(config.padded_vocab) < config.vocab)[None, None], logits, MASK_VALUE)
+    return jnp.where((jnp.arange(config.padded_vocab) < config.outputs)[None, None], logits, MASK_VALUE)
 
 
 def cross_entropy(logits: Array, targets: Array, smoothing: Array | float = 0.0, vocab: int | None = None) -> Array:
@@ -60,8 +60,9 @@ def vocabulary_loss(
     """x [B,T,D], table [V,D], targets and weights [B,T] -> the weighted sum of losses in nats, float32; losses [B,T];
     and hits, bool [B,T]: the target is more probable than every token beside it.
 
-    The losses are those of `cross_entropy(unembed(config, table, x) + bias, targets, smoothing, config.vocab)`, but all
-    logits never exist at once: losses, and the gradient of their weighted sum, are computed for some tokens at a time.
+    The losses are those of `cross_entropy(unembed(config, table, x) + bias, targets, smoothing, config.outputs)`, but
+    all logits never exist at once: losses, and the gradient of their weighted sum, are computed for some tokens at a
+    time.
     Only that sum has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T].
     """
     table = unshard_fsdp(kernel_of(table))
@@ -152,12 +153,12 @@ def _local(config: Config, learn: bool, axes: ShardAxes, x: Array, table: Array,
     """The sum, losses and hits, and the gradients for x, table and bias if they are to be learned, chunk by chunk."""
     tokens = (axes.first_token(len(table)) + jnp.arange(len(table)))[:, None]
     shift = None if bias is None else bias[:, None]
-    if config.vocab < config.padded_vocab:
-        shift = jnp.where(tokens < config.vocab, 0.0 if shift is None else shift, MASK_VALUE)
+    if config.outputs < config.padded_vocab:
+        shift = jnp.where(tokens < config.outputs, 0.0 if shift is None else shift, MASK_VALUE)
     zeros: dict[str, Array | None] = {"total": jnp.zeros(())}
     if learn:
         zeros |= {"bias": None if bias is None else jnp.zeros(len(table)), "table": jnp.zeros(table.shape)}
-    part = Part(config.vocab, axes, tokens, table.astype(x.dtype), shift, learn, bias is not None)
+    part = Part(config.outputs, axes, tokens, table.astype(x.dtype), shift, learn, bias is not None)
 
     def add_chunk(sums, inputs):
         chunk_sums, results = _chunk(part, *inputs)

@@ -74,7 +74,7 @@ class Corpus(Generic[AnyRows]):
         rows, size = min(map(len, train), default=0), run.batch.size
         if train and rows < size and not train[0].buckets:
             raise UserError(
-                f"--data={run.data.source} fills {rows} rows of {run.batch.length} tokens, "
+                f"--data={run.data.source} fills {rows} rows of {run.row_tokens} tokens, "
                 f"too few for --batch.size={size}"
             )
 

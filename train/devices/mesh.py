@@ -109,7 +109,7 @@ def mesh_for(
         tfm.partition("B", (run.batch.unit // run.batch.accumulate,), mesh)
     except ValueError as error:
         raise UserError(f"--{error}") from error
-    length = run.batch.length if run.model.input.grid is None else 0  # pictures are cut where they can be
+    length = 0 if run.task.reads_pictures else run.batch.length  # pictures are cut where they can be
     context = mesh.shape["context"]
     if length % context:
         nearest = max(8, context, round(length / context) * context)

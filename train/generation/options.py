@@ -33,8 +33,10 @@ class Options:
     prompt_file: a file with one prompt, such as solved examples and the beginning of another one
     file: a file of prompts or sentences, one a line
     interactive: prompts are typed, one a line
+    complete: a picture to complete, or a quoted glob of several (pixels); none: pictures are made from nothing
+    keep: share of each that is kept, its upper rows (pixels)
     average: the newest checkpoints whose mean is used
-    to: the file to write to; by default stdout
+    to: the file to write to; by default stdout; of pictures a .png
     max_new_tokens: tokens to add; 0 means 200, or twice the source of a translation, or as many as positions allow
     n: completions of each prompt: samples, or the best of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
@@ -61,6 +63,8 @@ class Options:
     prompt_file: str = ""
     file: str = ""
     interactive: bool = False
+    complete: str = ""
+    keep: float = 0.5
     average: int = 1
     to: str = ""
     max_new_tokens: int = 0
@@ -90,6 +94,8 @@ class Options:
             check_fields(self)
             check_minimum(self, max_new_tokens=0, n=1, batch=1, average=1, seed=0)
             check_maximum(self, "ask for the rest with another --seed", n=10_000)
+            if not 0 <= self.keep < 1:
+                raise ValueError(f"keep={self.keep} must be at least 0 and less than 1; half a picture is 0.5")
             check_maximum(self, "seeds have 31 bits", seed=MAX_SEED)
             check_maximum(self, "its texts must fit into memory", batch=MAX_ROWS, max_new_tokens=MAX_ROWS)
             check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS, top_k=MAX_ROWS)

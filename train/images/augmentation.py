@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from train.images.decoding import to_array
-from train.images.processor import Box, ImageProcessor
+from train.images.palette import AnyProcessor
+from train.images.processor import Box
 from train.settings.images import Augment
 
 # The proportions of width and height of a random crop (Szegedy et al. 2015), and how often one is tried.
@@ -24,7 +25,7 @@ _ERASED, _ERASED_PROPORTIONS = (0.02, 0.33), (0.3, 1 / 0.3)
 MAX_MAGNITUDE = 10
 
 
-def augmented(image: Image.Image, processor: ImageProcessor, options: Augment, rng: np.random.Generator) -> np.ndarray:
+def augmented(image: Image.Image, processor: AnyProcessor, options: Augment, rng: np.random.Generator) -> np.ndarray:
     """A picture -> uint8 [H,W,C], cropped, mirrored and recoloured at random as the options say.
 
     Without a random crop it is resized and cropped as the processor says.

@@ -11,8 +11,6 @@ import numpy as np
 from PIL import Image
 
 from tfm.config.json_text import read_object
-from train import UserError
-from train.data.processors import ProcessorKind
 from train.images.decoding import MODES, to_array
 
 FILE = "preprocessor_config.json"
@@ -80,6 +78,15 @@ class ImageProcessor:
             return self.crop
         assert isinstance(self.size, tuple)
         return self.size
+
+    @property
+    def field(self) -> str:
+        """What a batch calls what `normalize` makes."""
+        return "pixels"
+
+    def empty(self, count: int) -> np.ndarray:
+        """What `normalize` makes of so many pictures, in zeros, float32 [count,H,W,C]."""
+        return np.zeros((count, *self.shape, self.channels), np.float32)
 
     def prepare(self, image: Image.Image) -> np.ndarray:
         """A picture -> uint8 [H,W,C], resized and cropped."""
@@ -200,19 +207,3 @@ def _numbers(fields: Mapping[str, Any], name: str, default: tuple[float, ...]) -
     if not isinstance(values, list | tuple) or not all(type(value) in (int, float) for value in values):
         raise ValueError(f"{name}={values!r} must be a list of numbers")
     return tuple(map(float, values))
-
-
-def read_hf(folder: Path, model: Any) -> ImageProcessor:
-    """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
-    path = folder / FILE
-    if not path.is_file():
-        raise UserError(f"{folder} has no {FILE}; take it from the folder in which the model was published")
-    return read(path)
-
-
-def save_hf(processor: ImageProcessor, task: Any, run: Any, folder: Path):
-    """Writes preprocessor_config.json."""
-    (folder / FILE).write_text(to_text(processor))
-
-
-IMAGE_PROCESSOR = ProcessorKind(FILE, to_text, read, read_hf, save_hf)

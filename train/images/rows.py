@@ -1,4 +1,4 @@
-"""Rows of pictures with classes: decoded, augmented and normalized when a batch asks for them."""
+"""Rows of pictures, with classes or pixel by pixel: decoded, augmented and normalized when a batch asks for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from train.images.augmentation import augmented, erased
 from train.images.checking import THREADS
 from train.images.decoding import BrokenImageError
 from train.images.mixing import mixed
-from train.images.processor import ImageProcessor
+from train.images.palette import AnyProcessor, PaletteProcessor
 from train.settings.images import Augment
 
 # Classes that the start-up table names.
@@ -29,7 +29,7 @@ class ImageRows:
 
     buckets, padding, batches_ahead = None, 0.0, 2
 
-    def __init__(self, rows: Sequence[Row], labels: np.ndarray, processor: ImageProcessor, length: int):
+    def __init__(self, rows: Sequence[Row], labels: np.ndarray, processor: AnyProcessor, length: int):
         self.pictures = [row["image"] for row in rows]
         self.withheld = np.array([row.get("withheld", False) for row in rows], bool)
         self.labels, self.processor, self.length = labels, processor, length
@@ -63,7 +63,7 @@ class ImageRows:
         """The fields of `train.tasks.image`; empty rows are grey."""
         is_row, labels = rows >= 0, self.labels[rows]
         seeds = rng.integers(1 << 62, size=len(rows))
-        pixels = np.zeros((len(rows), *self.processor.shape, self.processor.channels), np.float32)
+        pixels = self.processor.empty(len(rows))
         filled = np.flatnonzero(is_row)
         for place, picture in zip(filled, self._pool.map(self._pixels, rows[filled], seeds[filled]), strict=True):
             pixels[place] = picture
@@ -72,7 +72,7 @@ class ImageRows:
         if self.augment.mixes:
             pixels, partners, shares = mixed(pixels, is_row, self.augment, rng)
             fields |= {"partners": labels[partners], "shares": shares}
-        return {"pixels": pixels, **fields}
+        return {self.processor.field: pixels, **fields}
 
     def pixels(self, rows: np.ndarray) -> np.ndarray:
         """Pictures as they are shown, uint8 [B,H,W,C]."""
@@ -84,7 +84,7 @@ class ImageRows:
         return ThreadPoolExecutor(THREADS, "decode")
 
     def _pixels(self, row: int, seed: int) -> np.ndarray:
-        """The picture of a row as the model reads it, float32 [H,W,C]."""
+        """The picture of a row as the model reads it: float32 [H,W,C], or int32 [T] of a palette."""
         image, augment = self._open(row), self.augment
         if not (augment.changes or augment.erase):
             return self.processor.normalize(self.processor.prepare(image))
@@ -98,3 +98,46 @@ class ImageRows:
             return picture.open(self.processor.channels)
         except BrokenImageError as error:
             raise UserError(f"{picture} {error}; it was whole when the run began: restore it") from error
+
+
+class PixelRows:
+    """The pictures of `ImageRows` as tokens of a palette: every pixel is predicted from those before it, row by row."""
+
+    buckets, padding, batches_ahead, independent_rows = None, 0.0, 2, True
+
+    def __init__(self, images: ImageRows, processor: PaletteProcessor):
+        self.images, self.processor = images, processor
+        self.tokens = images.tokens
+
+    def __len__(self):
+        return len(self.images)
+
+    def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Lines of the start-up table; `facts` are those of run.json about the data."""
+        height, width = self.processor.shape
+        train, valid = (facts[name] // self.images.length for name in ("train_tokens", "eval_tokens"))
+        return {
+            "data": f"{facts['source']}, hash {facts['hash']}",
+            "pictures": f"{train:,} to train on, {valid:,} to validate on",
+            "pixels": f"{height} x {width}, each one of {len(self.processor.clusters)} colours",
+        }
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The tokens of every picture."""
+        return map(self.picture, range(len(self)))
+
+    def picture(self, row: int) -> np.ndarray:
+        """The tokens of a picture, int32 [H*W]."""
+        return self.processor.normalize(self.images.pixels(np.array([row]))[0])
+
+    def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.pixels`; empty rows count for nothing."""
+        fields = self.images.batch(rows, rng)
+        targets = fields["tokens"]
+        starts = np.full((len(rows), 1), self.processor.start, np.int32)
+        return {
+            "tokens": np.concatenate([starts, targets[:, :-1]], 1),
+            "targets": targets,
+            "weights": np.repeat(fields["weights"][:, None], targets.shape[1], 1),
+            "withheld": fields["withheld"],
+        }

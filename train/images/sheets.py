@@ -10,9 +10,9 @@ from train.reporting.plots import figure
 _COLUMNS = 8
 
 
-def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path):
-    """Pictures uint8 [N,H,W,C] in rows of eight, each under its title."""
-    columns = min(_COLUMNS, len(images))
+def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns: int | None = None):
+    """Pictures uint8 [N,H,W,C] in rows of `columns`, by default eight, each under its title."""
+    columns = min(columns or _COLUMNS, len(images))
     rows = -(-len(images) // columns)
     with figure(path, (1.5 * columns, 1.8 * rows), columns, rows) as axes:
         panels = np.atleast_1d(axes).ravel()

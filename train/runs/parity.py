@@ -23,7 +23,7 @@ def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, 
 
 def output_difference(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
     """The largest difference between the outputs of two models."""
-    x, read_x = (_output(*model)[..., : config.vocab] for model in ((config, params), (read_config, read_params)))
+    x, read_x = (_predicted(*model) for model in ((config, params), (read_config, read_params)))
     return {"output": largest_difference("output", x, read_x)}
 
 
@@ -88,6 +88,12 @@ def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: 
         return [*(output.inputs for output in tfm.by_layer(config, outputs)), hidden]
 
     return run(model, memory)
+
+
+def _predicted(config: tfm.Config, params: Any) -> jax.Array:
+    """What the whole model predicts, without tokens that it never does."""
+    output = _output(config, params)
+    return output[..., : config.outputs] if config.sizes.get("V") == output.shape[-1] else output
 
 
 def _output(config: tfm.Config, params: Any) -> jax.Array:

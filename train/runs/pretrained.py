@@ -7,16 +7,21 @@ from typing import Any
 import jax
 
 from tfm.low_rank import low_rank_base, merge_low_rank, with_base
+from tfm.models.classifier import Classifier
+from tfm.models.heads import CausalLM
 from train import UserError
 from train.runs.folder import open_folder
 
 
-def load_parts(path: str, params: Any, mesh, log: Callable[[str], None]) -> tuple[Any, list[str]]:
+def load_parts(path: str, params: Any, mesh, log: Callable[[str], None], causal: bool = False) -> tuple[Any, list[str]]:
     """Parameters with the parts (encoder, head, pooler, ...) that the folder has too, and the names of the fresh ones.
 
-    Every model begins with its encoder or decoder. Raises UserError if the folder has no such part, or of other shapes.
+    Every model begins with its encoder or decoder; an encoder that is causal may start from a decoder. Raises UserError
+    if the folder has no such part, or of other shapes.
     """
     source = merge_low_rank(open_folder(path).load(mesh, log))
+    if causal and isinstance(source, CausalLM):
+        source = Classifier(encoder=source.decoder, pooler=None, output=None)
     base = low_rank_base(params)
     parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     main = next(iter(parts))

@@ -76,7 +76,7 @@ def _masked_lm(params, config, tokens, valid):
 
 
 def _causal_lm(params, config, tokens):
-    return tfm.causal_lm(params, config, tokens)[..., : config.vocab]
+    return tfm.causal_lm(params, config, tokens)[..., : config.outputs]
 
 
 def _classify(params, config, tokens, valid, types=None):

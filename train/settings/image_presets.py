@@ -75,6 +75,66 @@ def _staged(name: str, resize: int = 256) -> dict[str, Any]:
     return MODELS[name] | _TRAINING | _DEIT | {"model.drop_path": 0.2, "task.pixels.resize": resize}
 
 
+# A decoder of the pixels of a picture, which are tokens of a palette, behind a start token (Chen et al. 2020).
+_IMAGEGPT = {
+    "model.input": "tokens",
+    "model.input.token_types": None,
+    "model.input.norm": False,
+    "model.residual": "pre",
+    "model.norm": "rms",
+    "model.norm_eps": 1e-5,
+    "model.activation": "quick_gelu",
+    "model.position": "learned",
+    "model.tie_embeddings": False,
+    "model.head.input_only": 1,
+    "model.head.causal": True,
+    "model.head.pool": "mean",
+    "model.head.dense": False,
+    "model.dropout": 0.0,
+}
+
+
+def _imagegpt(layers: int, width: int, heads: int, rate: float, length: int = 1024) -> dict[str, Any]:
+    """An ImageGPT of some shape; kernels start as their openly published code says, at 1 / sqrt(width)."""
+    shape = {"model.layers": layers, "model.width": width, "model.heads": heads, "model.length": length}
+    return _IMAGEGPT | _TRAINING | shape | {"model.init_std": round(width**-0.5, 4), "optim.rate": rate}
+
+
+# The schedule of Chen et al. 2020, section 3.3.
+_LONG = {
+    "optim.beta2": 0.95,
+    "optim.warmup": 10_000,
+    "optim.decay": 0.01,
+    "batch.size": 128,
+    "steps": 1_000_000,
+    "eval.every": 5000,
+    "checkpoint.every": 5000,
+}
+
+# Drawings of 16 x 16 pixels in 32 colours: two to three minutes on two cores.
+_QUICK_PIXELS = {
+    "model.scan": False,
+    "batch.size": 16,
+    "steps": 800,
+    "optim.warmup": 0.1,
+    "optim.beta2": 0.98,
+    "eval.every": 400,
+    "checkpoint.every": 400,
+}
+
+_SHAPES = {
+    "imagegpt-tiny": _imagegpt(4, 96, 4, rate=3e-3, length=256),
+    "imagegpt-s": _imagegpt(24, 512, 8, rate=3e-3),
+    "imagegpt-m": _imagegpt(36, 1024, 8, rate=3e-3),
+    "imagegpt-l": _imagegpt(48, 1536, 16, rate=1e-3),
+}
+
+# Shapes: Chen et al. 2020, section 3.2.
+PIXELS: dict[str, dict[str, Any]] = {
+    name: shape | (_QUICK_PIXELS | {"task.colours": 32} if name == "imagegpt-tiny" else _LONG)
+    for name, shape in _SHAPES.items()
+}
+
 # Shapes: Dosovitskiy et al. 2021, table 1 (B, L); Touvron et al. 2021, table 1 (Ti, S).
 IMAGE: dict[str, dict[str, Any]] = {
     "vit-micro": _vit(4, 96, 4, rate=2e-3, size=32, patch=8) | _QUICK_DRAWINGS,
@@ -90,4 +150,6 @@ IMAGE: dict[str, dict[str, Any]] = {
     "swin-tiny": _staged("swin-tiny"),
     "swin-v2-tiny": _staged("swin-v2-tiny", resize=292),
     "davit-tiny": _staged("davit-tiny"),
+    # Classifiers that start from a run of --task=pixels.
+    **{name: shape | _SMALL | {"batch.size": 32, "steps": 500} for name, shape in _SHAPES.items()},
 }

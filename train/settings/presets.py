@@ -6,7 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
-from train.settings.image_presets import IMAGE
+from train.settings.image_presets import IMAGE, PIXELS
 from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
@@ -284,6 +284,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         **_fine_tuned(_span),
     },
     "image": IMAGE,
+    "pixels": PIXELS,
 }
 
 

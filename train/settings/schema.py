@@ -278,7 +278,9 @@ class Run:
     def row_tokens(self) -> int:
         """Tokens of a row, or the most that one may have: batch.length, or those that a picture becomes."""
         grid = self.model.input.grid
-        return self.batch.length if grid is None else self.model.input.prefix + grid[0] * grid[1]
+        if grid is None:
+            return self.model.length if self.task.reads_pictures else self.batch.length
+        return self.model.input.prefix + grid[0] * grid[1]
 
     @property
     def decoding_model(self) -> Config:

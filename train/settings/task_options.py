@@ -17,13 +17,20 @@ class TaskOptions(Options):
     # Whether rows are pictures, not texts.
     reads_pictures: ClassVar[bool] = False
 
+    # What the model may read them as (--model.input), the usual one first.
+    inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    @property
+    def vocab(self) -> int | None:
+        """Tokens of the model, where the options say and no tokenizer does."""
+        return None
+
     def check_run(self, run: Any) -> None:
         """Raises ValueError for a run that this task cannot have."""
-        takes_pictures, own = run.model.input.grid is not None, "pictures" if self.reads_pictures else "texts"
-        if takes_pictures != self.reads_pictures:
-            remedy = "patches" if self.reads_pictures else "tokens"
+        if run.model.input.name not in self.inputs:
+            rows = "pictures" if self.reads_pictures else "texts"
             raise ValueError(
-                f"model.input={run.model.input.name} does not read the {own} of task={self.name}; say "
-                f"--model.input={remedy}"
+                f"model.input={run.model.input.name} does not read the {rows} of task={self.name}; say "
+                f"--model.input={self.inputs[0]}"
             )
         self.check(run)

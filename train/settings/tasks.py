@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
-from train.settings.images import Augment, Pixels
+from train.settings.images import Augment, NextPixel, Pixels
 from train.settings.limits import MAX_BEAMS
 from train.settings.task_options import TaskOptions
 
@@ -263,6 +263,7 @@ class Image(TaskOptions):
     """
 
     reads_pictures: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
 
     name: Literal["image"] = tag("image")
     smoothing: float = 0.0
@@ -276,11 +277,21 @@ class Image(TaskOptions):
         if parsed_weights(self.class_weights) is not None and self.augment.mixes:
             raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
 
+    def check(self, run: Any) -> None:  # noqa: D102
+        if run.model.input.name != "tokens":
+            return
+        if not run.model.head.causal:
+            raise ValueError("model.input=tokens does not read the pictures of task=image; say --model.input=patches")
+        if self.augment.mixes or self.augment.erase:
+            raise ValueError(
+                "model.input=tokens reads colours of a palette, which do not mix; leave mixes and erase out"
+            )
+
 
 # A run has the options of its own task; a task module reads them without asking of which class they are.
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Image
+    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Image | NextPixel
 
 TASKS = alternatives(Task)

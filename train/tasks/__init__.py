@@ -6,8 +6,9 @@
 `report`, `NEXT_COMMANDS`                      what a run prints at its end
 `corpus_metrics`                               only where metrics need the validation rows, not sums alone
 `generation_metrics`                           only of tasks that write: metrics of what the model writes
+`draw_progress`                                only of tasks that make pictures: draws some at every evaluation
 
-For the other commands it declares `GENERATES` ("continuation", "translation" or ""), `PREDICT_FLAGS`,
+For the other commands it declares `GENERATES` ("continuation", "translation", "pictures" or ""), `PREDICT_FLAGS`,
 `EVALUATE_FLAGS`, and for Hugging Face folders `HF_HEADS` (kinds of heads that it trains), `HF_TOKENS` (roles of special
 tokens), `hf_run_values`, `hf_fields` and `hf_template`.
 

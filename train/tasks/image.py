@@ -2,7 +2,8 @@
 
 A row is a picture of height h, width w and c channels:
 
-    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says
+    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says; or,
+    tokens     int32 [B,T]         of a model of pixels (--task=pixels): the colours of its palette, row by row
     labels     int32 [B]           its class
     weights    float32 [B]         0 for an empty row; in training the weight of its class (--task.class-weights)
     withheld   float32 [B]         1 for a built-in drawing whose colour and shape never meet in training
@@ -30,13 +31,13 @@ from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.files import cache
 from train.images import attention, drawings, sheets, sources
 from train.images.decoding import BrokenImageError
-from train.images.processor import IMAGE_PROCESSOR, ImageProcessor
+from train.images.model_processor import check_processor, model_processor, picture_shape
+from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
 from train.reporting.finite import checked
-from train.settings.images import parsed_channels
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction
@@ -64,11 +65,15 @@ def specs(run: Run) -> Any:
 
 def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
-    shape = dict(zip("hwc", _shape(run), strict=True))
+    if run.model.input.grid is None:
+        inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
+    else:
+        shape = dict(zip("hwc", picture_shape(run), strict=True))
+        inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
     floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
     return {
-        "pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens),
+        **inputs,
         "labels": Field("B", np.int32, predicts="C"),
         **{name: Field("B", np.float32, weighs=name == "weights") for name in floats},
         **mixing,
@@ -81,7 +86,7 @@ def loss(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array 
     For evaluation also `scores` [B,C], labels and weights of every picture.
     """
     labels, weights = batch["labels"], batch["weights"]
-    logits = tfm.classify(params, model, batch["pixels"], key=key)
+    logits = tfm.classify(params, model, batch["pixels" if "pixels" in batch else "tokens"], key=key)
     losses = class_losses(logits, batch)
     if "shares" in batch:
         shares = batch["shares"]
@@ -130,13 +135,9 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     processor of another shape than the model's, and for bad data.
     """
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
-    train, valid = sources.load(run.data, reader, lambda: _builtin(run.data.label), log, valid_only)
-    processor = saved.processor if saved else _processor(run)
-    if (*processor.shape, processor.channels) != _shape(run):
-        raise UserError(
-            f"the model reads pictures of {_sides(_shape(run))}, and their processor makes "
-            f"{_sides((*processor.shape, processor.channels))}; leave --model.input out, or train without --init"
-        )
+    train, valid = sources.load(run.data, reader, lambda: builtin(run.data.label), log, valid_only)
+    processor = saved.processor if saved else model_processor(run)
+    check_processor(processor, run)
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
     length = run.row_tokens
@@ -152,27 +153,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
 
 
-def _shape(run: Run) -> tuple[int, int, int]:
-    """Height, width and channels of the pictures that the model reads."""
-    options: Any = run.model.input
-    return options.pixels
-
-
-def _processor(run: Run) -> ImageProcessor:
-    """The processor that --task.pixels describes, for the pictures that the model reads."""
-    height, width, channels = _shape(run)
-    pixels = run.task.pixels
-    mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
-    crop = None if pixels.resize is None else (height, width)
-    size = (height, width) if pixels.resize is None else pixels.resize
-    mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
-    try:
-        return ImageProcessor(size, crop, tuple(mean), tuple(std), resample=pixels.resample)
-    except ValueError as error:
-        raise UserError(f"--task.pixels: {error}") from error
-
-
-def _builtin(label: str) -> sources.Parts:
+def builtin(label: str) -> sources.Parts:
     """The built-in drawings: those to train on, and to validate on, with those of withheld pairs."""
     if label not in drawings.LABELS:
         raise UserError(
@@ -180,10 +161,6 @@ def _builtin(label: str) -> sources.Parts:
         )
     train, valid, withheld = drawings.generate()
     return sources.Parts(drawings.rows(train, label), drawings.rows([*valid, *withheld], label))
-
-
-def _sides(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
@@ -207,15 +184,16 @@ def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[s
         sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
     sheet = ": plots/mistakes.png" if len(shown) else ""
     log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class{sheet}")
-    pixels = corpus.valid.pixels(rows[:_ATTENTION])
-    attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
+    if run.model.input.grid is not None:
+        pixels = corpus.valid.pixels(rows[:_ATTENTION])
+        attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
 
 
 def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[ImageRows], rows: int, path: Path):
     """Draws the first rows of batches as the model sees them, each under its class, or under both that are mixed."""
     names, pictures, titles = corpus.facts()["classes"], [], []
     for batch in batches:
-        pictures.append(corpus.processor.restore(batch["pixels"][:rows]))
+        pictures.append(corpus.processor.restore(batch["pixels" if "pixels" in batch else "tokens"][:rows]))
         for row, label in enumerate(batch["labels"][:rows]):
             title = names[label]
             if "shares" in batch:
@@ -230,6 +208,8 @@ def inputs(options, folder) -> list[dict[str, Any]]:
         raise UserError(f"--text={options.text} is for models of texts; name pictures with --file='FOLDER/*.jpg'")
     if options.attention and not Path(options.attention).absolute().parent.is_dir():
         raise UserError(f"--attention={options.attention} cannot be made; name a folder in one that is there")
+    if options.attention and folder.config.model.input.grid is None:
+        raise UserError(f"--attention={options.attention} is for models of patches; leave it out")
     return [
         {"file": str(picture), "image": picture, "attention": options.attention}
         for picture in sources.named_pictures(options.file)
@@ -253,7 +233,7 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
             advance(count)
 
 
-def _opened(picture: Any, processor: ImageProcessor) -> Any:
+def _opened(picture: Any, processor: AnyProcessor) -> Any:
     try:
         return picture.open(processor.channels)
     except BrokenImageError as error:
@@ -269,7 +249,7 @@ def _logits(params, model: tfm.Config, pixels):
 GENERATES = ""
 PREDICT_FLAGS = ("attention",)
 EVALUATE_FLAGS: tuple[str, ...] = ()
-HF_HEADS = ("classify",)
+HF_HEADS = ("classify", "classify_pixels")
 HF_TOKENS: Mapping[str, str] = {}
 
 
@@ -278,7 +258,7 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
     return {}
 
 
-def hf_fields(run: Run, processor: ImageProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run, processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"])}
     return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}

@@ -28,17 +28,19 @@ LONGEST_PICTURE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """Evaluates parameters of a job on the validation rows of its corpus."""
+    """Evaluates parameters of a job on the validation rows of its corpus; a task may draw into the folder meanwhile."""
 
     job: Job
     corpus: Any
     log: Log
+    folder: Path | None = None
 
     def during_training(self, params) -> dict[str, float]:
         """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
         outputs = self._measure(params, self.job.run.eval.batches or 0)
         metrics = tasks.measure(self.job.task, outputs, self.corpus, during_training=True)
         generation = self._generation_metrics(params, during_training=True)
+        self._draw_progress(params)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
     def finish(self, done: int, state: step.State, folder: Path, seconds: float) -> dict[str, Any]:
@@ -82,6 +84,13 @@ class Evaluator:
     @cached_property
     def _eval_step(self):
         return step.make_eval_step(self.job.task.loss, self.job.model)
+
+    def _draw_progress(self, params):
+        """Pictures of what a task makes during training, of those that draw some."""
+        draw = getattr(self.job.task, "draw_progress", None)
+        if draw and self.folder:
+            with single_device(self.job.mesh, params) as local_params:
+                draw(local_params, self.job.run, self.corpus, distributed.output_dir(self.folder))
 
     def _generation_metrics(self, params, during_training: bool) -> dict[str, Any]:
         """Metrics of what a generating task writes for validation rows; none of other tasks."""

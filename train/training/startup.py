@@ -159,7 +159,7 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
 
 def _with_weights_of(run: Run, state: step.State, job: Job, log: Log) -> step.State:
     """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them."""
-    params, fresh = pretrained.load_parts(run.init, state.params, job.mesh, log.info)
+    params, fresh = pretrained.load_parts(run.init, state.params, job.mesh, log.info, run.model.head.causal)
     if fresh:
         log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
     if run.adapter:

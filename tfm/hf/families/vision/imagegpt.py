@@ -1,0 +1,54 @@
+"""ImageGPT (Chen et al. 2020): a GPT-2 that reads the pixels of an image as tokens of a palette."""
+
+from tfm.config.inputs import Head as HeadOptions
+from tfm.config.inputs import Tokens
+from tfm.config.model import Config
+from tfm.config.residuals import PreNorm
+from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.families.decoders import gpt2
+
+# Of a decoder, and of a classifier, which calls it encoder. The other names are those of GPT-2.
+NAMES = {
+    name.replace("decoder.", f"{part}."): tensor
+    for name, tensor in gpt2.GPT2.names.items()
+    for part in ("decoder", "encoder")
+}
+
+IMAGEGPT = Family(
+    name="imagegpt",
+    prefix="transformer.",
+    base=Config(
+        input=Tokens(token_types=None, norm=False),
+        residual=PreNorm(),
+        norm="rms",
+        tie_embeddings=False,
+        head=HeadOptions(pool="mean", dense=False, causal=True, input_only=1),
+    ),
+    fields={
+        "vocab_size": Field("vocab", 513),
+        "n_embd": Field("width", 512),
+        "n_layer": Field("layers", 24),
+        "n_head": Field("heads", 8),
+        "n_positions": Field("length", 1024),
+        "activation_function": Field("activation", "quick_gelu", {**ACTIVATIONS, "quick_gelu": "quick_gelu"}),
+        "resid_pdrop": Field("dropout", 0.1),
+        "attn_pdrop": Field("attn_dropout", 0.1),
+        "layer_norm_epsilon": Field("norm_eps", 1e-5),
+    },
+    allowed={
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+        "tie_word_embeddings": (False,),
+    },
+    must_equal={"embd_pdrop": "resid_pdrop"},
+    ignored=frozenset(("reorder_and_upcast_attn", "n_ctx")),
+    read=gpt2.read,
+    write=gpt2.write,
+    names=NAMES,
+    heads={
+        "ImageGPTForCausalImageModeling": Head("pixels"),
+        "ImageGPTForImageClassification": Head("classify_pixels", {"output": "score"}),
+    },
+    unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$|^score\.",
+)

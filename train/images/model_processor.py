@@ -1,0 +1,60 @@
+"""The processor that fits a model of pictures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from train import UserError
+from train.images.palette import AnyProcessor, PaletteProcessor
+from train.images.processor import ImageProcessor
+from train.settings.images import parsed_channels
+from train.settings.schema import Run
+
+
+def check_processor(processor: AnyProcessor, run: Run):
+    """Raises UserError for a processor of another kind or shape than the model reads."""
+    reads_palette = run.model.input.grid is None
+    if isinstance(processor, PaletteProcessor) != reads_palette:
+        source = "pixels" if reads_palette else "image"
+        raise UserError(
+            f"model.input={run.model.input.name} does not read what the processor of --init makes of pictures; name a "
+            f"run of --task={source}, or another --preset"
+        )
+    height, width = processor.shape
+    shape = height * width if reads_palette else (height, width, processor.channels)
+    required = run.model.length if reads_palette else picture_shape(run)
+    if shape != required:
+        raise UserError(
+            f"the model reads pictures of {_sides(required)} pixels, and their processor makes {_sides(shape)}; leave "
+            "--model.input and --model.length out, or train without --init"
+        )
+
+
+def picture_shape(run: Run) -> tuple[int, int, int]:
+    """Height, width and channels of the pictures that the model reads."""
+    options: Any = run.model.input
+    return options.pixels
+
+
+def model_processor(run: Run) -> ImageProcessor:
+    """The processor that --task.pixels describes, for the pictures that the model reads.
+
+    Raises UserError for a model that reads a palette, which --task=pixels makes.
+    """
+    if run.model.input.grid is None:
+        raise UserError(
+            f"--preset={run.preset} reads the colours of a palette; name a run of --task=pixels with --init=FOLDER"
+        )
+    height, width, channels = picture_shape(run)
+    pixels = run.task.pixels
+    mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
+    crop = None if pixels.resize is None else (height, width)
+    size = (height, width) if pixels.resize is None else pixels.resize
+    mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
+    try:
+        return ImageProcessor(size, crop, tuple(mean), tuple(std), resample=pixels.resample)
+    except ValueError as error:
+        raise UserError(f"--task.pixels: {error}") from error
+
+
+def _sides(shape: Sequence[int] | int) -> str:
+    return f"{shape:,}" if isinstance(shape, int) else " x ".join(map(str, shape))

@@ -1,0 +1,179 @@
+"""Palettes: k-means over the colours of pictures, and the processor that makes pixels tokens of a palette.
+
+A run folder keeps the palette in preprocessor_config.json, as `clusters`, as transformers does (ImageGPT: Chen et al.
+2020, section 3.1).
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tfm.config.json_text import read_object
+from train import UserError
+from train.data.processors import ProcessorKind
+from train.images import processor as images
+from train.images.processor import FILE, Box, ImageProcessor
+
+# Pixels that a palette is made from, rounds of k-means, and pixels that are compared with all colours at a time.
+SAMPLE, _ROUNDS, _AT_A_TIME = 1 << 16, 20, 1 << 14
+
+
+@dataclasses.dataclass(frozen=True)
+class PaletteProcessor:
+    """How a picture becomes tokens: those of the nearest colours, row by row.
+
+    images: how it becomes pixels in three channels, normalized
+    clusters: the colours of the palette, normalized as those pixels are
+    """
+
+    images: ImageProcessor
+    clusters: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self):
+        if len(self.clusters) < 2 or any(len(colour) != 3 for colour in self.clusters):
+            raise ValueError(f"clusters has {len(self.clusters)} colours; there must be 2 or more, of 3 numbers each")
+        if not all(math.isfinite(value) for colour in self.clusters for value in colour) or self.images.channels != 3:
+            raise ValueError("clusters must be finite colours of three channels")
+
+    @property
+    def channels(self) -> int:
+        """Channels of a picture."""
+        return self.images.channels
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of a picture."""
+        return self.images.shape
+
+    @property
+    def start(self) -> int:
+        """The token before the first pixel."""
+        return len(self.clusters)
+
+    @property
+    def field(self) -> str:
+        """What a batch calls what `normalize` makes."""
+        return "tokens"
+
+    def empty(self, count: int) -> np.ndarray:
+        """What `normalize` makes of so many pictures, in zeros, int32 [count,H*W]."""
+        return np.zeros((count, math.prod(self.shape)), np.int32)
+
+    def prepare(self, image: Image.Image) -> np.ndarray:
+        """A picture -> uint8 [H,W,3], resized."""
+        return self.images.prepare(image)
+
+    def resized(self, image: Image.Image, box: Box) -> Image.Image:
+        """The part `box` of a picture, at the size that the model reads."""
+        return self.images.resized(image, box)
+
+    def normalize(self, pixels: np.ndarray) -> np.ndarray:
+        """uint8 [...,H,W,3] -> int32 [...,H*W]: the nearest colours."""
+        values = self.images.normalize(pixels)
+        return nearest(values.reshape(-1, 3), self._colours).reshape(*pixels.shape[:-3], -1)
+
+    def restore(self, tokens: np.ndarray) -> np.ndarray:
+        """Tokens [...,H*W] -> uint8 [...,H,W,3]."""
+        colours = self.images.restore(self._colours)
+        return colours[tokens].reshape(*tokens.shape[:-1], *self.shape, 3)
+
+    @cached_property
+    def _colours(self) -> np.ndarray:
+        return np.array(self.clusters, np.float32)
+
+
+def fit(pictures: Sequence[np.ndarray], count: int, grey: bool, rng: np.random.Generator) -> np.ndarray:
+    """Pictures uint8 [H,W,3] -> a palette uint8 [V,3] of at most `count` colours, from dark to light.
+
+    grey: of greys, whose channels are equal. Pictures with fewer colours have a smaller palette.
+    """
+    pixels = np.concatenate([picture.reshape(-1, 3) for picture in pictures])
+    if len(pixels) > SAMPLE:
+        pixels = pixels[rng.choice(len(pixels), SAMPLE, replace=False)]
+    values = np.rint(pixels.mean(1, keepdims=True)) if grey else pixels
+    points, weights = np.unique(values, axis=0, return_counts=True)
+    centres = points if len(points) <= count else k_means(points, weights, count, rng)
+    palette = np.unique(np.clip(np.rint(centres), 0, 255).astype(np.uint8), axis=0)
+    return np.repeat(palette, 3, 1) if grey else palette[np.argsort(palette.sum(1, dtype=int), kind="stable")]
+
+
+def k_means(points: np.ndarray, weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """points [N,C] that count `weights` times -> float32 [count,C]: the means of their clusters.
+
+    Source: Lloyd 1982; begun as Arthur & Vassilvitskii 2007, section 2.2, say.
+    """
+    points, weights = points.astype(np.float32), weights.astype(np.float64)
+    centres = points[rng.choice(len(points), 1, p=weights / weights.sum())]
+    distances = np.square(points - centres[0]).sum(1)
+    while len(centres) < count:
+        chances = distances * weights
+        centre = points[rng.choice(len(points), p=chances / chances.sum())]
+        centres = np.concatenate([centres, centre[None]])
+        distances = np.minimum(distances, np.square(points - centre).sum(1))
+    for _ in range(_ROUNDS):
+        labels = nearest(points, centres)
+        mass = np.bincount(labels, weights, count)
+        sums = np.stack([np.bincount(labels, weights * channel, count) for channel in points.T], 1)
+        centres = np.where(mass[:, None] > 0, sums / np.maximum(mass, 1)[:, None], centres).astype(np.float32)
+    return centres
+
+
+def nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """points [N,C], centres [V,C] -> int32 [N]: the centre at the smallest distance, the first of equal ones."""
+    sizes = np.square(centres).sum(1)
+    parts = [points[start : start + _AT_A_TIME] for start in range(0, len(points), _AT_A_TIME)]
+    return np.concatenate([(sizes - 2 * part @ centres.T).argmin(1) for part in parts]).astype(np.int32)
+
+
+def palette_processor(side: int, palette: np.ndarray, resample: str) -> PaletteProcessor:
+    """The processor of square pictures and a palette uint8 [V,3]."""
+    processor = ImageProcessor((side, side), resample=resample)
+    return PaletteProcessor(processor, tuple(map(tuple, processor.normalize(palette).tolist())))
+
+
+AnyProcessor = ImageProcessor | PaletteProcessor
+
+
+def to_text(processor: AnyProcessor) -> str:
+    """The content of preprocessor_config.json."""
+    if isinstance(processor, ImageProcessor):
+        return images.to_text(processor)
+    fields = json.loads(images.to_text(processor.images))
+    clusters = [list(colour) for colour in processor.clusters]
+    fields |= {"image_processor_type": "ImageGPTImageProcessor", "do_color_quantize": True, "clusters": clusters}
+    return json.dumps(fields, sort_keys=True) + "\n"
+
+
+def read(path: Path) -> AnyProcessor:
+    """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
+    processor, fields = images.read(path), read_object(path)
+    if "clusters" not in fields:
+        return processor
+    try:
+        clusters = tuple(tuple(map(float, colour)) for colour in fields["clusters"])
+    except (TypeError, ValueError) as error:
+        raise ValueError("clusters must be a list of colours, of three numbers each") from error
+    return PaletteProcessor(processor, clusters)
+
+
+def read_hf(folder: Path, model: Any) -> AnyProcessor:
+    """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} has no {FILE}; take it from the folder in which the model was published")
+    return read(path)
+
+
+def save_hf(processor: AnyProcessor, task: Any, run: Any, folder: Path):
+    """Writes preprocessor_config.json."""
+    (folder / FILE).write_text(to_text(processor))
+
+
+IMAGE_PROCESSOR = ProcessorKind(FILE, to_text, read, read_hf, save_hf)
