@@ -9,7 +9,7 @@ from PIL import Image
 from small import call, run
 
 import tfm
-from train import evaluate, export, generate, predict
+from train import UserError, evaluate, export, generate, predict
 from train.main import main
 from train.settings import presets, resolve
 from train.tasks import pixels
@@ -60,6 +60,7 @@ def home(tmp_path_factory):
     patch.undo()
 
 
+@pytest.mark.slow
 def test_a_run_learns_more_than_frequencies(home):
     result = json.loads((home / "run/result.json").read_text())
     assert result["eval_unigram_bits_per_dim"] == pytest.approx(2, abs=1e-6)
@@ -73,6 +74,7 @@ def test_a_run_learns_more_than_frequencies(home):
     assert json.loads(out)["bits_per_dim"] == pytest.approx(result["eval_bits_per_dim"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_halves_are_completed(home):
     code, _, err = call(generate.main, "--run=run", "--complete=red.png", "--n=2", "--to=out.png")
     assert code == 0, err
@@ -81,6 +83,7 @@ def test_halves_are_completed(home):
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_probe_and_a_classifier_start_from_the_run(home):
     flags = (
         "--task=image --init=run --data=colours.npz --batch.size=8 --steps=40 --log.every=20 --eval.every=40 "
@@ -97,6 +100,7 @@ def test_a_probe_and_a_classifier_start_from_the_run(home):
     assert "head.layer=1" in err
 
 
+@pytest.mark.slow
 def test_an_export_is_a_run_again(home):
     code, _, err = call(export.main, "--run=run", "--to=hf")
     assert code == 0, err
@@ -108,6 +112,7 @@ def test_an_export_is_a_run_again(home):
     assert json.loads(out)["bits_per_dim"] == pytest.approx(result["eval_bits_per_dim"], rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -136,25 +141,33 @@ def test_bad_flags_of_generate(home, flags, sentence):
         ("--task.grey=true", "colours=512 must be at most 256 with grey=true"),
         ("--model.head.input-only=0", "model.head.input_only=0 must be 1"),
         ("--model.input=patches", "model.input=patches does not read the pictures of task=pixels"),
-        ("--data=white.npz --eval-data=colours.npz", "of --data=white.npz have one colour"),
-        (
-            "--init=run --data=colours.npz --preset=imagegpt-tiny --model.length=64",
-            "makes 16; leave --model.length out",
-        ),
     ],
 )
-def test_bad_flags_of_main(home, flags, sentence):
+def test_bad_settings(flags, sentence):
+    preset = "imagegpt-s" if "grey" in flags else "imagegpt-tiny"
+    with pytest.raises(UserError, match=sentence):
+        resolve.resolve(["--task=pixels", f"--preset={preset}", flags], None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--data=white.npz --eval-data=colours.npz", "of --data=white.npz have one colour"),
+        ("--init=run --data=colours.npz --model.length=64", "makes 16; leave --model.length out"),
+    ],
+)
+def test_bad_data(home, flags, sentence):
     white = np.full((20, 4, 4, 3), 255, np.uint8)
     np.savez("white.npz", images=white, labels=np.arange(20) % 2)
     small = [flag for flag in SMALL if "length" not in flag or "length" not in flags]
-    preset = [] if "imagegpt" in flags else ["--preset=imagegpt-tiny"]
-    tiny = ["--task.colours=16"] if "colours" not in flags and "grey" not in flags else []
-    code, _, err = call(main, *small, *preset, *tiny, *flags.split(), "--out=bad")
+    code, _, err = call(main, *small, *flags.split(), "--out=bad")
     assert code == 2
     assert sentence in err
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_classifier_needs_a_palette(home):
     code, _, err = call(main, "--task=image", "--preset=imagegpt-tiny", "--data=colours.npz", "--out=bad")
     assert code == 2
