@@ -57,7 +57,8 @@ class HfFolder:
     def _task_name(self) -> str:
         """The task that trains such a model; one with another head, or with none, can still be started from."""
         model, head = self._opened.config, self._opened.head.kind
-        readers = [name for name in TASKS if model.input.name in TASKS[name].inputs]
+        options: Mapping[str, Any] = TASKS
+        readers = [name for name in TASKS if model.input.name in options[name].inputs]
         return next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
 
     @cached_property

@@ -138,10 +138,9 @@ def _checked(processor: AnyProcessor, run: Run) -> PaletteProcessor:
 
 def baselines(corpus: Corpus[PixelRows]) -> dict[str, float]:
     """`unigram_bits_per_dim`: bits of a pixel by the frequencies of validation colours alone; `n`: pictures."""
-    images, counts = corpus.valid.images, np.zeros(corpus.processor.start)
-    rows = np.flatnonzero(~images.withheld)
-    for row in rows:
-        counts += np.bincount(corpus.valid.picture(row), minlength=len(counts))
+    rows = np.flatnonzero(~corpus.valid.images.withheld).tolist()
+    tokens = np.concatenate([corpus.valid.picture(row) for row in rows])
+    counts = np.bincount(tokens)
     shares = counts[counts > 0] / counts.sum()
     return {"unigram_bits_per_dim": float(-(shares * np.log2(shares)).sum()), "n": len(rows)}
 

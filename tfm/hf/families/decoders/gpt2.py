@@ -27,6 +27,21 @@ def write(config: Config) -> dict[str, Any]:
     return {"n_inner": config.sizes["F"]}
 
 
+NAMES: dict[str, str | HfTensor] = {
+    "decoder.embed.tokens": "transformer.wte.weight",
+    "decoder.embed.positions": "transformer.wpe.weight",
+    "decoder.layers.mixer.query": joined(0),
+    "decoder.layers.mixer.key": joined(1),
+    "decoder.layers.mixer.value": joined(2),
+    "decoder.layers.mixer.output": HfTensor(f"{LAYER}.attn.c_proj", transposed=False),
+    "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
+    "decoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.c_fc", transposed=False),
+    "decoder.layers.feed_forward.down": HfTensor(f"{LAYER}.mlp.c_proj", transposed=False),
+    "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
+    "decoder.norm": "transformer.ln_f",
+    "table": "lm_head.weight",
+}
+
 GPT2 = Family(
     name="gpt2",
     prefix="transformer.",
@@ -55,20 +70,7 @@ GPT2 = Family(
     ),
     read=read,
     write=write,
-    names={
-        "decoder.embed.tokens": "transformer.wte.weight",
-        "decoder.embed.positions": "transformer.wpe.weight",
-        "decoder.layers.mixer.query": joined(0),
-        "decoder.layers.mixer.key": joined(1),
-        "decoder.layers.mixer.value": joined(2),
-        "decoder.layers.mixer.output": HfTensor(f"{LAYER}.attn.c_proj", transposed=False),
-        "decoder.layers.residual.mixer": f"{LAYER}.ln_1",
-        "decoder.layers.feed_forward.up": HfTensor(f"{LAYER}.mlp.c_fc", transposed=False),
-        "decoder.layers.feed_forward.down": HfTensor(f"{LAYER}.mlp.c_proj", transposed=False),
-        "decoder.layers.residual.feed_forward": f"{LAYER}.ln_2",
-        "decoder.norm": "transformer.ln_f",
-        "table": "lm_head.weight",
-    },
+    names=NAMES,
     heads={"GPT2LMHeadModel": Head("lm")},
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
 )

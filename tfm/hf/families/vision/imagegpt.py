@@ -10,7 +10,7 @@ from tfm.hf.families.decoders import gpt2
 # Of a decoder, and of a classifier, which calls it encoder. The other names are those of GPT-2.
 NAMES = {
     name.replace("decoder.", f"{part}."): tensor
-    for name, tensor in gpt2.GPT2.names.items()
+    for name, tensor in gpt2.NAMES.items()
     for part in ("decoder", "encoder")
 }
 
