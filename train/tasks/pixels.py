@@ -139,8 +139,10 @@ def _checked(processor: AnyProcessor, run: Run) -> PaletteProcessor:
 def baselines(corpus: Corpus[PixelRows]) -> dict[str, float]:
     """`unigram_bits_per_dim`: bits of a pixel by the frequencies of validation colours alone; `n`: pictures."""
     rows = np.flatnonzero(~corpus.valid.images.withheld).tolist()
-    tokens = np.concatenate([corpus.valid.picture(row) for row in rows])
-    counts = np.bincount(tokens)
+    size = corpus.processor.start
+    counts = np.zeros(size, np.int64)
+    for row in rows:
+        counts = counts + np.bincount(corpus.valid.picture(row), minlength=size)
     shares = counts[counts > 0] / counts.sum()
     return {"unigram_bits_per_dim": float(-(shares * np.log2(shares)).sum()), "n": len(rows)}
 
