@@ -11,8 +11,8 @@ import tfm
 from train import main, tasks
 from train.costs import random_task
 from train.devices import mesh
+from train.runs.tuning import specs_of
 from train.settings import resolve, schema
-from train.tasks.tuning import specs_of
 from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.

@@ -89,6 +89,7 @@ PUBLIC = {
         *("next_sentence", "tagger_specs"),
     ),
     "models.choices": ("score_choices",),
+    "models.contrast": ("in_batch_losses", "sigmoid_losses", "symmetric_losses", "unit"),
     "models.seq2seq": (
         "Seq2Seq",
         "alignment",

@@ -221,7 +221,7 @@ def _job(run: Run, task):
     """The run on the devices of this machine."""
     from train.devices.mesh import mesh_for
     from train.reporting.console import Log
-    from train.tasks.tuning import specs_of
+    from train.runs.tuning import specs_of
     from train.training.job import Job
 
     return Job(run, task, mesh_for(run, specs_of(task, run), report=Log().info))

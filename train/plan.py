@@ -112,7 +112,7 @@ class Planner:
         """The run on these devices. Raises UserError if it does not divide over them."""
         from train import tasks
         from train.devices.mesh import mesh_for
-        from train.tasks.tuning import specs_of
+        from train.runs.tuning import specs_of
         from train.training.job import Job
 
         task = tasks.find(run.task.name)

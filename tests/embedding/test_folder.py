@@ -17,8 +17,8 @@ from train.embedding.folder import FolderEncoder, Pooling, batches
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs.folder import RunFolder, open_folder
+from train.runs.tuning import specs_of
 from train.settings import resolve
-from train.tasks.tuning import specs_of
 from train.text import tokenizer as tokenize
 
 TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]

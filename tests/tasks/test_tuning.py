@@ -12,9 +12,9 @@ from small import FLAGS, call, write_text
 import tfm
 from train import evaluate, export, generate, predict, tasks
 from train.main import main
+from train.runs.tuning import specs_of
 from train.settings import flags
 from train.settings.schema import Run
-from train.tasks.tuning import specs_of
 from train.training.layer_rates import scale_by_layer
 
 CLASSIFY = {"task": "classify", "model.layers": 4, "model.width": 16, "model.heads": 2, "model.vocab": 50}

@@ -22,6 +22,7 @@ from train.training.job import largest_batch
         ("--task=classify --data=rows.tsv --task.kind=regression", "label"),
         ("--task=classify --data=rows.tsv --task.kind=multi", "label"),
         ("--task=span --data=builtin", "label"),
+        ("--task=contrast --data=rows.tsv --data.field=text,label", "pairs"),
         ("--task=translate --data=rows.tsv --data.field=text,label --batch.tokens=256", "pairs"),
     ],
 )

@@ -198,11 +198,12 @@ class Family:
         return field.values[value]
 
     def without_unread(self, config: Config, head: Head) -> Config:
-        """The configuration; where the head has no pooler that reads the activation of one, and no field holds it, with
-        that of the base."""
+        """The configuration, with that of the base where the head does not read it: the pooling, where nothing is
+        predicted of a text, and the activation of a pooler, where there is none and no field holds it."""
         name, activation = "head.pool_activation", config.head.pool_activation
         is_held = any(field.name == name and field.holds(activation) for field in self.fields.values())
-        return config if "pooler" in head.names or is_held else override(config, {name: self.base.head.pool_activation})
+        unread = {} if "pooler" in head.names or is_held else {name: self.base.head.pool_activation}
+        return override(config, unread | ({"head.pool": self.base.head.pool} if head.kind == "model" else {}))
 
     def conflicts(self, config: Config, architecture: str) -> list[str]:
         """`name=value` of our fields that a folder of this family cannot hold."""

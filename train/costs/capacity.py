@@ -17,8 +17,8 @@ from train.costs.advice import human_bytes
 from train.devices import cpu
 from train.devices.mesh import available_devices
 from train.devices.specs import memory_bytes
+from train.runs.tuning import specs_of
 from train.settings.schema import Run
-from train.tasks.tuning import specs_of
 
 # Integers of a batch for each of its tokens, such as tokens, positions, segments and targets.
 _FIELDS = 4

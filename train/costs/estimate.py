@@ -11,7 +11,7 @@ from train.costs import advice, counting
 from train.costs.memory import step_memory
 from train.devices.mesh import mesh_for
 from train.devices.specs import memory_bytes, peak_flops
-from train.tasks.tuning import specs_of
+from train.runs.tuning import specs_of
 from train.training.job import Job, largest_part
 
 

@@ -126,6 +126,8 @@ class RunFolder:
 
         tfm.to_hf(model, params, to, like=fields)
         self.save_processor(to)
+        if save := getattr(self.task, "save_hf", None):
+            save(self.config, to)
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images as transformers loads it."""
@@ -140,7 +142,7 @@ class RunFolder:
         import tfm
         from train.devices.mesh import available_devices
         from train.runs import saved
-        from train.tasks.tuning import specs_of
+        from train.runs.tuning import specs_of
 
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
         like = tfm.abstract(specs_of(self.task, self.config), mesh)

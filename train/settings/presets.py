@@ -6,6 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
+from train.settings.contrast import QUICK_SIDES, SIDES
 from train.settings.image_presets import IMAGE, PIXELS
 from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
@@ -15,6 +16,11 @@ _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "g
 def _model(**fields) -> dict[str, Any]:
     """Dotted names of fields of the model."""
     return {f"model.{name}": value for name, value in fields.items()}
+
+
+def _steps(steps: int, every: int) -> dict[str, Any]:
+    """The steps of a run, and those between its evaluations, each with a checkpoint."""
+    return {"steps": steps, "eval.every": every, "checkpoint.every": every}
 
 
 def _bert(layers: int, width: int, heads: int, rate: float, **fields) -> dict[str, Any]:
@@ -31,9 +37,7 @@ _QUICK = {
     "batch.length": 32,
     "optim.beta2": 0.98,
     "optim.warmup": 0.15,
-    "steps": 2200,
-    "eval.every": 550,
-    "checkpoint.every": 550,
+    **_steps(2200, every=550),
 }
 
 
@@ -58,9 +62,7 @@ _QUICK_OPINIONS = {
     "model.dropout": 0.0,
     "model.scan": False,
     "batch.length": 32,
-    "steps": 1500,
-    "eval.every": 300,
-    "checkpoint.every": 300,
+    **_steps(1500, every=300),
 }
 
 # What teaches a BERT of one layer the built-in continuations from scratch. For the first 250 steps it is at chance.
@@ -71,9 +73,7 @@ _QUICK_CONTINUATIONS = {
     "model.scan": False,
     "batch.length": 36,
     "optim.beta2": 0.98,
-    "steps": 3600,
-    "eval.every": 900,
-    "checkpoint.every": 900,
+    **_steps(3600, every=900),
 }
 
 
@@ -93,9 +93,7 @@ _QUICK_NEWS = {
     "tokenizer.vocab": 600,
     "batch.length": 32,
     "optim.beta2": 0.98,
-    "steps": 1200,
-    "eval.every": 300,
-    "checkpoint.every": 300,
+    **_steps(1200, every=300),
 }
 
 
@@ -113,9 +111,7 @@ _QUICK_QUESTIONS = {
     "batch.size": 32,
     "batch.length": 48,
     "task.stride": 16,
-    "steps": 1200,
-    "eval.every": 300,
-    "checkpoint.every": 300,
+    **_steps(1200, every=300),
 }
 
 _GPT = {
@@ -158,9 +154,7 @@ _QUICK_GPT = {
     "model.scan": False,
     "tokenizer.vocab": 4096,
     "batch.size": 16,
-    "steps": 1300,
-    "eval.every": 650,
-    "checkpoint.every": 650,
+    **_steps(1300, every=650),
 }
 
 # What Llama changed of GPT: rotary positions, RMS norm, gated feed-forward layers, fewer key/value heads, no biases.
@@ -200,9 +194,7 @@ _QUICK_PAIRS = {
     "batch.shapes": 6,
     "optim.schedule": "linear",
     "optim.warmup": 0.25,
-    "steps": 580,
-    "eval.every": 290,
-    "checkpoint.every": 290,
+    **_steps(580, every=290),
     "task.bleu": 50,
 }
 
@@ -282,6 +274,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "span": {
         "bert-tiny": _span(2, 128, 2, rate=1e-3) | _QUICK_QUESTIONS,
         **_fine_tuned(_span),
+    },
+    "contrast": {
+        "bert-tiny": _classify(2, 128, 2, rate=1e-3) | SIDES | QUICK_SIDES | _steps(1500, every=500),
+        **{name: preset | SIDES for name, preset in _fine_tuned(_classify).items()},
     },
     "image": IMAGE,
     "pixels": PIXELS,

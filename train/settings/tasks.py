@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
+from train.settings.contrast import Contrast
 from train.settings.images import Augment, NextPixel, Pixels
 from train.settings.limits import MAX_BEAMS
 from train.settings.task_options import TaskOptions
@@ -292,6 +293,6 @@ class Image(TaskOptions):
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Image | NextPixel
+    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Contrast | Image | NextPixel
 
 TASKS = alternatives(Task)

@@ -14,10 +14,11 @@ from train.devices import distributed
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
+from train.tasks import scalar_sums
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import State, scalar_sums, with_memory
+from train.training.step import State, with_memory
 
 BLACKBOX = "blackbox"
 REPORT = "report.json"

@@ -21,9 +21,9 @@ from train.reporting import trackers
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
+from train.runs.tuning import specs_of
 from train.settings import resolve
 from train.settings.schema import Run
-from train.tasks.tuning import specs_of
 from train.training import step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes

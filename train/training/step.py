@@ -12,8 +12,10 @@ from jax import Array
 
 import tfm
 from tfm.low_rank import with_dropout_keys
+from train.tasks import JointLoss, scalar_sums
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
+from train.training.gradient_cache import cached_gradient
 
 # The loss of a task: loss(params, model, batch, key) -> sums over the batch, "loss" and "weight" among them, and arrays
 # [B, ...] for evaluation. Where the batch has a MEMORY of the segments before, the memory of the next ones is returned.
@@ -102,23 +104,22 @@ def make_train_step(
     """
 
     def summed_loss(changing, frozen, part, key):
-        """The sum to differentiate, all scalar sums and the memory; what changes are trained parameters and running
-        state."""
-        trained, running = changing
-        params = with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
-        outputs = loss(params, model, part, key)
+        """The sum to differentiate, all scalar sums and the memory."""
+        outputs = loss(_params_of(optimizer, frozen, changing, key), model, part, key)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
-
-    gradient = jax.grad(summed_loss, has_aux=True)
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
         running = optimizer.running(frozen)
-        fields = with_memory(batch, state.memory)
-        compute, inputs = partial(gradient, (trained, running), frozen), (dict(fields), _part_keys(key, _parts(batch)))
-        (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
+        if isinstance(loss, JointLoss) and _parts(batch) > 1:
+            params_of = partial(_params_of, optimizer, frozen)
+            (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
+        else:
+            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), frozen)
+            inputs = dict(with_memory(batch, state.memory)), _part_keys(key, _parts(batch))
+            (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
@@ -133,14 +134,15 @@ def make_train_step(
     return train_step
 
 
+def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):
+    """The parameters of a pass; what changes are trained parameters and running state."""
+    trained, running = changing
+    return with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
+
+
 def _rounding_key(seed: int, step: Array) -> Array:
     """The key of the rounding in a step, which nothing else takes: no step has the number 2^32 - 1."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 1), step)
-
-
-def scalar_sums(outputs: Mapping[str, Any]) -> dict[str, Array]:
-    """The sums over a batch among the outputs of a loss."""
-    return {name: value for name, value in outputs.items() if getattr(value, "ndim", None) == 0}
 
 
 def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 from tfm.config import json_text
 from train import UserError
@@ -74,7 +74,7 @@ class Columns(NamedTuple):
         return FORMATS
 
     @classmethod
-    def of(cls, data: Data, labelled: bool, check_label: Callable[[Any], None] | None = None) -> "Columns":
+    def of(cls, data: Data, labelled: bool, check_label: Callable[[Any], None] | None = None) -> Self:
         """The columns that `--data.field` and `--data.label` name."""
         return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else (), check_label)
 
@@ -212,8 +212,13 @@ def _decompressed(file: IO[bytes], path: Path) -> bytes | bytearray:
 def _documents(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     if columns.labels or len(columns.texts) > 1:
         raise UserError(f"{path} has text alone, no columns; give a .tsv, .csv or .jsonl file")
-    for document in _SPLITS[data.split](text):
+    for document in split_text(text, data.split):
         yield {columns.texts[0]: document}
+
+
+def split_text(text: str, split: str) -> list[str]:
+    """The documents of a text, as --data.split says: the whole of it, its lines, or what blank lines are between."""
+    return _SPLITS[split](text)
 
 
 _SPLITS: dict[str, Callable[[str], list[str]]] = {

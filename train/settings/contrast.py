@@ -1,0 +1,66 @@
+"""The options of contrastive training, and what its presets have beside the shape of a model."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
+from train.settings.task_options import TaskOptions
+
+
+@dataclass(frozen=True)
+class Contrast(TaskOptions):
+    """Vectors of texts: near for texts that belong together, far for all others of a batch (Gao et al. 2021).
+
+    --data.field names one column (a text meets itself under another dropout), two (texts that belong together), or
+    more (a third text that does not belong to the first, and so on). --batch.accumulate=N encodes a batch in N parts.
+
+    kind: pairs | scores: in-batch negatives, or the cosine of two texts is to be their score (--data.label)
+    temperature: of the softmax over cosines
+    scale: what scores are divided by, so that they are at most 1, as cosines are; those of STS need 5
+    candidates: validation texts among which the right one is looked for; none: all of them
+    """
+
+    name: Literal["contrast"] = tag("contrast")
+    kind: Literal["pairs", "scores"] = "pairs"
+    temperature: float = 0.05
+    scale: float = 1.0
+    candidates: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, candidates=2)
+        check_maximum(self, "all texts would be equally near", temperature=1000)
+        check_maximum(self, "no score is as large", scale=1e9)
+        if not self.temperature >= 0.001:
+            raise ValueError(f"temperature={self.temperature} must be at least 0.001; 0.05 is usual")
+        if not self.scale > 0:
+            raise ValueError(f"scale={self.scale} must be more than 0, the best score that two texts can have")
+        if self.scale != 1 and self.kind != "scores":
+            raise ValueError(f"scale={self.scale} is of kind=scores; leave it out")
+
+    def check(self, run: Any) -> None:  # noqa: D102
+        columns = run.data.field.split(",")
+        if self.kind == "scores" and len(columns) != 2:
+            raise ValueError(f"data.field={run.data.field} must name two columns with task.kind=scores")
+        if len(columns) == 1 and not run.has_dropout:
+            raise ValueError(
+                f"data.field={run.data.field} is one column, whose texts meet themselves under another dropout: add "
+                "--model.dropout=0.1, or name two columns"
+            )
+        if run.batch.size < 2 and self.kind == "pairs":
+            raise ValueError(f"batch.size={run.batch.size} leaves no other text to tell apart; raise it")
+
+
+# Texts that belong together, in two columns; the mean of the tokens of a text is its vector.
+SIDES = {"batch.size": 64, "data.field": "text,positive"}
+
+# What teaches the smallest BERT which built-in sentences translate each other, in two minutes on two cores.
+QUICK_SIDES = {
+    "model.init_std": 0.05,
+    "model.dropout": 0.0,
+    "model.scan": False,
+    "tokenizer.vocab": 4000,
+    "batch.length": 32,
+    "batch.shapes": 4,
+    "optim.beta2": 0.98,
+}

@@ -1,0 +1,51 @@
+"""Gradients of a batch whose rows meet one another, and whose parts are encoded one after the other (Gao et al. 2021,
+"Scaling deep contrastive learning batch size under memory limited setup").
+
+All parts are encoded without a gradient. The loss of all vectors gives the gradient of each vector. Then every part is
+encoded once more, and hands the gradients of its vectors on. Memory holds the activations of one part.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from train.tasks import JointLoss, scalar_sums
+from train.training import stochastic_rounding
+
+# The parameters of a pass, from those that change, and the key of its dropout.
+ParamsOf = Callable[[Any, Array | None], Any]
+
+
+def cached_gradient(
+    loss: JointLoss, model: Any, params_of: ParamsOf, changing: Any, batch: Mapping[str, Array], key: Array | None
+) -> tuple[Any, dict[str, Any], None]:
+    """Gradients of `changing`, float32, and the sums of the loss over all parts [parts, rows, ...] of a batch; rows
+    have no memory.
+
+    Dropout is the same in both passes over a part.
+    """
+    count = len(jax.tree.leaves(batch)[0])
+    keys = None if key is None else jax.random.split(key, count)
+    parts = (dict(batch), keys)
+
+    def encode(changing: Any, part: tuple[Mapping[str, Array], Array | None]) -> Any:
+        fields, part_key = part
+        return loss.encode(params_of(changing, part_key), model, fields, part_key)
+
+    def compare(changing: Any, vectors: Any) -> tuple[Array, dict[str, Array]]:
+        outputs = loss.compare(params_of(changing, None), vectors, batch)
+        return outputs["loss"], scalar_sums(outputs)
+
+    vectors = jax.lax.map(lambda part: encode(changing, part), parts)
+    (grads, vector_grads), sums = jax.grad(compare, argnums=(0, 1), has_aux=True)(changing, vectors)
+
+    def add(total: Any, part: Any) -> tuple[Any, None]:
+        *fields, cotangent = part
+        backward = jax.vjp(lambda changing: encode(changing, tuple(fields)), changing)[1]
+        return jax.tree.map(jnp.add, total, stochastic_rounding.widen(backward(cotangent)[0])), None
+
+    grads, _ = jax.lax.scan(add, stochastic_rounding.widen(grads), (*parts, vector_grads))
+    return grads, sums, None
