@@ -89,6 +89,10 @@ PUBLIC = {
         *("next_sentence", "tagger_specs"),
     ),
     "models.choices": ("score_choices",),
+    "models.features": ("LayerMix", "features"),
+    "models.bidirectional_lm": ("BidirectionalLM", "bidirectional_lm_specs", "directions"),
+    "models.skip_thought": ("SkipThought", "sentence_vector", "skip_thought_specs", "write_sentence"),
+    "models.sampled_loss": ("log_uniform", "sampled_loss"),
     "models.seq2seq": (
         "Seq2Seq",
         "alignment",

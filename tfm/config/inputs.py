@@ -40,7 +40,8 @@ class Tokens(InputOptions):
 
     token_types: rows of the token-type table; none: no such table
     width: width of the table; none: that of the model, else a linear map leads from one to the other
-    projection: last | first: that map is behind the norm, with a bias, or before it, without
+    projection: last | first | repeat: that map is behind the norm, with a bias, or before it, without; repeat: in place
+        of a map, embeddings stand side by side as often as they fit
     norm: normalize the embeddings
     scale: multiply the token embeddings by the root of the width of the model
     """
@@ -48,7 +49,7 @@ class Tokens(InputOptions):
     name: Literal["tokens"] = tag("tokens")
     token_types: int | None = 2
     width: int | None = None
-    projection: Literal["last", "first"] = "last"
+    projection: Literal["last", "first", "repeat"] = "last"
     norm: bool = True
     scale: bool = False
 
@@ -56,6 +57,10 @@ class Tokens(InputOptions):
         check_fields(self)
         check_minimum(self, token_types=1, width=1)
         check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if self.projection == "repeat" and config.width % (self.width or config.width):
+            raise ValueError(f"input.width={self.width} must divide width={config.width} for input.projection=repeat")
 
     @property
     def axis(self) -> str:  # noqa: D102
@@ -187,8 +192,12 @@ class Merging(InputOptions):
 class Head:
     """What heads have beside their sizes.
 
-    pool: first | mean | last | max: what stands for a text or an image, its first or last token, the mean or maximum
-        of all; [CLS] is not in the mean of an image
+    pool: first | mean | last | max | ends: what stands for a text or an image, its first or last token, the mean or
+        maximum of all; [CLS] is not in the mean of an image; ends: of two directions of reading, each at its end
+    features: last | mix | sum | concat: what heads of texts read: the last layer; embeddings and all layers, weighed by
+        a trained softmax and a factor (Peters et al. 2018, eq. 1); the sum of the top layers, or these side by side
+        (Devlin et al. 2018, table 7)
+    feature_layers: how many layers sum and concat read
     dense: a linear map leads from that to the classes, with an activation
     pool_activation: tanh | gelu | gelu_tanh | relu | silu: of that map
     pool_norm: normalize what the classes are read from
@@ -201,7 +210,9 @@ class Head:
     input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
     """
 
-    pool: Literal["first", "mean", "last", "max"] = "first"
+    pool: Literal["first", "mean", "last", "max", "ends"] = "first"
+    features: Literal["last", "mix", "sum", "concat"] = "last"
+    feature_layers: int = 4
     dense: bool = True
     pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
     pool_norm: bool = False
@@ -215,7 +226,7 @@ class Head:
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, input_only=0, layer=1)
+        check_minimum(self, input_only=0, layer=1, feature_layers=1)
 
     def check(self, config: Any) -> None:
         """Raises ValueError where a model of this configuration cannot have such heads."""
@@ -227,6 +238,18 @@ class Head:
             raise ValueError(
                 f"head.layer={self.layer} must be one of the layers={config.layers} of a model without stages; "
                 "choose another, or none"
+            )
+        if self.pool == "ends" and config.width % 2:
+            raise ValueError(f"width={config.width} must be even for head.pool=ends, a half for each direction")
+        if self.features in ("sum", "concat") and self.feature_layers > config.layers + 1:
+            raise ValueError(
+                f"head.feature_layers={self.feature_layers} are more than the {config.layers} layers and the "
+                f"embeddings; try head.feature_layers={config.layers}"
+            )
+        if self.features != "last" and (config.stages or config.input.grid or self.layer is not None):
+            raise ValueError(
+                f"head.features={self.features} reads several layers of a text; images and head.layer have "
+                "head.features=last"
             )
         if self.distilled and config.input.prefix < 2:
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import Any
 from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
+from train.settings.forerunners import FORERUNNERS
 from train.settings.image_presets import IMAGE, PIXELS
 from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
@@ -285,7 +286,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "image": IMAGE,
     "pixels": PIXELS,
-}
+} | FORERUNNERS
 
 
 def model(name: str, **fields) -> Config:
