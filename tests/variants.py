@@ -201,6 +201,10 @@ VARIANTS = {
     "gru_states": Variant(
         {"mixer": "gru", "mixer.output": False, "residual": "mixer_only", "position": "none"}, oracle=recurrent.gru
     ),
+    "characters": Variant(
+        {"input": "characters", "input.size": 4, "input.length": 5, "input.filters": "1x4,3x6", "input.width": 8}
+        | {"tie_embeddings": False}
+    ),
     "elmo": Variant(_ELMO, decoder=False, oracle=recurrent.lstm),
     "reformer": Variant(
         {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},

@@ -17,7 +17,7 @@ def _read(params: Any, x: np.ndarray, step: Callable[..., tuple[np.ndarray, np.n
         np.asarray(leaf, np.float64) for leaf in (params.input.kernel, params.input.bias, params.hidden)
     )
     directions, size, _, units = hidden.shape
-    is_separate = kernel.shape[0] == directions and kernel.shape[1] * directions == x.shape[2] != kernel.shape[0]
+    is_separate = kernel.shape[0] == directions > 1
     projection = None if params.projection is None else np.asarray(params.projection, np.float64)
     states = np.zeros((*x.shape[:2], directions, size))
     for b in range(len(x)):

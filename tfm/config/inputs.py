@@ -76,6 +76,60 @@ class Tokens(InputOptions):
 
 
 @dataclass(frozen=True)
+class Characters(InputOptions):
+    """Convolutions over the characters of each token, and highway layers (Kim et al. 2016; ELMo: Peters et al. 2018).
+
+    size: numbers of a character
+    length: characters of a token, the marks of its start and end included
+    filters: WIDTHxCOUNT of the filters of every width, joined by commas
+    highways: highway layers over all filters
+    width: of what they are mapped to; embeddings stand side by side as often as they fit into the width of the model;
+        none: once
+    norm: normalize the embeddings
+    """
+
+    token_types: ClassVar[None] = None
+    name: Literal["characters"] = tag("characters")
+    size: int = 16
+    length: int = 50
+    filters: str = "1x32,2x32,3x64,4x128,5x256,6x512,7x1024"
+    highways: int = 2
+    width: int | None = None
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, size=1, length=3, highways=0, width=1)
+        check_maximum(self, "no model is as large", size=1 << 16, length=1 << 10, highways=64, width=1 << 20)
+        if not all(0 < width <= self.length and 0 < count <= 1 << 16 for width, count in self.widths or [(0, 0)]):
+            raise ValueError(
+                f"filters={self.filters} must be WIDTHxCOUNT, joined by commas, with widths up to length="
+                f"{self.length}, such as 1x32,3x64"
+            )
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """Width and count of the filters; none where the text does not say them."""
+        pairs = [part.partition("x") for part in self.filters.split(",")]
+        if not all(width.isdecimal() and count.isdecimal() for width, _, count in pairs):
+            return ()
+        return tuple((int(width), int(count)) for width, _, count in pairs)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.tie_embeddings:
+            raise ValueError("input=characters has no table of tokens to share; add tie_embeddings=false")
+        if config.width % (self.width or config.width):
+            raise ValueError(f"input.width={self.width} must divide width={config.width}")
+
+    @property
+    def axis(self) -> str:  # noqa: D102
+        return "D" if self.width is None else "U"
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {"U": self.width or config.width, "P": config.length, "V": config.padded_vocab, "Y": 0}
+
+
+@dataclass(frozen=True)
 class Patches(InputOptions):
     """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
 
@@ -258,4 +312,4 @@ class Head:
             )
 
 
-Input = Tokens | Patches | Merging
+Input = Tokens | Characters | Patches | Merging

@@ -56,7 +56,7 @@ def embed(
 ) -> Array:
     """tokens, positions and types int32 [B,T] -> [B,T,D], as `tfm.embed` does."""
     for name, ids in {"tokens": tokens, "positions": positions, "types": types}.items():
-        _check_ids(name, ids, tokens)
+        check_ids(name, ids, tokens)
     if positions is None:
         limit = config.max_length
         if limit is not None and tokens.shape[1] > limit:
@@ -78,7 +78,7 @@ def embed(
     return _project(tables, config, x) if options.projection == "last" else x
 
 
-def _check_ids(name: str, ids: Any, tokens: Array) -> None:
+def check_ids(name: str, ids: Any, tokens: Array) -> None:
     """Raises ValueError unless ids are absent or an integer array [B,T], with the shape of the tokens."""
     if ids is None:
         return

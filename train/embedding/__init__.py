@@ -14,7 +14,8 @@ def embed(folder: str, texts: Sequence[str], pool: str | None = None, layers: Se
     """Texts -> vectors float32 [N,D], of a run folder or a Hugging Face folder.
 
     pool: mean | first | last | max | ends, over the tokens of a text; None: as the task has it, or the mean. layers:
-    0 are embeddings, -1 is the last; the vectors of several are joined. Raises UserError for a folder that holds no such model.
+    0 are embeddings, -1 is the last; the vectors of several are joined. Raises UserError for a folder that holds no
+    such model.
     """
     from train.embedding.folder import FolderEncoder, Pooling
     from train.reporting.console import Log

@@ -21,6 +21,11 @@ class SkipThought(TaskOptions):
     def check(self, run: Any) -> None:  # noqa: D102
         for kind in run.model.kinds:
             kind.mixer.conditioned()  # raises ValueError for layers that read no vector
+        if not run.model.tie_embeddings:
+            raise ValueError(
+                "model.tie_embeddings=false gives outputs a table of their own, and task=skipthought shares that of the "
+                "tokens; leave it out"
+            )
 
 
 @dataclass(frozen=True)
@@ -44,31 +49,39 @@ class Bilm(TaskOptions):
 
 def _recurrent(**fields: Any) -> dict[str, Any]:
     """A model whose layers are recurrent networks and nothing else."""
-    common = {"residual": "mixer_only", "position": "none", "input.norm": False, "input.token_types": None}
-    values = {f"model.{name}": value for name, value in (common | fields).items()}
-    return values | {"model.mixer.output": False, "optim.decay": 0.0}
+    common = {"residual": "mixer_only", "position": "none", "mixer.output": False, "input.norm": False}
+    return {f"model.{name}": value for name, value in (fields | common).items()} | {"optim.decay": 0.0}
 
 
 def _skip_thought(width: int, embedding: int, bidirectional: bool = False) -> dict[str, Any]:
     """One layer of GRUs; two directions have half of the units each (section 3)."""
-    model = _recurrent(layers=1, width=width, heads=1, mixer="gru", **{"input.width": embedding})
-    pool = "ends" if bidirectional else "last"
-    return model | {"model.mixer.bidirectional": bidirectional, "model.head.pool": pool}
+    model = _recurrent(layers=1, width=width, heads=1, mixer="gru", **{"mixer.bidirectional": bidirectional})
+    return model | {
+        "model.input.width": embedding,
+        "model.input.token_types": None,
+        "model.head.pool": "ends" if bidirectional else "last",
+    }
 
 
-def _elmo(width: int, units: int, clip: float | None = 3.0) -> dict[str, Any]:
-    """Two layers of LSTMs, the second with a skip connection; `width` is that of a direction (bilm-tf)."""
-    model = _recurrent(layers=2, width=2 * width, heads=1, mixer="lstm", prefix=1)
+def _elmo(width: int, units: int, **characters: Any) -> dict[str, Any]:
+    """Two layers of LSTMs, the second with a skip connection; `width` is that of a direction (bilm-tf).
+
+    With `characters`, embeddings are computed from how tokens are spelled.
+    """
+    model = _recurrent(layers=2, width=2 * width, heads=1, mixer="lstm", prefix=1, residual="mixer_only")
+    tokens = {"model.input.projection": "repeat", "model.input.token_types": None}
+    spelled = {"model.input": "characters", "model.tie_embeddings": False}
+    spelled |= {f"model.input.{name}": value for name, value in characters.items()}
     return model | {
         "model.mixer.bidirectional": True,
         "model.mixer.separate": True,
         "model.mixer.size": units,
         "model.mixer.projection": width,
-        "model.mixer.clip": clip,
+        "model.mixer.clip": 3.0,
         "model.residual.skip": True,
         "model.prefix.0.residual": "mixer_only",
         "model.input.width": width,
-        "model.input.projection": "repeat",
+        **(spelled if characters else tokens),
     }
 
 
@@ -122,7 +135,8 @@ FORERUNNERS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "bilm": {
         "elmo-tiny": _elmo(128, 256) | _QUICK,
-        "elmo-small": _elmo(128, 1024) | _NEWS,
-        "elmo": _elmo(512, 4096) | _NEWS,
+        "elmo-char-tiny": _elmo(128, 256, length=12, filters="1x16,2x32,3x64,4x64") | _QUICK,
+        "elmo-small": _elmo(128, 1024, length=50) | _NEWS,
+        "elmo": _elmo(512, 4096, length=50) | _NEWS,
     },
 }

@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.ops import split
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
@@ -88,7 +89,7 @@ def _neighbours(
     params: tfm.SkipThought, model: tfm.Config, batch: Mapping[str, Array], sentence: str, key: Array | None
 ) -> tuple[Array, Array, Array]:
     """Loss, hits and weight of both neighbours, from the vector of the sentence in the fields whose names begin so."""
-    keys = tfm.split(key, 3)
+    keys = split(key, 3)
     vector = tfm.sentence_vector(params, model, batch[f"{sentence}tokens"], batch[f"{sentence}valid"] > 0, keys[0])
     losses, hits, weights = [], [], []
     for side, side_key in zip(_SIDES, keys[1:], strict=True):
