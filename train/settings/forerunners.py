@@ -23,7 +23,7 @@ class SkipThought(TaskOptions):
             kind.mixer.conditioned()  # raises ValueError for layers that read no vector
         if not run.model.tie_embeddings:
             raise ValueError(
-                "model.tie_embeddings=false gives outputs a table of their own, and task=skipthought shares that of the "
+                "model.tie_embeddings=false gives outputs a table of their own, and task=skipthought shares that of "
                 "tokens; leave it out"
             )
 
