@@ -88,7 +88,7 @@ def test_models_in_which_directions_meet_are_refused(values, message):
 
 
 def test_sampled_loss():
-    """Against loops; and where every token is a sample as often as expected, it is the loss over all tokens."""
+    """Against loops: a sample counts as often as it is less frequent than a draw of it."""
     rng = np.random.default_rng(0)
     x, table, bias = rng.normal(size=(2, 3, 4)), rng.normal(size=(9, 4)), rng.normal(size=9)
     targets, weights = rng.integers(0, 9, (2, 3)), rng.random((2, 3))
@@ -98,12 +98,12 @@ def test_sampled_loss():
     expected = 0.0
     for b, t in np.ndindex(2, 3):
         target = targets[b, t]
-        score = lambda k, b=b, t=t: x[b, t] @ table[k] + bias[k] - np.log(shares[k] * 8)
-        candidates = [target, *(k for k in samples.ravel() if k != target)]
-        expected += weights[b, t] * (np.log(sum(np.exp(score(k)) for k in candidates)) - score(target))
+        score = lambda k, b=b, t=t: np.exp(x[b, t] @ table[k] + bias[k])
+        rest = sum(score(k) / (8 * shares[k]) for k in samples.ravel() if k != target)
+        expected += weights[b, t] * (np.log(score(target) + rest) - np.log(score(target)))
     arrays = [jnp.asarray(array, jnp.float32) for array in (table, bias, x)]
-    rest = jnp.asarray(targets), jnp.asarray(weights, jnp.float32), jnp.asarray(samples)
-    np.testing.assert_allclose(tfm.sampled_loss(*arrays, *rest, 9), expected, rtol=1e-5)
+    fields = jnp.asarray(targets), jnp.asarray(weights, jnp.float32), jnp.asarray(samples)
+    np.testing.assert_allclose(tfm.sampled_loss(*arrays, *fields, 9), expected, rtol=1e-5)
 
 
 def test_the_vector_of_a_sentence_is_the_state_that_has_read_it():

@@ -76,7 +76,7 @@ def test_loss_of_both_directions(sampled):
     model = presets.model("elmo-tiny", **values)
     params = jax.jit(lambda: tfm.init(tfm.bidirectional_lm_specs(model), jax.random.key(0)))()
     text = Tokens(np.arange(5, 25), np.array([0, 9, 20]))
-    rows = BothDirections(text, 16, True, SPECIALS, Samples(400, 30) if sampled else None)
+    rows = BothDirections(text, 16, True, SPECIALS, Samples(4000, 30) if sampled else None)
     batch = rows.batch(np.array([0, 1]), np.random.default_rng(0))
     sums = bilm.loss(params, model, batch, None)
     hidden = tfm.encoder(
@@ -100,7 +100,7 @@ def test_a_shuffled_vector_is_that_of_a_random_sentence():
         np.array([0, 2]), np.random.default_rng(0)
     )
     sums = skipthought.loss(params, model, batch, None)
-    assert sums["weight"] == 3 + 1 + 5 + 1 + 4 + 1 + 4 + 1
+    assert sums["weight"] == 3 + 1 + 5 + 1 + 5 + 1 + 4 + 1
     same = batch | {"shuffled_tokens": batch["tokens"], "shuffled_valid": batch["valid"]}
     np.testing.assert_allclose(skipthought.loss(params, model, same, None)["loss_shuffled"], sums["loss"], rtol=1e-6)
     assert skipthought.metrics({**sums, "loss_shuffled": sums["loss"] + sums["weight"]})[

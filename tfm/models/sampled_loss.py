@@ -23,21 +23,20 @@ def sampled_loss(
 ) -> Array:
     """x [B,T,U], table [V,U], bias [V], targets and weights [B,T] -> the weighted sum of losses in nats, float32.
 
-    A loss is the cross-entropy of the target among itself and the tokens `samples` [B,n] of all rows, which were drawn
-    by `log_uniform`; logits are less the logarithm of how often a token is expected among them (Jean et al. 2015,
-    section 3; tf.nn.sampled_softmax_loss). A sample that is the target does not count.
+    The sum of exponentials over the vocabulary is that of the target plus an estimate of the rest, from the tokens
+    `samples` [B,n] of all rows, which were drawn by `log_uniform`: each counts as much as it is rare among them (Bengio
+    & Senecal 2008, section 4; Jean et al. 2015, section 3). A sample that is the target does not count.
+    tf.nn.sampled_softmax_loss, ELMo's, also divides the target's exponential by how often it is expected.
     """
     table = unshard_fsdp(kernel_of(table))
     samples = samples.reshape(1, -1)
     log_count = math.log(samples.size)
     shift = unshard_fsdp(bias).astype(jnp.float32)[:, None]
 
-    def correction(tokens: Array) -> Array:
-        return lookup(shift, tokens)[..., 0] - log_uniform(tokens, vocab) - log_count
-
-    chosen = (x.astype(jnp.float32) * lookup(table, targets)).sum(-1) + correction(targets)
+    chosen = (x.astype(jnp.float32) * lookup(table, targets)).sum(-1) + lookup(shift, targets)[..., 0]
     rows = lookup(table, samples)[0].astype(x.dtype)
-    logits = jnp.einsum("BTU,NU->BTN", x, rows, preferred_element_type=jnp.float32) + correction(samples)[:, None]
+    corrected = lookup(shift, samples)[..., 0] - log_uniform(samples, vocab) - log_count
+    logits = jnp.einsum("BTU,NU->BTN", x, rows, preferred_element_type=jnp.float32) + corrected[:, None]
     logits = jnp.where(samples[:, None] == targets[..., None], -jnp.inf, logits)
     total = jnp.logaddexp(chosen, jax.nn.logsumexp(logits, axis=-1))
     return ((total - chosen) * weights).sum()
