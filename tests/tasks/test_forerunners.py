@@ -134,7 +134,9 @@ def test_runs_are_read_by_the_commands(task, extra, tmp_path, monkeypatch):
     code, _, err = call(embed.main, "--run=first", "--file=texts.txt", "--to=out.npy")
     assert code == 0, err
     assert np.load(tmp_path / "out.npy").shape == (2, 16)
-    rows = [f"the {word} sat.\t{label}" for word, label in (("cat", "a"), ("dog", "b")) * 30]
+    words = "a cat dog bird sat ran flew on under over mat house tree and".split()
+    rows = [f"{word} {second} it was.\t{label}" for word in words for second, label in (("red", "a"), ("blue", "b"))]
+    rows *= 3
     (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
     few = "--steps=4 --batch.size=8 --log.every=2 --eval.every=4 --checkpoint.every=4 --batch.length=16".split()
     run("--task=classify", "--init=first", "--features=mix", "--tune=head", "--data=rows.tsv", *few, "--out=second")

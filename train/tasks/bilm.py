@@ -184,7 +184,7 @@ def _expected(params: tfm.BidirectionalLM, model: tfm.Config, tokens: Array, pla
     """tokens [1,T] -> log-probabilities [2,V] of the token at a place, by what is before it and by what is after it."""
     before, after = tfm.directions(tfm.encoder(params.encoder, model, tokens))
     states = jnp.stack([before[:, place - 1], after[:, place + 1]], axis=1)
-    return jax.nn.log_softmax(tfm.unembed(model, params.output, states) + params.bias, axis=-1)[0]
+    return jax.nn.log_softmax(tfm.unembed(model, params.output, states) + params.bias[None, None], axis=-1)[0]
 
 
 # What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
