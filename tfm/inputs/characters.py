@@ -15,7 +15,8 @@ from tfm.config.inputs import Characters
 from tfm.config.model import Config
 from tfm.inputs import Input, default_positions
 from tfm.inputs.tokens import check_ids, contents
-from tfm.ops import Linear, Norm, dropout, einsum, linear, linear_specs, lookup, norm, norm_specs
+from tfm.low_rank import kernel_of
+from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
 from tfm.params import bias_spec, constant, fixed_spec, weight_spec
 from tfm.positions import position_of
 
@@ -110,10 +111,9 @@ def _words(tables: CharacterEmbed, spelling: Array, dtype: Any) -> Array:
 
 def _filtered(layer: Linear, x: Array) -> Array:
     """x [B,T,c,e] -> [B,T,o]: the maximum of every filter over all places of a word."""
-    width, places = layer.kernel.shape[0], x.shape[2]
+    width, places = kernel_of(layer.kernel).shape[0], x.shape[2]
     windows = [x[:, :, first : places - width + 1 + first] for first in range(width)]
-    y = einsum("BTcwe,weo->BTco", jnp.stack(windows, axis=3), layer.kernel).max(2)
-    return jax.nn.relu(y + jnp.expand_dims(layer.bias.astype(y.dtype), (0, 1)))
+    return jax.nn.relu(linear(layer, "BTcwe,weo->BTco", jnp.stack(windows, axis=3)).max(2))
 
 
 def _as_numbers(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:

@@ -73,5 +73,6 @@ def features(
     if mix is None:
         return sum(states[-count:][1:], states[-count])
     weights = jnp.unstack(jax.nn.softmax(mix.weights.astype(jnp.float32)))
-    mixed = sum(weight * state.astype(jnp.float32) for weight, state in zip(weights, states, strict=True))
+    terms = [weight * state.astype(jnp.float32) for weight, state in zip(weights, states, strict=True)]
+    mixed = sum(terms[1:], terms[0])
     return (broadcast_param(mix.scale, mixed) * mixed).astype(last.dtype)

@@ -69,8 +69,8 @@ def _elmo(width: int, units: int, **characters: Any) -> dict[str, Any]:
     With `characters`, embeddings are computed from how tokens are spelled.
     """
     model = _recurrent(layers=2, width=2 * width, heads=1, mixer="lstm", prefix=1, residual="mixer_only")
-    tokens = {"model.input.projection": "repeat", "model.input.token_types": None}
-    spelled = {"model.input": "characters", "model.tie_embeddings": False}
+    tokens: dict[str, Any] = {"model.input.projection": "repeat", "model.input.token_types": None}
+    spelled: dict[str, Any] = {"model.input": "characters", "model.tie_embeddings": False}
     spelled |= {f"model.input.{name}": value for name, value in characters.items()}
     return model | {
         "model.mixer.bidirectional": True,

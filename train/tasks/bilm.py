@@ -98,11 +98,11 @@ def loss(
         hits.append((hit.astype(jnp.float32) * weights).sum())
     weight = batch["weights"].sum() + batch["previous_weights"].sum()
     return {
-        "loss": sum(totals),
+        "loss": totals[0] + totals[1],
         "loss_backward": totals[1],
         "weight": weight,
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
-        **({"right": sum(hits)} if hits else {}),
+        **({"right": hits[0] + hits[1]} if hits else {}),
     }
 
 
