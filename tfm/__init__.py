@@ -9,7 +9,8 @@ import importlib
 PUBLIC = {
     "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
     "config.model": ("COMPUTE", "Config", "Layer"),
-    "config.inputs": ("Head", "Merging", "Patches", "Tokens"),
+    "config.heads": ("Head",),
+    "config.inputs": ("Merging", "Patches", "Tokens"),
     "config.stages": ("Stage",),
     "config.dotted": ("flatten", "override"),
     "params": (

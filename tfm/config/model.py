@@ -14,7 +14,8 @@ from tfm.config.choices import (
     check_rates,
     nearest_divisor,
 )
-from tfm.config.inputs import Head, Input, Tokens
+from tfm.config.heads import Head
+from tfm.config.inputs import Input, Tokens
 from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
