@@ -21,7 +21,7 @@ class TaskOptions(Options):
     reads_pictures: ClassVar[bool] = False
 
     # What the model may read them as (--model.input), the usual one first.
-    inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+    inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
 
     @property
     def vocab(self) -> int | None:
