@@ -85,6 +85,24 @@ _STAGES = _IMAGES | {"layers": 2, "input.size": 10, "input.cls": False, "input.n
 _WINDOWS = _STAGES | _pattern("windows", window=3)
 _SHIFTED = _WINDOWS | _layer(1, {"mixer": "softmax"} | _pattern("windows", window=3, shift=1))
 
+# Two directions that never meet, and skip connections behind the first layer.
+_ELMO: dict[str, Any] = {
+    "mixer": "lstm",
+    "mixer.size": 10,
+    "mixer.projection": 8,
+    "mixer.output": False,
+    "mixer.bidirectional": True,
+    "mixer.separate": True,
+    "position": "none",
+    "residual": "mixer_only",
+    "residual.skip": True,
+    "prefix": 1,
+    "prefix.0.residual": "mixer_only",
+    "input.width": 8,
+    "input.projection": "repeat",
+    "input.norm": False,
+}
+
 _ENCODERS_OF_IMAGES: dict[str, Any] = {"decoder": False, "packs": False, "ignores_padding": False}
 
 VARIANTS = {
@@ -177,6 +195,17 @@ VARIANTS = {
     "lstm_bidirectional": Variant(
         {"mixer": "lstm", "mixer.size": 10, "mixer.bidirectional": True}, decoder=False, oracle=recurrent.lstm
     ),
+    "lstm_projection": Variant(
+        {"mixer": "lstm", "mixer.size": 10, "mixer.projection": 6, "position": "none"}, oracle=recurrent.lstm
+    ),
+    "gru_states": Variant(
+        {"mixer": "gru", "mixer.output": False, "residual": "mixer_only", "position": "none"}, oracle=recurrent.gru
+    ),
+    "characters": Variant(
+        {"input": "characters", "input.size": 4, "input.length": 5, "input.filters": "1x4,3x6", "input.width": 8}
+        | {"tie_embeddings": False}
+    ),
+    "elmo": Variant(_ELMO, decoder=False, oracle=recurrent.lstm),
     "reformer": Variant(
         {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},
         oracle=partial(clustered.reformer, chunk=3),

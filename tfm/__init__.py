@@ -9,7 +9,8 @@ import importlib
 PUBLIC = {
     "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
     "config.model": ("COMPUTE", "Config", "Layer"),
-    "config.inputs": ("Head", "Merging", "Patches", "Tokens"),
+    "config.heads": ("Head",),
+    "config.inputs": ("Merging", "Patches", "Tokens"),
     "config.stages": ("Stage",),
     "config.dotted": ("flatten", "override"),
     "params": (
@@ -90,6 +91,10 @@ PUBLIC = {
     ),
     "models.choices": ("score_choices",),
     "models.contrast": ("in_batch_losses", "sigmoid_losses", "symmetric_losses", "unit"),
+    "models.features": ("LayerMix", "features"),
+    "models.bidirectional_lm": ("BidirectionalLM", "bidirectional_lm_specs", "directions"),
+    "models.skip_thought": ("SkipThought", "sentence_vector", "skip_thought_specs", "write_sentence"),
+    "models.sampled_loss": ("log_uniform", "sampled_loss"),
     "models.seq2seq": (
         "Seq2Seq",
         "alignment",

@@ -12,7 +12,8 @@ import tfm
 from tfm import ops
 from tfm.attention.dispatch import KERNELS
 from tfm.config.choices import Options, choices_of, type_hints
-from tfm.config.inputs import Head, Tokens
+from tfm.config.heads import Head
+from tfm.config.inputs import Tokens
 from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Config, Kind, Layer

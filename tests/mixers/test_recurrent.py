@@ -59,27 +59,81 @@ def test_positions_in_scores_are_refused_where_there_are_no_scores(tag):
         jax.eval_shape(lambda params: tfm.encoder(params, config, jnp.zeros((1, 4), jnp.int32)), params)
 
 
-@pytest.mark.parity
 @pytest.mark.parametrize("tag", ["gru", "lstm"])
-def test_torch_computes_the_same(tag):
-    """Both directions, with the gates in torch's order."""
+def test_a_vector_of_another_text_is_asked_for(tag):
+    config = tfm.override(CONFIG, {"mixer": tag, "mixer.condition": True})
+    params = tfm.abstract(tfm.encoder_specs(config))
+    with pytest.raises(tfm.VariantError, match=f"{tag} with condition=true reads a vector of another text"):
+        jax.eval_shape(lambda params: tfm.decoder(params, config, jnp.zeros((1, 4), jnp.int32)), params)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"separate": True}, "separate=true keeps two directions apart; add bidirectional=true"),
+        ({"output": False, "size": 5}, "states the stream, and they are 5, not width=6; change mixer.size"),
+        ({"output": False, "projection": 3}, "states the stream, and they are 3, not width=6"),
+        ({"clip": 0.0}, "clip=0.0 must be more than 0; for no limit say none"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        tfm.override(CONFIG, {"mixer": "lstm", **{f"mixer.{name}": value for name, value in values.items()}})
+
+
+def test_cells_and_projections_are_clipped():
+    """Sizes that only a limit keeps small: a stream of large numbers, and weights that add them up."""
+    mixer, config, params = mixer_and_params("lstm", size=4, projection=3, clip=0.25)
+    params = jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
+    prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(jnp.arange(5)[None], causal=True, keep=True))
+    call = tfm.LayerCall(config.mixer, config, params, prepared, None)
+    state = mixer.forward(call, jnp.full((1, 5, 6), 9.0), None, None)[1].state
+    np.testing.assert_array_equal(state.cell, np.full((1, 4), 0.25, np.float32))
+    np.testing.assert_array_equal(state.hidden, np.full((1, 3), 0.25, np.float32))
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("tag", "projection"), [("gru", None), ("lstm", None), ("lstm", 4)])
+def test_torch_computes_the_same(tag, projection):
+    """Both directions, values and gradients, with the gates in torch's order."""
     torch = pytest.importorskip("torch")
-    mixer, config, params = mixer_and_params(tag, size=5, bidirectional=True)
-    gates = {"gru": [0, 1, 2], "lstm": [0, 1, 3, 2]}[tag]
-    layer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[tag](6, 5, bidirectional=True, batch_first=True)
+    values = {"projection": projection} if projection else {}
+    mixer, config, params = mixer_and_params(tag, size=5, bidirectional=True, **values)
+    gates, size = {"gru": [0, 1, 2], "lstm": [0, 1, 3, 2]}[tag], projection or 5
+    options = {"proj_size": projection} if projection else {}
+    layer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[tag](6, 5, bidirectional=True, batch_first=True, **options)
 
     def rows(leaf):
-        return torch.tensor(np.asarray(leaf)[gates].reshape(len(gates) * 5, -1))
+        return np.asarray(leaf)[gates].reshape(len(gates) * 5, -1)
 
-    with torch.no_grad():
+    def in_torch(params):
+        """The leaves of both directions by torch's names."""
+        leaves = {}
         for n, suffix in enumerate(["", "_reverse"]):
-            getattr(layer, f"weight_ih_l0{suffix}").copy_(rows(np.moveaxis(params.input.kernel[:, n], 0, -1)))
-            getattr(layer, f"weight_hh_l0{suffix}").copy_(rows(np.moveaxis(params.hidden[n], 0, -1)))
-            getattr(layer, f"bias_ih_l0{suffix}").copy_(rows(params.input.bias[n])[:, 0])
-            getattr(layer, f"bias_hh_l0{suffix}").zero_()
-        x = np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float32)
-        states = layer(torch.tensor(x))[0].numpy().reshape(2, 7, 2, 5)
-    expected = np.einsum("btnr,nrd->btd", states, params.output.kernel) + np.asarray(params.output.bias)
+            leaves[f"weight_ih_l0{suffix}"] = rows(np.moveaxis(params.input.kernel[:, n], 0, -1))
+            leaves[f"weight_hh_l0{suffix}"] = rows(np.moveaxis(params.hidden[n], 0, -1))
+            leaves[f"bias_ih_l0{suffix}"] = rows(params.input.bias[n])[:, 0]
+            if projection:
+                leaves[f"weight_hr_l0{suffix}"] = np.asarray(params.projection[n]).T
+        return leaves
+
+    for name, leaf in layer.named_parameters():
+        leaf.data.copy_(torch.tensor(in_torch(params).get(name, np.zeros(leaf.shape, np.float32))))
+    rng = np.random.default_rng(0)
+    x, slopes = rng.normal(size=(2, 7, 6)).astype(np.float32), rng.normal(size=(2, 7, 6)).astype(np.float32)
+    inputs = torch.tensor(x, requires_grad=True)
+    states = layer(inputs)[0].reshape(2, 7, 2, size)
+    kernel, bias = (torch.tensor(np.asarray(leaf)) for leaf in (params.output.kernel, params.output.bias))
+    expected = torch.einsum("btnr,nrd->btd", states, kernel) + bias
+    (expected * torch.tensor(slopes)).sum().backward()
     prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(jnp.arange(7)[None]))
-    y, _ = mixer.forward(tfm.LayerCall(config.mixer, config, params, prepared, None), x, None, None)
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+    def weighted(params, x):
+        y = mixer.forward(tfm.LayerCall(config.mixer, config, params, prepared, None), x, None, None)[0]
+        return (y * slopes).sum(), y
+
+    (_, y), gradients = jax.jit(jax.value_and_grad(weighted, argnums=(0, 1), has_aux=True))(params, x)
+    np.testing.assert_allclose(y, expected.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(gradients[1], inputs.grad.numpy(), atol=1e-5)
+    for name, gradient in in_torch(gradients[0]).items():
+        np.testing.assert_allclose(gradient, getattr(layer, name).grad.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)

@@ -15,6 +15,7 @@ LOOPS = {
     "first": lambda states: states[0],
     "last": lambda states: states[-1],
     "max": lambda states: states.max(0),
+    "ends": lambda states: np.concatenate([np.split(states[-1], 2)[0], np.split(states[0], 2)[1]]),
 }
 
 

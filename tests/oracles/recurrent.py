@@ -9,21 +9,34 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _read(params: Any, x: np.ndarray, step: Callable[..., tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """One text, one direction and one token at a time; the second direction reads from the right."""
-    kernel, bias, hidden, back = (
-        np.asarray(leaf, np.float64)
-        for leaf in (params.input.kernel, params.input.bias, params.hidden, params.output.kernel)
+    """One text, one direction and one token at a time; the second direction reads from the right.
+
+    A kernel [n,d,g,r] reads the half of its direction; without an output, states are what is returned.
+    """
+    kernel, bias, hidden = (
+        np.asarray(leaf, np.float64) for leaf in (params.input.kernel, params.input.bias, params.hidden)
     )
-    states = np.zeros((*x.shape[:2], *back.shape[:2]))
+    directions, size, _, units = hidden.shape
+    is_separate = kernel.shape[0] == directions > 1
+    projection = None if params.projection is None else np.asarray(params.projection, np.float64)
+    states = np.zeros((*x.shape[:2], directions, size))
     for b in range(len(x)):
-        for n in range(kernel.shape[1]):
-            state = cell = np.zeros(hidden.shape[1])
+        for n in range(directions):
+            state, cell = np.zeros(size), np.zeros(units)
             times = range(x.shape[1])
             for t in reversed(times) if n else times:
-                read = np.einsum("d,dgr->gr", x[b, t], kernel[:, n]) + bias[n]
+                token = x[b, t]
+                if is_separate:
+                    half = token[n * len(token) // 2 : (n + 1) * len(token) // 2]
+                    read = np.einsum("d,dgr->gr", half, kernel[n]) + bias[n]
+                else:
+                    read = np.einsum("d,dgr->gr", token, kernel[:, n]) + bias[n]
                 state, cell = step(read, np.einsum("s,sgr->gr", state, hidden[n]), state, cell)
+                state = state if projection is None else state @ projection[n]
                 states[b, t, n] = state
-    return np.einsum("btnr,nrd->btd", states, back) + np.asarray(params.output.bias)
+    if params.output is None:
+        return states.reshape(*x.shape[:2], -1)
+    return np.einsum("btnr,nrd->btd", states, params.output.kernel) + np.asarray(params.output.bias)
 
 
 def _gru(read, recalled, state, cell):

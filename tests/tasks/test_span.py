@@ -19,7 +19,7 @@ from train.reporting.console import Log
 from train.settings import schema
 from train.settings.tasks import Span
 from train.tasks import span
-from train.tasks.answers import search
+from train.tasks.predicting.answers import search
 from train.text import tokenizer as tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")

@@ -18,7 +18,7 @@ from train.reporting.console import Log
 from train.reporting.entities import Entity
 from train.settings.schema import Tokenizer as Tokenization
 from train.tasks import tag
-from train.tasks.tagged import Query, tagged
+from train.tasks.predicting.tagged import Query, tagged
 from train.text import tokenizer as tokenize
 from train.text.tokenizer import SpecialTokens
 from train.text.words import basic_words

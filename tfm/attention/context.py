@@ -26,6 +26,7 @@ class AttentionContext:
     record_inputs: layers return what they have read
     record_branches: layers return what each sublayer adds to the stream, before dropout
     layers_around: layers of other stages before and after these
+    condition: [B,D], a vector of another text, for layers that ask for it
     """
 
     positions: Array
@@ -39,6 +40,7 @@ class AttentionContext:
     record_inputs: bool = struct.field(pytree_node=False, default=False)
     record_branches: bool = struct.field(pytree_node=False, default=False)
     layers_around: tuple[int, int] = struct.field(pytree_node=False, default=(0, 0))
+    condition: Array | None = None
 
     @property
     def key_positions(self) -> Array:

@@ -69,6 +69,7 @@ class Options:
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
     depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
     reads_segments: ClassVar[bool] = False  # a token may also see the states of a segment of the text before its own
+    keeps_halves: ClassVar[bool] = False  # the halves of the stream, a direction of reading each, never meet
 
     def __post_init__(self):
         check_fields(self)
@@ -87,6 +88,10 @@ class Options:
     def within(self, tokens: int) -> Any:
         """These options where a token sees at most so many tokens before itself."""
         return self
+
+    def conditioned(self) -> Self:
+        """The options of a decoder whose layers also read a vector of another text. Raises ValueError without such."""
+        raise ValueError(f"mixer={self.name} reads no vector of another text; try mixer=gru or mixer=lstm")
 
 
 def tag(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The catalogue of inputs, and the options of heads."""
+"""The catalogue of inputs."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -40,7 +40,8 @@ class Tokens(InputOptions):
 
     token_types: rows of the token-type table; none: no such table
     width: width of the table; none: that of the model, else a linear map leads from one to the other
-    projection: last | first: that map is behind the norm, with a bias, or before it, without
+    projection: last | first | repeat: that map is behind the norm, with a bias, or before it, without; repeat: in place
+        of a map, embeddings stand side by side as often as they fit
     norm: normalize the embeddings
     scale: multiply the token embeddings by the root of the width of the model
     """
@@ -48,7 +49,7 @@ class Tokens(InputOptions):
     name: Literal["tokens"] = tag("tokens")
     token_types: int | None = 2
     width: int | None = None
-    projection: Literal["last", "first"] = "last"
+    projection: Literal["last", "first", "repeat"] = "last"
     norm: bool = True
     scale: bool = False
 
@@ -56,6 +57,10 @@ class Tokens(InputOptions):
         check_fields(self)
         check_minimum(self, token_types=1, width=1)
         check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if self.projection == "repeat" and config.width % (self.width or config.width):
+            raise ValueError(f"input.width={self.width} must divide width={config.width} for input.projection=repeat")
 
     @property
     def axis(self) -> str:  # noqa: D102
@@ -68,6 +73,60 @@ class Tokens(InputOptions):
             "V": config.padded_vocab,
             "Y": self.token_types or 0,
         }
+
+
+@dataclass(frozen=True)
+class Characters(InputOptions):
+    """Convolutions over the characters of each token, and highway layers (Kim et al. 2016; ELMo: Peters et al. 2018).
+
+    size: numbers of a character
+    length: characters of a token, the marks of its start and end included
+    filters: WIDTHxCOUNT of the filters of every width, joined by commas
+    highways: highway layers over all filters
+    width: of what they are mapped to; embeddings stand side by side as often as they fit into the width of the model;
+        none: once
+    norm: normalize the embeddings
+    """
+
+    token_types: ClassVar[None] = None
+    name: Literal["characters"] = tag("characters")
+    size: int = 16
+    length: int = 50
+    filters: str = "1x32,2x32,3x64,4x128,5x256,6x512,7x1024"
+    highways: int = 2
+    width: int | None = None
+    norm: bool = False
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, size=1, length=3, highways=0, width=1)
+        check_maximum(self, "no model is as large", size=1 << 16, length=1 << 10, highways=64, width=1 << 20)
+        if not all(0 < width <= self.length and 0 < count <= 1 << 16 for width, count in self.widths or [(0, 0)]):
+            raise ValueError(
+                f"filters={self.filters} must be WIDTHxCOUNT, joined by commas, with widths up to length="
+                f"{self.length}, such as 1x32,3x64"
+            )
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """Width and count of the filters; none where the text does not say them."""
+        pairs = [part.partition("x") for part in self.filters.split(",")]
+        if not all(width.isdecimal() and count.isdecimal() for width, _, count in pairs):
+            return ()
+        return tuple((int(width), int(count)) for width, _, count in pairs)
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.tie_embeddings:
+            raise ValueError("input=characters has no table of tokens to share; add tie_embeddings=false")
+        if config.width % (self.width or config.width):
+            raise ValueError(f"input.width={self.width} must divide width={config.width}")
+
+    @property
+    def axis(self) -> str:  # noqa: D102
+        return "D" if self.width is None else "U"
+
+    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+        return {"U": self.width or config.width, "P": config.length, "V": config.padded_vocab, "Y": 0}
 
 
 @dataclass(frozen=True)
@@ -183,56 +242,4 @@ class Merging(InputOptions):
         return {"U": config.width, "P": self.max_length(config)}
 
 
-@dataclass(frozen=True)
-class Head:
-    """What heads have beside their sizes.
-
-    pool: first | mean | last | max: what stands for a text or an image, its first or last token, the mean or maximum
-        of all; [CLS] is not in the mean of an image
-    dense: a linear map leads from that to the classes, with an activation
-    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of that map
-    pool_norm: normalize what the classes are read from
-    distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
-    bias: add a bias in the linear map that a head begins with
-    causal: a classifier reads as a decoder does: a token sees itself and those before it
-    layer: a classifier reads the states after so many layers, by the norm of the next one; none: after all
-    output_bias: add a bias to the logits of a language model, or of a causal classifier
-    scale_logits: divide the states of a language model by the root of the width before the output table
-    input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
-    """
-
-    pool: Literal["first", "mean", "last", "max"] = "first"
-    dense: bool = True
-    pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
-    pool_norm: bool = False
-    distilled: bool = False
-    bias: bool = True
-    causal: bool = False
-    layer: int | None = None
-    output_bias: bool = False
-    scale_logits: bool = False
-    input_only: int = 0
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, input_only=0, layer=1)
-
-    def check(self, config: Any) -> None:
-        """Raises ValueError where a model of this configuration cannot have such heads."""
-        if self.input_only >= config.vocab:
-            raise ValueError(
-                f"head.input_only={self.input_only} must be less than vocab={config.vocab}, or nothing is predicted"
-            )
-        if self.layer is not None and (self.layer > config.layers or config.stages):
-            raise ValueError(
-                f"head.layer={self.layer} must be one of the layers={config.layers} of a model without stages; "
-                "choose another, or none"
-            )
-        if self.distilled and config.input.prefix < 2:
-            raise ValueError(
-                "head.distilled=true reads the second vector of an image, which only input=patches with "
-                "input.distilled=true has; leave it out"
-            )
-
-
-Input = Tokens | Patches | Merging
+Input = Tokens | Characters | Patches | Merging

@@ -14,7 +14,8 @@ from tfm.config.choices import (
     check_rates,
     nearest_divisor,
 )
-from tfm.config.inputs import Head, Input, Tokens
+from tfm.config.heads import Head
+from tfm.config.inputs import Input, Tokens
 from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
@@ -34,6 +35,9 @@ SEGMENTED = {
     "mixer.pattern": "full or sliding",
     "position": "transformer_xl, rotary, shaw, t5, alibi or none",
 }
+
+# What to choose for a model with a half of the stream for each direction of reading.
+HALVES = {"mixer": "lstm with mixer.bidirectional=true and mixer.separate=true", "residual": "mixer_only"}
 
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = (
@@ -230,6 +234,16 @@ class Config:
                 if options is not None and not options.reads_segments:
                     name, remedy = f"{slot}={options.name}", f"try {slot}={SEGMENTED[slot]}"
                     raise ValueError(f"{name} reads a text as one piece, not in segments with a memory; {remedy}")
+
+    def check_halves(self) -> None:
+        """Raises ValueError unless the stream has a half for each direction of reading, as wide as embeddings."""
+        for kind in self.kinds:
+            for slot, remedy in HALVES.items():
+                options = getattr(kind, slot)
+                if not options.keeps_halves:
+                    raise ValueError(f"{slot}={options.name} lets both directions of reading meet; try {slot}={remedy}")
+        if 2 * self.sizes["U"] != self.width:
+            raise ValueError(f"input.width={self.sizes['U']} must be half of width={self.width}, that of a direction")
 
     def within(self, tokens: int) -> "Config":
         """The model whose layers see at most so many tokens before each, and keep as many when they generate."""

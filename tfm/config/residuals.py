@@ -1,7 +1,7 @@
 """The catalogue of residual connections: how the sublayers of a block join its stream."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
 
@@ -35,6 +35,18 @@ class ResPostNorm(Options):
     """What a sublayer adds is normalized: x + norm(f(x)) (Swin V2: Liu et al. 2022)."""
 
     name: Literal["res_post"] = tag("res_post")
+
+
+@dataclass(frozen=True)
+class MixerOnly(Options):
+    """Blocks are mixers, without norms and feed-forward layers: f(x), as recurrent networks are stacked.
+
+    skip: x + f(x) (ELMo: Peters et al. 2018, section 3.4)
+    """
+
+    keeps_halves: ClassVar[bool] = True
+    name: Literal["mixer_only"] = tag("mixer_only")
+    skip: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,7 @@ Residual = (
     PostNorm
     | PreNorm
     | ResPostNorm
+    | MixerOnly
     | Conditional
     | Parallel
     | ReZero

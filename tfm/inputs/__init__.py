@@ -20,11 +20,14 @@ class Input(NamedTuple):
     embed: (tables, options, config, inputs, positions, types, key) -> embeddings [B,T,D] in `config.dtype`
     contents: (options, config, count, length) -> `count` inputs, each of `length` equal contents or more; None for an
         input that no model begins with
+    spell: None, or (tables, texts of all tokens, whether each continues a word) -> the embeddings of tokens with these
+        texts
     """
 
     specs: Callable[..., Any]
     embed: Callable[..., Array]
     contents: Callable[..., Array] | None = None
+    spell: Callable[..., Any] | None = None
 
 
 def input_of(options: InputOptions) -> Input:

@@ -32,13 +32,16 @@ class Embed:
 def specs(options: Tokens, config: Config) -> Embed:
     """The spec tree of the embeddings."""
     axis = config.embed_axis
-    projection_bias = options.projection == "last"
+    projection_bias, has_map = (
+        options.projection == "last",
+        options.width is not None and options.projection != "repeat",
+    )
     return Embed(
         tokens=weight_spec(config, "V" + axis),
         positions=position_of(config.position).embed_specs(config.position, config),
         types=weight_spec(config, "Y" + axis) if options.token_types else None,
-        norm=norm_specs(config, axis if options.projection == "last" else "D") if options.norm else None,
-        projection=linear_specs(config, "U", "D", bias=projection_bias) if options.width is not None else None,
+        norm=norm_specs(config, "D" if options.projection == "first" else axis) if options.norm else None,
+        projection=linear_specs(config, "U", "D", bias=projection_bias) if has_map else None,
     )
 
 
@@ -53,7 +56,7 @@ def embed(
 ) -> Array:
     """tokens, positions and types int32 [B,T] -> [B,T,D], as `tfm.embed` does."""
     for name, ids in {"tokens": tokens, "positions": positions, "types": types}.items():
-        _check_ids(name, ids, tokens)
+        check_ids(name, ids, tokens)
     if positions is None:
         limit = config.max_length
         if limit is not None and tokens.shape[1] > limit:
@@ -70,10 +73,12 @@ def embed(
     if tables.norm is not None:
         x = norm(config, tables.norm, x)
     x = dropout(x, config.dropout, key).astype(config.dtype)
+    if options.projection == "repeat":
+        return jnp.concatenate([x] * (config.width // x.shape[-1]), axis=-1)
     return _project(tables, config, x) if options.projection == "last" else x
 
 
-def _check_ids(name: str, ids: Any, tokens: Array) -> None:
+def check_ids(name: str, ids: Any, tokens: Array) -> None:
     """Raises ValueError unless ids are absent or an integer array [B,T], with the shape of the tokens."""
     if ids is None:
         return

@@ -17,7 +17,7 @@ from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_spec
 from tfm.mixers import mixer_of
 from tfm.ops import split
 from tfm.positions import position_of
-from tfm.residuals import SUBLAYERS, Sublayer, residual_of
+from tfm.residuals import Sublayer, residual_of
 from tfm.sharding import replicate_length
 
 
@@ -25,12 +25,12 @@ from tfm.sharding import replicate_length
 class Block:
     """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
 
-    `cross` is the attention of a decoder to the memory of an encoder.
+    `cross` is the attention of a decoder to the memory of an encoder. A residual scheme may have no feed-forward layer.
     """
 
     mixer: Any
     position: Any
-    feed_forward: FeedForward
+    feed_forward: FeedForward | None
     residual: Any
     cross: Any = None
 
@@ -73,12 +73,12 @@ class BlockInput(NamedTuple):
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
     """The spec tree of one block of a kind; with `cross` it attends to a memory too."""
-    names = tuple(name for name in SUBLAYERS if cross or name != "cross")
     residual = residual_of(kind.residual)
+    names = tuple(name for name in residual.sublayers if cross or name != "cross")
     specs = Block(
         mixer=mixer_of(kind.mixer).specs(kind.mixer, config),
         position=position_of(kind.position).specs(kind.position, config),
-        feed_forward=feed_forward_specs(config),
+        feed_forward=feed_forward_specs(config) if "feed_forward" in names else None,
         residual=residual.specs(kind.residual, config, names),
         cross=attention_specs(config, getattr(kind.mixer, "qk_norm", False)) if cross else None,
     )
@@ -137,7 +137,8 @@ def sublayers_of(
     sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
     if layer.cross is not None:
         sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
-    sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
+    if layer.feed_forward is not None:
+        sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
     return sublayers
 
 

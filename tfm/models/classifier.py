@@ -8,9 +8,8 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
-from tfm.masks.mask import Mask
-from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
-from tfm.models.first_layers import first_layers
+from tfm.models.encoder import Encoder, encoder, encoder_specs
+from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.pooling import pool
 from tfm.ops import ACTIVATIONS, Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, split
 from tfm.sharding import positions_like, replicate_length
@@ -19,25 +18,29 @@ from tfm.sharding import positions_like, replicate_length
 @struct.dataclass
 class Classifier:
     """An encoder, the pooler that makes one vector of a text or an image, an output for each class, and the norm before
-    it; `distilled` is an output that reads the second vector of an image. None where a model has none, or one that was
-    read has none."""
+    it; `distilled` is an output that reads the second vector of an image, `mix` the weights of layers. None where a
+    model has none, or one that was read has none."""
 
     encoder: Encoder
     pooler: Any
     output: Any
     norm: Norm | None = None
     distilled: Linear | None = None
+    mix: LayerMix | None = None
 
 
 def classifier_specs(config: Config) -> Classifier:
     """The spec tree of a classifier with `config.classes` outputs, which read the states of the last stage."""
-    last = config.stage_configs[-1]
+    last, (axis, sizes) = config.stage_configs[-1], features_axis(config)
+    has_bias = config.head.output_bias or not config.head.causal
+    pooled_axis = "E" if config.head.dense or not sizes else axis
     return Classifier(
         encoder=encoder_specs(config),
-        pooler=linear_specs(last, "D", "E", bias=config.head.bias) if config.head.dense else None,
-        output=linear_specs(last, "D", "C", bias=config.head.output_bias or not config.head.causal),
-        norm=norm_specs(last, "E") if config.head.pool_norm else None,
+        pooler=linear_specs(last, axis, "E", bias=config.head.bias, **sizes) if config.head.dense else None,
+        output=linear_specs(last, "D" if pooled_axis == "E" else axis, "C", bias=has_bias, **sizes),
+        norm=norm_specs(last, pooled_axis, **sizes) if config.head.pool_norm else None,
         distilled=linear_specs(last, "D", "C", bias=True) if config.head.distilled else None,
+        mix=mix_specs(config),
     )
 
 
@@ -59,18 +62,8 @@ def classify(
     """
     encoder_key, drop_key = split(key, 2)
     mask = None if valid is None else padding(valid)
-    return text_logits(model, config, _hidden(model.encoder, config, inputs, mask, types, encoder_key), valid, drop_key)
-
-
-def _hidden(
-    model: Encoder, config: Config, inputs: Array, mask: Mask | None, types: Array | None, key: Array | None
-) -> Array:
-    """The states [B,T,D] that a classifier reads: of all layers or of the first ones, causal or not."""
-    if config.head.layer is not None:
-        model, config = first_layers(model, config, config.head.layer)
-    if config.head.causal:
-        return decoder(model, config, inputs, mask, key=key)
-    return encoder(model, config, inputs, mask, types=types, key=key)
+    hidden = features(model.encoder, model.mix, config, inputs, mask, types, encoder_key)
+    return text_logits(model, config, hidden, valid, drop_key)
 
 
 def classify_distilled(

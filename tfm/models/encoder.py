@@ -73,13 +73,13 @@ def encoder(
     first, *stages = config.stage_configs
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, first, inputs, positions, types, embed_key)
-    context = _context(x, mask, positions, causal=False)
+    context = pass_context(x, mask, positions, causal=False)
     x = stack(model, first, x, _placed(context, config, 0), key=stack_key)[0]
     for index, (params, stage) in enumerate(zip(model.stages, stages, strict=True), 1):
         embed_key, stack_key = split(None if key is None else jax.random.fold_in(key, index), 2)
         with jax.named_scope(f"stage {index + 1}"):
             x = embed(params.embed, stage, x, key=embed_key)
-            context = _placed(_context(x, None, None, causal=False), config, index)
+            context = _placed(pass_context(x, None, None, causal=False), config, index)
             x = stack(params, stage, x, context, key=stack_key)[0]
     return x
 
@@ -106,7 +106,7 @@ def decoder(
     """
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, tokens, positions, key=embed_key)
-    context = _context(x, mask, positions, causal=True)
+    context = pass_context(x, mask, positions, causal=True)
     return stack(model, config, x, context, memory=memory, key=stack_key)[0]
 
 
@@ -127,12 +127,12 @@ def hidden_states(
     if config.stages:
         raise ValueError(f"hidden_states reads one stage, and the model has {1 + len(config.stages)}; call encoder")
     x = embed(model.embed, config, tokens, positions, types)
-    context = replace(_context(x, mask, positions, causal), record_inputs=True)
+    context = replace(pass_context(x, mask, positions, causal), record_inputs=True)
     hidden, outputs = stack(model, config, x, context)
     return [*(layer.inputs for layer in by_layer(config, outputs)), hidden]
 
 
-def _context(x: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
+def pass_context(x: Array, mask: Mask | None, positions: Array | None, causal: bool) -> AttentionContext:
     """The pass over embeddings x [B,T,D], whose positions count from 0 where none are passed."""
     if positions is None:
         return AttentionContext(default_positions(x), mask, causal=causal, restarts=False)

@@ -13,6 +13,7 @@ from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.models.classifier import class_logits, pooled
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
+from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.losses import unembed
 from tfm.models.pooling import first
 from tfm.ops import (
@@ -59,12 +60,14 @@ class MaskedLM:
 @struct.dataclass
 class Tagger:
     """An encoder with outputs for each token; `dense` and `norm` are a map and a norm before them, which few models
-    have. For spans, the outputs are two: how probably an answer starts, and ends, at the token."""
+    have. For spans, the outputs are two: how probably an answer starts, and ends, at the token. `mix` are the weights
+    of layers, None where the last one is read."""
 
     encoder: Encoder
     output: Linear
     dense: Linear | None = None
     norm: Norm | None = None
+    mix: LayerMix | None = None
 
 
 @struct.dataclass
@@ -102,11 +105,13 @@ def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
 
 def tagger_specs(config: Config, dense: bool = False) -> Tagger:
     """The spec tree of a model with `config.classes` outputs for each token."""
+    axis, sizes = features_axis(config)
     return Tagger(
         encoder=encoder_specs(config),
-        output=linear_specs(config, "D", "C", bias=True),
-        dense=linear_specs(config, "D", "E", bias=config.head.bias) if dense else None,
+        output=linear_specs(config, "D" if dense else axis, "C", bias=True, **sizes),
+        dense=linear_specs(config, axis, "E", bias=config.head.bias, **sizes) if dense else None,
         norm=norm_specs(config, "E") if dense and config.head.pool_norm else None,
+        mix=mix_specs(config),
     )
 
 
@@ -216,9 +221,8 @@ def classify_tokens(
     """tokens [B,T] -> float32 logits [B,T,C] of the classes of each (Devlin et al. 2018, section 5.3); of starts and
     ends (section 4.2) where C is 2. Arguments are those of `classify`."""
     encoder_key, drop_key = split(key, 2)
-    hidden = encoder(
-        model.encoder, config, tokens, None if valid is None else padding(valid), types=types, key=encoder_key
-    )
+    mask = None if valid is None else padding(valid)
+    hidden = features(model.encoder, model.mix, config, tokens, mask, types, encoder_key)
     return token_logits(model, config, hidden, drop_key)
 
 

@@ -9,7 +9,7 @@ from tfm.sharding import replicate_length, take_positions
 def pool(hidden: Array, valid: Array | None = None, kind: str = "mean") -> Array:
     """hidden [B,T,D] -> [B,D], in the same dtype; valid [B,T] is True for a token and False for padding.
 
-    kind: mean | first | last | max, over the tokens that are no padding. Raises ValueError for another kind.
+    kind: mean | first | last | max | ends, over the tokens that are no padding. Raises ValueError for another kind.
     """
     if kind not in POOLS:
         raise ValueError(f"kind={kind!r} pools nothing; choose {', '.join(POOLS)}")
@@ -48,4 +48,11 @@ def maximum(hidden: Array, valid: Array | None = None) -> Array:
     return jnp.where(is_token.any(1), values, jnp.zeros((), hidden.dtype))
 
 
-POOLS = {"first": first, "mean": mean, "last": last, "max": maximum}
+def ends(hidden: Array, valid: Array | None = None) -> Array:
+    """hidden [B,T,D] of two directions of reading -> [B,D]: each where it has read all, the first half of the last
+    token and the second half of the first."""
+    half = hidden.shape[-1] // 2
+    return jnp.concatenate([last(hidden, valid)[:, :half], first(hidden)[:, half:]], axis=-1)
+
+
+POOLS = {"first": first, "mean": mean, "last": last, "max": maximum, "ends": ends}

@@ -77,6 +77,7 @@ class Residual(NamedTuple):
     specs: (options, config, names of the sublayers) -> the spec tree of one block
     chain: (params, options, config, x, sublayers by name) -> x and the outputs of the sublayers by name
     final_norm: a norm follows the last block
+    sublayers: those that a block has
     rescale: (specs of a block, options, config) -> the same with other initializers
     rescale_embed: (specs of the embeddings, options, config) -> the same with other initializers
     calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
@@ -89,6 +90,7 @@ class Residual(NamedTuple):
     specs: Callable[..., Any]
     chain: Callable[..., tuple[Any, dict[str, Any]]]
     final_norm: bool
+    sublayers: tuple[str, ...] = SUBLAYERS
     rescale: Callable[..., Any] = variants.unchanged
     rescale_embed: Callable[..., Any] = variants.unchanged
     calibrate: Callable[..., Any] | None = None

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def embed(folder: str, texts: Sequence[str], pool: str = "mean", layers: Sequence[int] = (-1,)) -> np.ndarray:
+def embed(folder: str, texts: Sequence[str], pool: str | None = None, layers: Sequence[int] = (-1,)) -> np.ndarray:
     """Texts -> vectors float32 [N,D], of a run folder or a Hugging Face folder.
 
-    pool: mean | first | last | max, over the tokens of a text. layers: 0 are embeddings, -1 is the last; the vectors of
-    several are joined. Raises UserError for a folder that holds no such model.
+    pool: mean | first | last | max | ends, over the tokens of a text; None: as the task has it, or the mean. layers:
+    0 are embeddings, -1 is the last; the vectors of several are joined. Raises UserError for a folder that holds no
+    such model.
     """
     from train.embedding.folder import FolderEncoder, Pooling
     from train.reporting.console import Log

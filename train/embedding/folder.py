@@ -16,7 +16,8 @@ from tfm.low_rank import merge_low_rank
 from train import UserError
 from train.data import windows
 from train.data.processors import TOKENIZER
-from train.data.tokens import in_memory
+from train.data.tokens import Tokens, in_memory
+from train.embedding.expansion import Expansion
 from train.reporting.finite import checked
 from train.runs.folder import RunFolder, open_folder
 from train.text import tokenizer as tokenize
@@ -29,14 +30,16 @@ _BATCH_TOKENS, _WINDOW = 4096, 512
 class Pooling:
     """How the states of tokens become the vector of a text.
 
-    pool: mean | first | last | max, special tokens included
+    pool: mean | first | last | max | ends, special tokens included; none: as the task has it, or the mean
     layers: whose states are pooled, and the vectors joined; 0 are embeddings, 1 the first layer, -1 the last
     length: tokens of a window, special tokens included; none: as the run was trained, or as the model allows
+    expand: a file of word vectors, from which words that are no token get an embedding; "": they are cut into tokens
     """
 
-    pool: str = "mean"
+    pool: str | None = None
     layers: tuple[int, ...] = (-1,)
     length: int | None = None
+    expand: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +73,15 @@ class FolderEncoder:
             raise UserError(f"--length={self.window} leaves no place for a text; raise it")
         self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
         _check_layers(pooling.layers, config)
-        self.reading = Reading(config, causal, pooling.layers, pooling.pool)
+        self.pool = pooling.pool or getattr(folder.task, "text_pool", _mean_of)(folder.config)
+        self.reading = Reading(config, causal, pooling.layers, self.pool)
+        self.expansion = self._expansion(pooling.expand)
         self.pad = tokenize.special_tokens(self.tokenizer).pad
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """One vector of each text; a text of several windows has the mean, the maximum, the first or the last."""
         capacity = self.window - len(self.prefix) - len(self.suffix)
-        tokens = in_memory(self.tokenizer, texts)
+        tokens, params = self._tokens(texts)
         cut = windows.cut(tokens.lengths.tolist(), capacity, capacity)
         rows = [
             np.concatenate([self.prefix, tokens[text][start:end], self.suffix]).astype(np.int32)
@@ -86,9 +91,28 @@ class FolderEncoder:
         if not lengths.all():
             text = int(cut.texts[(lengths == 0).argmax()])
             raise UserError(f"text {text + 1} has no tokens, and the model adds none; leave it out")
-        return _merge_windows(self._rows(rows, lengths), cut.texts, lengths, self.pooling.pool)
+        return _merge_windows(self._rows(params, rows, lengths), cut.texts, lengths, self.pool)
 
-    def _rows(self, rows: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+    def _expansion(self, path: str) -> Expansion | None:
+        """What makes embeddings of new words. Raises UserError for a model without a table of tokens."""
+        if not path:
+            return None
+        table = getattr(self.params.embed, "tokens", None)
+        if table is None:
+            raise UserError(f"--expand={path} adds words to a table of tokens, and this model has none; leave it out")
+        return Expansion(path, np.asarray(table, np.float32), self.tokenizer)
+
+    def _tokens(self, texts: Sequence[str]) -> tuple[Tokens, tfm.Encoder]:
+        """The tokens of the texts, and the parameters that read them: with a row for each new word."""
+        if self.expansion is None:
+            return in_memory(self.tokenizer, texts), self.params
+        tokens, rows = self.expansion.encode(texts)
+        spare = (1 << len(rows).bit_length()) - len(rows)  # few shapes to compile
+        tables = self.params.embed
+        table = jnp.concatenate([tables.tokens, jnp.pad(rows, ((0, spare), (0, 0))).astype(tables.tokens.dtype)])
+        return tokens, dataclasses.replace(self.params, embed=dataclasses.replace(tables, tokens=table))
+
+    def _rows(self, params: tfm.Encoder, rows: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
         """The vector of every row of tokens."""
         vectors: np.ndarray | None = None
         with self.log.progress(f"encoding {len(rows):,} rows of text", len(rows)) as advance:
@@ -98,13 +122,18 @@ class FolderEncoder:
                     places[place, : lengths[member]] = rows[member]
                 sizes = np.pad(lengths[members], (0, shape[0] - len(members)), constant_values=1)
                 valid = np.arange(shape[1]) < sizes[:, None]
-                pooled = np.asarray(checked(_vectors, self.params, self.reading, places, valid))
+                pooled = np.asarray(checked(_vectors, params, self.reading, places, valid))
                 if vectors is None:
                     vectors = np.empty((len(rows), pooled.shape[1]), np.float32)
                 vectors[members] = pooled[: len(members)]
                 advance(len(members))
         assert vectors is not None
         return vectors
+
+
+def _mean_of(run: Any) -> str:
+    """How most models make a vector of a text."""
+    return "mean"
 
 
 def text_frame(folder: Any) -> tuple[list[int], list[int]]:
@@ -158,7 +187,7 @@ def _stack_of(params: Any, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config,
     if isinstance(params, tfm.Seq2Seq):
         config = tfm.encoder_config(config)
     if hasattr(params, "encoder"):
-        return params.encoder, config, False
+        return params.encoder, config, config.head.causal
     return params.decoder, config, True
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,18 +17,22 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 class EncoderOptions:
     """What encodes texts.
 
-    run: a run folder, or a folder of transformers
+    run: a run folder, or a folder of transformers; several, joined by commas: their vectors are joined
     encoder: in its place, word vectors: bow:FILE, their mean; sif:FILE, rare words weigh more (Arora et al. 2017)
-    pool: mean | first | last | max: how the tokens of a text become a vector
+    pool: mean | first | last | max | ends: how the tokens of a text become a vector; ends: of two directions of
+        reading, each at its end; none: as the task has it, or the mean
     layer: 0 are embeddings, -1 is the last layer; the vectors of several, joined by commas, are joined
     length: tokens of a window; none: as the run was trained
+    expand: a file of word vectors, through which a run also reads words that are no token (Kiros et al. 2015, section
+        2.2)
     """
 
     run: str = ""
     encoder: str = ""
-    pool: Literal["mean", "first", "last", "max"] = "mean"
+    pool: Literal["mean", "first", "last", "max", "ends"] | None = None
     layer: str = "-1"
     length: int | None = None
+    expand: str = ""
 
     def __post_init__(self):
         check_fields(self)
@@ -36,9 +41,16 @@ class EncoderOptions:
         kind, _, file = self.encoder.partition(":")
         if self.encoder and (kind not in ("bow", "sif") or not file):
             raise ValueError(f"encoder={self.encoder} must be bow:FILE or sif:FILE, with a file of word vectors")
+        if self.expand and self.encoder:
+            raise ValueError(f"expand={self.expand} adds words to a run, and --encoder={self.encoder} is none")
         check_minimum(self, length=4)
         if not self.layers:
             raise ValueError(f"layer={self.layer} must be a number, or some with commas between, such as -1,-2")
+
+    @property
+    def runs(self) -> list[str]:
+        """The folders."""
+        return [self.run] if Path(self.run).exists() else self.run.split(",")
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -58,7 +70,9 @@ def open_encoder(options: EncoderOptions, log) -> Encode:
         return BagOfWords(file, weighted=kind == "sif")
     from train.embedding.folder import FolderEncoder, Pooling
 
-    return FolderEncoder(options.run, Pooling(options.pool, options.layers, options.length), log)
+    pooling = Pooling(options.pool, options.layers, options.length, options.expand)
+    encoders = [FolderEncoder(path, pooling, log) for path in options.runs]
+    return lambda texts: np.concatenate([encode(texts) for encode in encoders], axis=1)
 
 
 def checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:

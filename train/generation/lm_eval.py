@@ -24,8 +24,8 @@ from train.reporting.console import Log
 from train.runs.folder import RunFolder
 from train.runs.hf_folder import HfFolder
 from train.settings import flags
-from train.tasks import scoring
-from train.tasks.scoring import Window
+from train.tasks.predicting import scoring
+from train.tasks.predicting.scoring import Window
 from train.text import tokenizer
 from train.training import step
 

@@ -19,7 +19,7 @@ from train.sentences.settings import PROTOCOLS, Settings
 from train.settings import flags
 
 USAGE = """usage: python -m train.sentences --run=FOLDER|--encoder=bow:FILE --data=FOLDER[,FOLDER] [--tasks=NAME,NAME]
-                                 [--pool=mean|first|last|max] [--layer=-1] [--protocol=comparable|prototype]
+                                 [--pool=mean|first|last|max|ends] [--layer=-1] [--protocol=comparable|prototype]
 
 Measures vectors of sentences by the tasks of SentEval (Conneau and Kiela 2018), with its folds, seeds, features and
 classifiers, and prints one table. FOLDER is what its download script fills; by default all tasks that are there. The
@@ -59,7 +59,9 @@ def run(argv):
         return
     options = _options(argv)
     values = dataclasses.asdict(options)
-    fixed = {name: values[name] for name in ("run", "encoder", "pool", "layer", "length", "protocol", "classifier")}
+    fixed = {
+        name: values[name] for name in ("run", "encoder", "pool", "layer", "length", "expand", "protocol", "classifier")
+    }
 
     from train.reporting.console import Log
     from train.runs import suite
@@ -112,7 +114,8 @@ def _options(argv) -> Options:
 
 
 def _default_out(options: Options) -> Path:
-    name = Path(options.run).resolve().name if options.run else Path(options.encoder.partition(":")[2]).stem
+    runs = "-".join(Path(path).resolve().name for path in options.runs)
+    name = runs if options.run else Path(options.encoder.partition(":")[2]).stem
     return folders.ROOT / f"sentences-{name}"
 
 

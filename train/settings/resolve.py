@@ -15,7 +15,7 @@ from train.settings.tasks import TASKS, Mlm
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
 Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
 
-ALIASES = {"data": "data.source", "eval-data": "data.eval"}
+ALIASES = {"data": "data.source", "eval-data": "data.eval", "features": "model.head.features"}
 
 # What may differ between a saved run and its resumption.
 MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cpu.", "distributed.", "checkpoint.")
@@ -24,7 +24,7 @@ MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cp
 _OF_THE_START = ("stop_at", "resume", "distributed.")
 
 # Fields that --init inherits for the same task alone.
-_OF_THE_TASK = ("model.head.pool", "task.start")
+_OF_THE_TASK = ("model.head.pool", "model.head.features", "task.start")
 
 # What the section `data` says of training alone.
 _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
@@ -126,6 +126,8 @@ def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a saved run that its weights have decided."""
     own = {"model.classes", *(f"model.{name}" for name in COMPUTE), *_OF_THE_TASK}
     values = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
+    if source.get("task") in TASKS and TASKS[source["task"]].is_causal and not TASKS[task].is_causal:
+        values["model.head.causal"] = True
     of_the_task = {name: source[name] for name in _OF_THE_TASK if name in source}
     return values | (of_the_task if source.get("task") == task else {})
 

@@ -14,11 +14,14 @@ class TaskOptions(Options):
     # Tokens of the rows before whose states every layer sees; None where a row is a text of its own.
     memory: ClassVar[int | None] = None
 
+    # Whether the model is a decoder, whose tokens see those before them alone.
+    is_causal: ClassVar[bool] = False
+
     # Whether rows are pictures, not texts.
     reads_pictures: ClassVar[bool] = False
 
     # What the model may read them as (--model.input), the usual one first.
-    inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+    inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
 
     @property
     def vocab(self) -> int | None:

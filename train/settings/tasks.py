@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.contrast import Contrast
+from train.settings.forerunners import Bilm, SkipThought
 from train.settings.images import Augment, NextPixel, Pixels
 from train.settings.limits import MAX_BEAMS
 from train.settings.task_options import TaskOptions
@@ -41,6 +42,8 @@ class Lm(TaskOptions):
     score_from: a token after which tokens count in the loss; none: all count, but in --data=copy and recall the answers
     score_to: a token at which they cease to, until the next --task.score-from; none: the end of a document
     """
+
+    is_causal: ClassVar[bool] = True
 
     name: Literal["lm"] = tag("lm")
     windows: bool = False
@@ -293,6 +296,6 @@ class Image(TaskOptions):
 if TYPE_CHECKING:
     Task = Any
 else:
-    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Contrast | Image | NextPixel
+    Task = Mlm | Lm | Classify | Tag | Span | Choice | Translate | Contrast | Image | NextPixel | SkipThought | Bilm
 
 TASKS = alternatives(Task)

@@ -15,6 +15,7 @@ their own beside those of transformers.
 
 `PREDICT_FLAGS` are the flags of train.predict that the task reads, None where it predicts nothing. With them come
 `inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`, a `Prediction` each.
+`text_pool(run)`, of a task with vectors of texts of its own, is how train.embed pools states by default; else the mean.
 A task whose rows are pictures has `contact_sheet(batches, corpus, rows, path)`, which train.inspect draws with.
 `EVALUATE_FLAGS` are the flags of train.evaluate that the task reads, beside those named like its options. Where they
 name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what these hold.

@@ -36,9 +36,9 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
-from train.tasks.blanks import inputs as inputs  # of train.predict
-from train.tasks.blanks import predict as predict
 from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.predicting.blanks import inputs as inputs  # of train.predict
+from train.tasks.predicting.blanks import predict as predict
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

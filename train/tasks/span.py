@@ -40,9 +40,9 @@ from train.reporting import plots, squad
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.answers import Answers, prediction, search
 from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.tasks.classify import used_types
+from train.tasks.predicting.answers import Answers, prediction, search
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

@@ -36,7 +36,7 @@ from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import hf_template as hf_template  # the same pairs
-from train.tasks.tagged import Query, marked, tagged
+from train.tasks.predicting.tagged import Query, marked, tagged
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

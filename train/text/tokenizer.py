@@ -202,6 +202,13 @@ def continues_word(tokenizer) -> np.ndarray:
     return np.array([i not in special and continues(i) for i in range(size)])
 
 
+def spellings(tokenizer) -> tuple[list[str], np.ndarray]:
+    """The text of every token without marks of the tokenizer, and `continues_word`."""
+    continues = continues_word(tokenizer)
+    texts = (tokenizer.decode([token], skip_special_tokens=False).strip() for token in range(len(continues)))
+    return [text.removeprefix("##") if inner else text for text, inner in zip(texts, continues, strict=True)], continues
+
+
 def _by_prefix(tokenizer) -> Callable[[int], bool]:
     """Whether a WordPiece token has the prefix of continuations."""
     prefix = tokenizer.model.continuing_subword_prefix

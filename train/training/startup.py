@@ -24,6 +24,7 @@ from train.runs import folder as folders
 from train.runs.tuning import specs_of
 from train.settings import resolve
 from train.settings.schema import Run
+from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes
@@ -105,7 +106,7 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
         raise UserError(f"--tune={run.tune.name} trains a part of a model that is there; name it with --init=FOLDER")
     if run.init:
         return _with_weights_of(run, state, job, log), 0, progress
-    return _calibrated(job, state, corpus), 0, progress
+    return _calibrated(job, _spelled(job, state, corpus), corpus), 0, progress
 
 
 def _check_space(job: Job, folder: Path) -> str:
@@ -140,6 +141,21 @@ def _resumed(
     progress.restore(note)
     log.info(f"going on from step {done} of {folder}")
     return state, done, progress
+
+
+def _spelled(job: Job, state: step.State, corpus: Any) -> step.State:
+    """A fresh state whose embeddings know how the tokens are spelled, where they ask for that (`Input.spell`)."""
+    spell = tfm.input_of(job.model.input).spell
+    if spell is None:
+        return state
+    main = next(field.name for field in dataclasses.fields(state.params))
+    encoder = getattr(state.params, main)
+    words, continues = tokenize.spellings(corpus.processor)
+    tables = spell(encoder.embed, words, continues)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, encoder.embed)
+    encoder = dataclasses.replace(encoder, embed=jax.device_put(tables, shardings))
+    params = dataclasses.replace(state.params, **{main: encoder})
+    return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
 def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:

@@ -16,7 +16,7 @@ from tfm.attention.padding import valid_tokens_and_segments
 from tfm.config.mixers.recurrent import Recurrent as RecurrentOptions
 from tfm.config.model import Config
 from tfm.ops import Linear, linear, linear_specs
-from tfm.params import weight_spec
+from tfm.params import bias_spec, weight_spec
 from tfm.sharding import replicate_length
 
 
@@ -24,19 +24,26 @@ from tfm.sharding import replicate_length
 class Recurrent:
     """Parameters of n directions, with g gates of r units.
 
-    input: [D,n,g,r], what gates read of a token
-    hidden: [n,r,g,r], what gates read of the state; without a bias
-    output: [n,r,D]
+    input: [D,n,g,r], what gates read of a token; [n,d,g,r] where each direction reads its own half of the stream
+    hidden: [n,s,g,r], what gates read of the state; without a bias
+    output: [n,s,D]; None where states are the stream
+    projection: [n,r,s], from units to the state, or None
+    condition: [D,n,g,r], what gates read of the vector of another text, or None; without a bias
     """
 
     input: Linear
     hidden: Array
-    output: Linear
+    output: Linear | None
+    projection: Array | None = None
+    condition: Linear | None = None
 
 
 @struct.dataclass
 class State:
-    """What is known of the tokens so far, float32 [n,B,r]; GRUs have no cells. A decode state is [B,r]."""
+    """What is known of the tokens so far, float32: hidden [n,B,s] and cell [n,B,r]; GRUs have no cells.
+
+    A decode state has no n.
+    """
 
     hidden: Array
     cell: Array | None = None
@@ -53,66 +60,98 @@ class Prepared(NamedTuple):
     segments: Array | None
 
 
-# (what gates read of a token [n,B,g,r] and of the state [n,B,g,r], the state) -> the next state, all float32
-Step = Callable[[Array, Array, State], State]
+# (what gates read of a token [n,B,g,r] and of the state [n,B,g,r], the state, the kernel of the projection or None) ->
+# the next state, all float32 but the kernel
+Step = Callable[[Array, Array, State, Array | None], State]
 
 
 def recurrent_specs(options: RecurrentOptions, config: Config, gates: int) -> Recurrent:
     """The spec tree of one layer."""
-    sizes: dict[str, Any] = {"n": 1 + options.bidirectional, "r": options.size or config.width}
-    hidden = weight_spec(config, "nrgs", g=gates, s=sizes["r"], **sizes)
+    units, state = options.units(config.width), options.state_size(config.width)
+    sizes: dict[str, Any] = {"n": options.directions, "r": units, "s": state}
+    of_gates = sizes | {"g": gates, "d": config.width // options.directions}
+    bias = bias_spec(config, "ngr", **of_gates) if config.bias else None
+    axes, inputs = ("ndgr", 2) if options.separate else ("Dngr", 1)
+    hidden = weight_spec(config, "nsgr", **of_gates)
     return Recurrent(
-        input=linear_specs(config, "D", "ngr", g=gates, **sizes),
+        input=Linear(weight_spec(config, axes, inputs=inputs, **of_gates), bias),
         hidden=replace(hidden, init=orthogonal),
-        output=linear_specs(config, "nr", "D", branch=True, **sizes),
+        output=linear_specs(config, "ns", "D", branch=True, **sizes) if options.output else None,
+        projection=weight_spec(config, "nrs", inputs=2, **sizes) if options.has_projection else None,
+        condition=linear_specs(config, "D", "ngr", bias=False, **of_gates) if options.condition else None,
     )
 
 
 def orthogonal(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
-    """[...,r,g,r]: an orthogonal matrix for each gate, so that states neither grow nor vanish (Saxe et al. 2014)."""
-    *stack, size, gates, _ = shape
-    matrices = jnp.linalg.qr(jax.random.normal(key, (*stack, gates, size, size)))[0]
-    matrices = jnp.swapaxes(matrices, -3, -2)
+    """[...,s,g,r]: orthogonal rows or columns for each gate, so that states neither grow nor vanish (Saxe et al.
+    2014)."""
+    *stack, size, gates, units = shape
+    square = max(size, units)
+    matrices = jnp.linalg.qr(jax.random.normal(key, (*stack, gates, square, square)))[0]
+    matrices = jnp.swapaxes(matrices[..., :size, :units], -3, -2)
     return matrices if sharding is None else reshard(matrices, sharding)
 
 
 def prepare(options: RecurrentOptions, config: Config, context: AttentionContext) -> Prepared:
-    """The tokens of a pass. Raises ValueError for masks of pairs, and for two directions in a decoder."""
+    """The tokens of a pass.
+
+    Raises VariantError for masks of pairs, for two directions in a decoder, and where the vector of a text is missing.
+    """
     if context.causal and options.bidirectional:
         refuse(options, "with bidirectional=true reads later tokens", "a decoder needs mixer.bidirectional=false")
+    if options.condition and context.condition is None:
+        refuse(options, "with condition=true reads a vector of another text, and this model has none", "leave it out")
     valid, segments = valid_tokens_and_segments(options, context)
     return Prepared(context, valid, None if segments is None else replicate_length(segments))
 
 
 def read(call: LayerCall, x: Array, state: State | None, step: Step, has_cell: bool) -> tuple[Array, MixerOutput]:
-    """x [B,T,D] -> [B,T,D], and the state [B,r] after it.
+    """x [B,T,D] -> [B,T,D], and the state [B,s] after it.
 
     The second direction reads the tokens from right to left. A state starts at zeros in every segment, and padding
     leaves it as it is.
     """
     refuse_scores(call)
     layer, prepared = call.params, call.prepared
-    gates = linear(layer.input, "BTD,Dngr->BTngr", replicate_length(x))
-    gates = _flip_second(jnp.moveaxis(gates, (1, 2), (0, 1)))
+    gates = _flip_second(jnp.moveaxis(_gates(call, replicate_length(x)), (1, 2), (0, 1)))
     if state is None:
         zeros = jnp.zeros_like(gates[0, :, :, 0], jnp.float32)
-        state = State(zeros, zeros if has_cell else None)
+        size = layer.hidden.shape[1]
+        hidden = zeros if size == zeros.shape[-1] else jnp.repeat(zeros[..., :1], size, axis=-1)
+        state = State(hidden, zeros if has_cell else None)
     else:
         state = jax.tree.map(lambda leaf: leaf[None], state)
-    last, hidden = jax.lax.scan(partial(_token, step, layer.hidden.astype(x.dtype)), state, _inputs(gates, prepared))
-    hidden = jnp.moveaxis(_flip_second(hidden), (0, 1), (1, 2))
-    y = linear(layer.output, "BTnr,nrD->BTD", hidden)
+    kernels = [None if kernel is None else kernel.astype(x.dtype) for kernel in (layer.hidden, layer.projection)]
+    last, hidden = jax.lax.scan(partial(_token, step, *kernels), state, _inputs(gates, prepared))
+    y = jnp.moveaxis(_flip_second(hidden), (0, 1), (1, 2))
+    if layer.output is None:
+        y = jnp.concatenate([y[:, :, direction] for direction in range(y.shape[2])], axis=-1)
+    else:
+        y = linear(layer.output, "BTns,nsD->BTD", y)
     return y, MixerOutput(state=jax.tree.map(lambda leaf: leaf[0], last) if prepared.context.keep else None)
 
 
-def _token(step: Step, kernel: Array, state: State, inputs: tuple[Array, Array | None, Array | None]):
+def _gates(call: LayerCall, x: Array) -> Array:
+    """x [B,T,D] -> [B,T,n,g,r], what the gates of each direction read of a token, and of the vector of another text."""
+    layer, vector = call.params, call.prepared.context.condition
+    if call.options.separate:
+        halves = jnp.stack(jnp.split(x, 2, axis=-1), axis=2)
+        gates = linear(layer.input, "BTnd,ndgr->BTngr", halves)
+    else:
+        gates = linear(layer.input, "BTD,Dngr->BTngr", x)
+    if layer.condition is None:
+        return gates
+    return gates + linear(layer.condition, "BD,Dngr->Bngr", vector.astype(x.dtype))[:, None]
+
+
+def _token(step: Step, kernel: Array, projection: Array | None, state: State, inputs: tuple[Array, Any, Any]):
     """The state after one token, and what the next layer reads of it."""
     gates, starts, valid = inputs
     if starts is not None:
         state = jax.tree.map(lambda leaf: jnp.where(starts[..., None], 0, leaf), state)
     hidden = state.hidden.astype(kernel.dtype)
-    products = jnp.einsum("nBr,nrgs->nBgs", hidden, kernel, preferred_element_type=jnp.float32)
-    after = step(gates.astype(jnp.float32), products, state)
+    products = jnp.einsum("nBs,nsgr->nBgr", hidden, kernel, preferred_element_type=jnp.float32)
+    after = step(gates.astype(jnp.float32), products, state, projection)
     if valid is not None:
         after = jax.tree.map(lambda new, old: jnp.where(valid[..., None], new, old), after, state)
     return after, after.hidden.astype(kernel.dtype)

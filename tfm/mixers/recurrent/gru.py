@@ -21,7 +21,7 @@ def specs(options: Gru, config: Config) -> Recurrent:
     return recurrent_specs(options, config, gates=3)
 
 
-def step(gates: Array, products: Array, state: State) -> State:
+def step(gates: Array, products: Array, state: State, projection: Array | None = None) -> State:
     """What gates read of a token and of the state, both [n,B,3,r], and the state -> the next state."""
     reset, update = jnp.moveaxis(jax.nn.sigmoid(gates[..., :2, :] + products[..., :2, :]), -2, 0)
     candidate = jnp.tanh(gates[..., 2, :] + reset * products[..., 2, :])

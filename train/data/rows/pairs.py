@@ -21,13 +21,19 @@ _END = re.compile(r"""[.!?]["')\]\u201d\u2019]*(?:\s+(?=["'(\[\u201c\u2018]*[A-Z
 
 
 def sentences(documents: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """All sentences, and the document of each, int [N]. Raises UserError where no document has two sentences."""
-    by_document = [_sentences(document) for document in documents]
-    if max(map(len, by_document), default=0) < 2:
+    """The same as `split`. Raises UserError where no document has two sentences."""
+    texts, document = split(documents)
+    if not (document[1:] == document[:-1]).any():
         raise UserError(
             "--task.nsp=true needs documents of two sentences or more, and each document here has one; leave it out, "
             "or say what a document is with --data.split"
         )
+    return texts, document
+
+
+def split(documents: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """All sentences, and the document of each, int [N]."""
+    by_document = [_sentences(document) for document in documents]
     document = np.repeat(np.arange(len(by_document)), [len(group) for group in by_document])
     return [sentence for group in by_document for sentence in group], document
 

@@ -1,6 +1,6 @@
 """DistilBERT (Sanh et al. 2019): half of BERT, without token types."""
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.model import Config
 from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer

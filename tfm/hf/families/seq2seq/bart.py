@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal

@@ -1,6 +1,6 @@
 """ImageGPT (Chen et al. 2020): a GPT-2 that reads the pixels of an image as tokens of a palette."""
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.inputs import Head as HeadOptions
+from tfm.config.heads import Head as HeadOptions
 from tfm.config.inputs import Patches
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer

@@ -1,0 +1,76 @@
+"""The options of heads."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfm.config.choices import check_fields, check_minimum
+
+
+@dataclass(frozen=True)
+class Head:
+    """What heads have beside their sizes.
+
+    pool: first | mean | last | max | ends: what stands for a text or an image, its first or last token, the mean or
+        maximum of all; [CLS] is not in the mean of an image; ends: of two directions of reading, each at its end
+    features: last | mix | sum | concat: what heads of texts read: the last layer; embeddings and all layers, weighed by
+        a trained softmax and a factor (Peters et al. 2018, eq. 1); the sum of the top layers, or these side by side
+        (Devlin et al. 2018, table 7)
+    feature_layers: how many layers sum and concat read
+    dense: a linear map leads from that to the classes, with an activation
+    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of that map
+    pool_norm: normalize what the classes are read from
+    distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
+    bias: add a bias in the linear map that a head begins with
+    causal: a classifier reads as a decoder does: a token sees itself and those before it
+    layer: a classifier reads the states after so many layers, by the norm of the next one; none: after all
+    output_bias: add a bias to the logits of a language model, or of a causal classifier
+    scale_logits: divide the states of a language model by the root of the width before the output table
+    input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token
+    """
+
+    pool: Literal["first", "mean", "last", "max", "ends"] = "first"
+    features: Literal["last", "mix", "sum", "concat"] = "last"
+    feature_layers: int = 4
+    dense: bool = True
+    pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
+    pool_norm: bool = False
+    distilled: bool = False
+    bias: bool = True
+    causal: bool = False
+    layer: int | None = None
+    output_bias: bool = False
+    scale_logits: bool = False
+    input_only: int = 0
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, input_only=0, layer=1, feature_layers=1)
+
+    def check(self, config: Any) -> None:
+        """Raises ValueError where a model of this configuration cannot have such heads."""
+        if self.input_only >= config.vocab:
+            raise ValueError(
+                f"head.input_only={self.input_only} must be less than vocab={config.vocab}, or nothing is predicted"
+            )
+        if self.layer is not None and (self.layer > config.layers or config.stages):
+            raise ValueError(
+                f"head.layer={self.layer} must be one of the layers={config.layers} of a model without stages; "
+                "choose another, or none"
+            )
+        if self.pool == "ends" and config.width % 2:
+            raise ValueError(f"width={config.width} must be even for head.pool=ends, a half for each direction")
+        if self.features in ("sum", "concat") and self.feature_layers > config.layers + 1:
+            raise ValueError(
+                f"head.feature_layers={self.feature_layers} are more than the {config.layers} layers and the "
+                f"embeddings; try head.feature_layers={config.layers}"
+            )
+        if self.features != "last" and (config.stages or config.input.grid or self.layer is not None):
+            raise ValueError(
+                f"head.features={self.features} reads several layers of a text; images and head.layer have "
+                "head.features=last"
+            )
+        if self.distilled and config.input.prefix < 2:
+            raise ValueError(
+                "head.distilled=true reads the second vector of an image, which only input=patches with "
+                "input.distilled=true has; leave it out"
+            )

@@ -1,0 +1,28 @@
+"""f(x) or x + f(x) of the mixer alone: layers of a recurrent network (Hermans & Schrauwen 2013; Peters et al. 2018)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax import Array
+
+from tfm.config.model import Config
+from tfm.config.residuals import MixerOnly
+from tfm.residuals import Residual, Sublayer, branch
+
+
+def specs(options: MixerOnly, config: Config, names: tuple[str, ...]) -> None:
+    """Nothing is trained."""
+
+
+def chain(
+    params: None, options: MixerOnly, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        y, outputs[name] = branch(sublayer, config, x, x)
+        x = x + y if options.skip else y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=False, sublayers=("mixer", "cross"))
