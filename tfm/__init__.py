@@ -93,6 +93,7 @@ PUBLIC = {
         "Seq2Seq",
         "alignment",
         "decoder_of",
+        "encode_packed",
         "encode_source",
         "encoder_config",
         "remember",
