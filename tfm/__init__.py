@@ -28,6 +28,8 @@ PUBLIC = {
         ),
         *("redraw", "stacked", "trained_mask", "vector_spec", "weight_spec"),
     ),
+    "int8": ("Int8",),
+    "quantization": ("quantize_weights",),
     "low_rank": ("LowRank", "low_rank_specs", "merge_low_rank"),
     "ops": (
         "Linear",
