@@ -107,6 +107,8 @@ PUBLIC = {
     "decoding.constraints": ("Constraints",),
     "decoding.sampling": ("Greedy", "Sample"),
     "decoding.generate": ("Generated", "Generation", "bucket", "generate"),
+    "decoding.drafts": ("DraftModel", "NGram"),
+    "decoding.speculation": ("Speculation",),
     "decoding.beam": ("Beam", "Hypothesis", "beam_search"),
     "nnx": ("Module",),
     "hf.folder": ("from_hf", "to_hf"),
