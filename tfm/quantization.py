@@ -22,12 +22,14 @@ def quantize_weights(specs: Any, params: Any) -> Any:
 
     def quantized(path, spec: Any, leaf: Any) -> Any:
         if isinstance(spec, Linear):
-            first = int(spec.kernel.axes.startswith("L"))
-            inputs = tuple(range(first, first + spec.kernel.inputs))
+            kernel: Any = spec.kernel
+            first = int(kernel.axes.startswith("L"))
+            inputs = tuple(range(first, first + kernel.inputs))
             return Linear(quantize(leaf.kernel, inputs), leaf.bias) if inputs else leaf
         return quantize(leaf, (1,)) if _is_table(path, spec) else leaf
 
-    if jax.tree.structure(specs) != jax.tree.structure(params):
+    structure: Any = jax.tree.structure(specs)
+    if structure != jax.tree.structure(params):
         raise ValueError("params must have the leaves of specs; merge low-rank updates with tfm.merge_low_rank first")
     return jax.tree_util.tree_map_with_path(quantized, specs, params, is_leaf=lambda node: isinstance(node, Linear))
 

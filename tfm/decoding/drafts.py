@@ -88,6 +88,6 @@ def from_model(
     return Proposal(tokens[:ahead], probabilities[:ahead], cache)
 
 
-def rewound(cache: Cache | None, length: Array) -> Cache | None:
-    """A cache whose first `length` slots are read; None stays."""
-    return None if cache is None else replace(cache, length=length)
+def rewound(cache: Cache, length: Array) -> Cache:
+    """A cache whose first `length` slots are read."""
+    return replace(cache, length=length)

@@ -21,7 +21,7 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill, rewinds
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
-from tfm.decoding.drafts import Draft, DraftModel, Proposal, from_model, from_ngram, rewound
+from tfm.decoding.drafts import Draft, DraftModel, NGram, Proposal, from_model, from_ngram, rewound
 from tfm.decoding.generate import bucket, left_padded, pad_stop
 from tfm.decoding.sampling import Greedy, Sample, distribution
 from tfm.models.heads import CausalLM, next_logits
@@ -154,11 +154,10 @@ def start(
     config, width = writing.config, tokens.shape[1]
     slots = width + writing.capacity + writing.ahead
     hidden, cache = prefill(model.decoder, config, tokens, starts, slots, model.memory)
+    _check_rewinds(config, cache)
     draft_cache = None
     if isinstance(draft, DraftModel):
         draft_cache = prefill(draft.model.decoder, draft.config, tokens, starts, slots)[1]
-    _check_rewinds(config, cache)
-    if draft_cache is not None:
         _check_rewinds(draft.config, draft_cache)
     seen = None
     if strategy.repetition_penalty is not None:
@@ -216,9 +215,10 @@ def _propose(
     writing: Writing, draft: Draft, state: SpeculativeState, token: Array, strategy: Greedy | Sample
 ) -> Proposal:
     """What the draft proposes after the last token."""
-    if isinstance(draft, DraftModel):
+    if isinstance(draft, DraftModel) and state.draft_cache is not None:
         key = _key(strategy, state, 0)
         return from_model(draft, state.draft_cache, token, strategy, state.seen, key, writing.ahead)
+    assert isinstance(draft, NGram)
     return from_ngram(draft, state.text, state.first, state.length, (writing.ahead, writing.config.vocab))
 
 
@@ -256,7 +256,7 @@ def _append(
     return replace(
         state,
         cache=rewound(state.cache, length - 1),
-        draft_cache=rewound(proposal.cache, length - 1),
+        draft_cache=None if proposal.cache is None else rewound(proposal.cache, length - 1),
         text=jax.lax.dynamic_update_slice(state.text, new, (state.length,)),
         logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprobs, (state.length,)),
         length=length,

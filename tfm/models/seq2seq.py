@@ -91,9 +91,10 @@ def encode_packed(
     with jax.named_scope("encoder"):
         mask = segment_mask(of_source)
         states = encoder(model.encoder, encoder_config(config), source, mask, positions, key=key)
-    reader = with_states(model, config, states, of_source > 0)
-    memory = dataclasses.replace(reader.memory, mask=segment_mask(of_target, of_source))
-    return dataclasses.replace(reader, memory=memory)
+    decoder = decoder_of(model)
+    memory = remember(decoder, config, states, of_source > 0)
+    memory = dataclasses.replace(memory, mask=segment_mask(of_target, of_source))
+    return CausalLM(decoder, model.table, memory, model.bias)
 
 
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:

@@ -19,7 +19,8 @@ def as_weights(weights: Weights, folder: Any, params: Any, log) -> Any:
 
     params = tfm.merge_low_rank(params)
     specs = folder.task.specs(folder.config)
-    if jax.tree.structure(specs) != jax.tree.structure(params):
+    structure: Any = jax.tree.structure(specs)
+    if structure != jax.tree.structure(params):
         raise UserError(
             f"--weights=int8 needs all parameters of --task={folder.config.task.name}, and {folder.path} has others; "
             "fine-tune it first with --init"
