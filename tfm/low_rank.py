@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.int8 import Int8
 from tfm.params import Spec
 
 # The axis of the rank, and the name of the table of tokens among targets.
@@ -145,8 +146,8 @@ def has_low_rank(params: Any) -> bool:
 
 
 def kernel_of(leaf: Any) -> Any:
-    """An array as it is, and the sum that a low-rank kernel stands for."""
-    return leaf.kernel if _is_low_rank(leaf) else leaf
+    """An array as it is, and the array that another leaf stands for."""
+    return leaf.kernel if isinstance(leaf, LowRank | Int8) else leaf
 
 
 def merge_low_rank(params: Any) -> Any:

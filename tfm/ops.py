@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from tfm import params
 from tfm.axes import platform
 from tfm.config.model import Config
+from tfm.int8 import Int8, scale_for, side_of_channels
 from tfm.low_rank import LowRank, factors
 from tfm.power_norm import RunningStats, power_normalized
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
@@ -26,7 +27,7 @@ from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 class Linear:
     """An affine map; `bias` is None where the model has none."""
 
-    kernel: Array | LowRank
+    kernel: Array | LowRank | Int8
     bias: Array | None
 
 
@@ -60,22 +61,38 @@ def linear(layer: Linear, equation: str, x: Array) -> Array:
     return y if layer.bias is None else y + broadcast_param(layer.bias, y)
 
 
-def einsum(equation: str, x: Array, kernel: Array | LowRank, dtype=None) -> Array:
+def einsum(equation: str, x: Array, kernel: Array | LowRank | Int8, dtype=None) -> Array:
     """x times a kernel, computed in the dtype of x; the result has that dtype too, or `dtype`.
 
-    The one place where kernels are used, and what may stand for one (`LowRank`). It does three things that `jnp.einsum`
-    does not:
+    The one place where kernels are used, and what may stand for one (`LowRank`, `Int8`). It does three things that
+    `jnp.einsum` does not:
     - a kernel sharded over `fsdp` is gathered before its use, and its gradient is scattered again by the transpose;
     - the batch axes are merged into one; on a CPU the summed axes and the output axes are merged too, so that XLA sees
       a plain matrix product (M1: 0.96 of a step). A sharded axis is not merged into another, and axes are merged only
       if they are adjacent in all three operands;
     - the result is sharded as the letters of its operands are.
     """
+    if isinstance(kernel, Int8):
+        return _scaled_product(equation, x, kernel, dtype)
     if not isinstance(kernel, LowRank):
         return _product(equation, x, kernel, dtype)
     (first, first_factor), (second, second_factor) = factors(equation, kernel)
     reduced = _product(first, dropout(x, kernel.dropout, kernel.key), first_factor)
     return _product(equation, x, kernel.base, dtype) + kernel.scale * _product(second, reduced, second_factor, dtype)
+
+
+def _scaled_product(equation: str, x: Array, kernel: Int8, dtype=None) -> Array:
+    """`einsum` with a kernel of eight bits: its scales multiply the smaller arrays, the result or x."""
+    operands, output = equation.split("->")
+    left, right = operands.split(",")
+    scale, side = unshard_fsdp(kernel.scale), side_of_channels(equation, kernel.scale)
+    if side == "both":
+        return _product(equation, x, kernel.kernel, dtype)
+    if side == "inputs":
+        x = (x * scale_for(left, right, scale)).astype(x.dtype)
+        return _product(equation, x, kernel.values, dtype)
+    y = _product(equation, x, kernel.values, jnp.float32)
+    return (y * scale_for(output, right, scale)).astype(dtype or x.dtype)
 
 
 def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
@@ -106,11 +123,13 @@ def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     return jnp.reshape(y, result_shape, out_sharding=result_sharding)
 
 
-def lookup(table: Array | LowRank, ids: Array) -> Array:
+def lookup(table: Array | LowRank | Int8, ids: Array) -> Array:
     """Rows of table [V,...] for ids [B,T] -> float32 [B,T,...]; NaN for an id outside the table."""
     if isinstance(table, LowRank):
         update = _product("BTr,rD->BTD", lookup(table.down, ids), table.up)
         return lookup(table.base, ids) + table.scale * update
+    if isinstance(table, Int8):
+        return lookup(table.values, ids) * lookup(table.scale, ids)
     table = unshard_fsdp(table).astype(jnp.float32)
     sharding = named_sharding(table, ids, *spec_of(ids), *spec_of(table)[1:])
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)

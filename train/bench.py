@@ -29,13 +29,14 @@ tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), oper
 possible, the loss reached. With --lengths, one object for every length, and one with the exponents by which time and
 bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it takes (see its --help), and
 the shares of making batches (data), sending them (host) and computing (device). With --generate, the times of reading
-prompts and of writing. Flags of its own, and their defaults:"""
+prompts and of writing. With --against=torch, a plain model of PyTorch does the same work in turns; `ratio` is its time
+over ours, with an interval of 95 %. Flags of its own, and their defaults:"""
+
+# The peers of --against.
+PEERS = ("torch", "torch-compile")
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "profile")
-
-# Steps that a profile records.
-_PROFILED_STEPS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Options:
     scan: one compiled block for all layers
     predict: share of positions that meet the vocabulary; 1 is a plain cross entropy, 0.15 is masked language modelling
     generate: instead of training steps: tokens to add greedily to `batch` prompts, which are the rest of `length`
+    against: torch | torch-compile: also time the same steps in PyTorch, in turns, and print the ratio peer / ours
     profile: also record a few steps in this folder, and print the ten operations that took most
     """
 
@@ -83,6 +85,7 @@ class Options:
     scan: bool = False
     predict: float = 1.0
     generate: int = 0
+    against: str = ""
     profile: str = ""
 
     def __post_init__(self):
@@ -102,6 +105,12 @@ class Options:
         check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
         if self.lengths and (self.generate or self.profile):
             raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
+        if self.against not in ("", *PEERS):
+            raise ValueError(f"against={self.against} must be {' or '.join(PEERS)}")
+        if self.against and (self.lengths or self.generate or self.predict < 1 or self.mixer != "softmax"):
+            raise ValueError(
+                f"against={self.against} is for steps of a plain model; leave out lengths, generate, predict and mixer"
+            )
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
@@ -154,6 +163,11 @@ def _bench_model(options: Options) -> dict[str, Any]:
     result = {"model": options.model, **facts, **timing.summary(timed)}
     result["tokens_per_s"] = round(options.batch * options.length / seconds)
     result |= timing.utilization(job, facts["flops"], seconds)
+    if options.against:
+        from train.compare.statistics import bootstrap_interval
+        from train.costs import against
+
+        result |= against.measure(options, job, batches, bootstrap_interval)
     _profile(options, job, state, batches(0))
     return result
 
@@ -244,24 +258,10 @@ def _facts(job) -> dict[str, Any]:
 
 def _profile(options: Options, job, state, batch):
     """With --profile: records a few steps with this batch, and prints the operations that took most."""
-    if not options.profile:
-        return
-    import jax
+    from train.costs.profile import profile_steps
 
-    from train.costs import hlo, profile, timing
-    from train.data import feed
-    from train.reporting.console import Log
-
-    log = Log()
-    with jax.set_mesh(job.mesh):
-        arrays = feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
-        program = job.train_step.lower(state, arrays).compile().as_text()
-    path = profile.trace(
-        Path(options.profile), lambda: timing.time_loop(job, state, lambda step: batch, _PROFILED_STEPS)
-    )
-    operations = profile.operations(path, hlo.origins(program))
-    log.table(f"of the time of all devices in {_PROFILED_STEPS} steps", profile.table(operations, _PROFILED_STEPS))
-    log.info(f"recorded in {path}; for pictures: tensorboard --logdir={options.profile}, with its plugin xprof")
+    if options.profile:
+        profile_steps(options.profile, job, state, batch)
 
 
 def _bench_generation(options: Options) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
 from train.runs.hf_folder import HfFolder
+from train.runs.weights import Weights, as_weights
 from train.settings import flags, resolve, schema
 from train.settings.limits import MAX_BEAMS
 from train.settings.tasks import TASKS
 
-USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N]
+USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
                                 [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
 
 Prints one JSON object of metrics. Without --data, the run's own validation text is used. --data.field=NAME,
@@ -32,6 +33,7 @@ class Options:
     run: the run folder
     data: text to evaluate on, all of it; empty for the run's own validation text
     average: the newest checkpoints whose mean is evaluated
+    weights: trained | int8: kernels and tables in eight bits; metrics named `_change` say what that costs
     stride: tokens between starts of rows of a language model, or of windows of a tagger or on a passage
     memory: of a language model trained with one: tokens of the rows before whose states every layer sees
     beams: of a translation model: translations that are followed at a time; 1 is greedy; by default as in training
@@ -46,6 +48,7 @@ class Options:
     run: str = ""
     data: str = ""
     average: int = 1
+    weights: Weights = "trained"
     stride: int | None = None
     memory: int | None = None
     beams: int = 5
@@ -63,8 +66,11 @@ class Options:
 
 
 # Flags that every task reads, and those that name files to write.
-COMMON = {"run", "data", "average"}
+COMMON = {"run", "data", "average", "weights"}
 FILES = ("to", "nbest")
+
+# Metrics that --weights=int8 compares with those of the weights as they were trained.
+_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte")
 
 
 def main(argv=None) -> int:
@@ -121,8 +127,12 @@ def _measure(
         )
     eval_step = step.make_eval_step(task.loss, run.model)
     with jax.set_mesh(mesh):
+        trained, params = params, as_weights(options.weights, folder, params, log)
         outputs = evaluation.measure(eval_step, params, corpus, Job(run, task, mesh))
         metrics = tasks.measure(task, outputs, corpus)
+        if params is not trained:
+            before = tasks.measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
+            metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
         metrics |= tasks.measure_generation(task, params, run, corpus, log, against=options.against)
     contents = task.evaluation_files(outputs, corpus) if writes else {}
     return metrics | task.baselines(corpus), contents

@@ -19,6 +19,7 @@ from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.generation.options import Options, choose_strategy
 from train.runs.folder import open_folder
+from train.runs.weights import as_weights
 from train.settings import flags
 
 USAGE = """usage: python -m train.generate --run=DIR --prompt=TEXT | --prompt-file=FILE | --file=IN | --interactive
@@ -57,6 +58,8 @@ def generate(argv):
 
     writer_class = WRITERS[folder.task.GENERATES]
     strategy = strategy or writer_class.default_strategy
+    if options.draft and folder.task.GENERATES != "continuation":
+        raise UserError(f"--draft helps to continue a text, and --run={options.run} translates; leave it out")
     if not writer_class.takes_empty_prompts:
         _refuse_empty(prompts, explicit)
     if strategy == "beam" and options.n > options.beams:
@@ -65,7 +68,7 @@ def generate(argv):
         )
     programs.keep()
     log = Log()
-    params = folder.load(log=log.info, average=options.average)
+    params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
     writer = writer_class(folder, params, options, strategy, log, explicit.get("slide"))
     if options.interactive:
         for line in _typed_lines(writer.prompt_kind):

@@ -9,6 +9,7 @@ from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import open_folder
+from train.runs.weights import Weights, as_weights
 from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS
 
@@ -39,6 +40,7 @@ class Options:
     field: the text column of the file, if it has another name than in the training data
     attention: a folder for pictures of where the model looks (image)
     batch: texts at a time
+    weights: trained | int8: kernels and tables in eight bits; train.evaluate says what it costs
     top_k: tokens for each blank (mlm)
     """
 
@@ -52,6 +54,7 @@ class Options:
     field: str = ""
     attention: str = ""
     batch: int = 32
+    weights: Weights = "trained"
     top_k: int = 5
 
     def __post_init__(self):
@@ -65,7 +68,7 @@ class Options:
 
 
 # Flags that every task that predicts reads.
-COMMON = {"run", "text", "file", "to", "batch"}
+COMMON = {"run", "text", "file", "to", "batch", "weights"}
 
 
 def main(argv=None) -> int:
@@ -89,7 +92,7 @@ def predict(argv):
     programs.keep()
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
-    params = folder.load(log=log.info)
+    params = as_weights(options.weights, folder, folder.load(log=log.info), log)
     predictions = folder.task.predict(params, folder, inputs, log, options.batch)
     with line_writer(options.to) as write:
         for prediction in predictions:

@@ -108,3 +108,51 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
 def test_bad_input(argv, message, capsys):
     assert bench.main(argv) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("model", ["bert", "gpt", "seq2seq"])
+def test_a_peer_does_the_same_work(model, capsys):
+    """As many parameters, and as many steps of both sides; the interval holds the ratio."""
+    assert bench.main([f"--model={model}", *TINY, "--against=torch"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["peer_params"] == result["params"]
+    assert result["ratio_interval"][0] <= result["ratio"] <= result["ratio_interval"][1]
+    assert result["ratio_turns"] == 8
+    assert min(result["peer_ms_median"], result["own_ms_median"]) > 0
+
+
+def test_a_peer_for_other_work_is_refused(capsys):
+    for flags, message in (("--against=tf", "must be torch or torch-compile"), ("--generate=12", "plain model")):
+        words = ["--model=gpt", "--length=24", *(["--against=torch"] if "tf" not in flags else []), flags]
+        assert bench.main(words) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
+    """A peer that takes twice as long, with the same noise in each turn."""
+    from train.costs import against
+
+    order = []
+
+    class Peer:
+        def __init__(self, name, shape):
+            self.facts = {"torch": "1", "params": 3}
+            order.append(shape["ffn"])
+
+        __enter__ = lambda self: self
+        __exit__ = lambda self, *_: None
+
+        def seconds(self, steps):
+            order.append("theirs")
+            return [2.0 * len(order)] * steps
+
+    monkeypatch.setattr(against, "Peer", Peer)
+    own_seconds = lambda job, state, batches, steps: (order.append("ours") or [1.0 * len(order)] * len(steps), state)
+    monkeypatch.setattr(against, "_our_seconds", own_seconds)
+    job = type("Job", (), {"new_state": lambda self: None})()
+    result = against.measure(bench.Options(against="torch", width=16), job, None, lambda logs: (logs.min(), logs.max()))
+    assert order[0] == 64
+    assert order[3:7] == ["theirs", "ours", "ours", "theirs"]
+    assert result["ratio"] == pytest.approx(2, rel=0.05)
+    assert result["ratio_interval"][0] < 2 < result["ratio_interval"][1]

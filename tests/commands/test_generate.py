@@ -84,6 +84,37 @@ def test_greedy_is_what_the_library_generates():
     assert objects("--prompt=the dog", "--strategy=greedy", *SHORT)[0]["completion"] == tokenizer.decode(tokens)
 
 
+def test_a_draft_changes_no_greedy_text():
+    """Of an n-gram and of the run itself, whose proposals are all right."""
+    plain = objects("--prompt=the dog", "--strategy=greedy", "--max-new-tokens=20")
+    for draft in ("ngram", "bpe"):
+        assert objects("--prompt=the dog", "--strategy=greedy", "--max-new-tokens=20", f"--draft={draft}") == plain
+    code, _, err = call(generate, "--run=bpe", "--prompt=the dog", "--strategy=greedy", "--draft=bpe", *SHORT)
+    assert code == 0
+    assert "tokens a pass of the model" in err
+    assert written("--prompt=the dog", "--draft=ngram", *SHORT) == written("--prompt=the dog", "--draft=ngram", *SHORT)
+    for words, message in (
+        (("--draft=char",), "--draft=char has another tokenizer than --run=bpe"),
+        (("--draft=mlm",), "--draft=mlm was trained for --task=mlm, which continues no text"),
+        (("--draft=ngram", "--slide=true"), "--slide=true reads texts again"),
+        (("--draft=ngram", "--beams=2"), "--draft belongs to --strategy=greedy or sample"),
+    ):
+        code, out, err = call(generate, "--run=bpe", "--prompt=the dog", *words)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_weights_in_eight_bits_and_what_they_cost():
+    exact, small = (json.loads(call(evaluate.main, "--run=bpe", *flags)[1]) for flags in ((), ("--weights=int8",)))
+    assert small["perplexity"] - exact["perplexity"] == pytest.approx(small["perplexity_change"], rel=1e-3, abs=1e-6)
+    assert 0 < abs(small["loss_change"]) < 0.02
+    code, out, err = call(generate, "--run=bpe", "--prompt=the dog", "--weights=int8", *SHORT)
+    assert code == 0
+    assert out.startswith("the dog")
+    assert "weights in eight bits: " in err
+    assert call(generate, "--run=bpe", "--prompt=a", "--weights=int4")[0] == 2
+
+
 def test_best_beams_come_first():
     rows = objects("--prompt=the cat", "--beams=4", "--n=3", *SHORT)
     assert len(rows) == 3

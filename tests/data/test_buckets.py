@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.data import feed
-from train.data.buckets import Buckets, bucket_sizes
+from train.data.buckets import Buckets, bucket_shapes, bucket_sizes
 from train.settings.schema import Batch
 
 
@@ -14,9 +14,13 @@ def some_lengths(rows=3000, seed=0):
     return np.stack([source, np.clip(source + rng.normal(0, 3, rows), 2, 60).astype(int)], axis=1)
 
 
+def buckets_of(lengths, batch, max_shapes):
+    return Buckets(lengths, bucket_shapes(lengths, batch, max_shapes))
+
+
 LENGTHS = some_lengths()
 BATCH = Batch(tokens=1024, length=64)
-BUCKETS = Buckets(LENGTHS, BATCH, 12)
+BUCKETS = buckets_of(LENGTHS, BATCH, 12)
 
 
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(0)], ids=["in order", "shuffled"])
@@ -47,21 +51,21 @@ def test_examples_are_one_of_every_shape():
 
 
 def test_more_shapes_leave_less_padding():
-    paddings = [Buckets(LENGTHS, BATCH, max_shapes).padding for max_shapes in (1, 4, 16)]
+    paddings = [buckets_of(LENGTHS, BATCH, max_shapes).padding for max_shapes in (1, 4, 16)]
     assert paddings[0] > 0.4
     assert paddings[1] < 0.3
     assert paddings[2] < 0.17
-    assert Buckets(np.full((128, 2), 7), BATCH, 16).padding == 0
+    assert buckets_of(np.full((128, 2), 7), BATCH, 16).padding == 0
     assert len(bucket_sizes(np.full((100, 2), 7), 16)) == 1, "equal lengths need one shape"
 
 
 def test_a_pair_longer_than_the_tokens_has_a_batch_all_the_same():
-    buckets = Buckets(np.array([[100, 90], [3, 3]]), Batch(tokens=64, length=64), 4)
+    buckets = buckets_of(np.array([[100, 90], [3, 3]]), Batch(tokens=64, length=64), 4)
     assert sorted(shape.rows for shape in buckets.shapes) == [8, 8]
 
 
 def test_a_number_of_rows_instead_of_tokens():
-    buckets = Buckets(LENGTHS, Batch(size=24), 4)
+    buckets = buckets_of(LENGTHS, Batch(size=24), 4)
     assert {shape.rows for shape in buckets.shapes} == {24}
 
 
@@ -81,7 +85,7 @@ def test_sizes_are_as_good_as_those_of_a_search(columns):
 
 
 def test_batch_n_depends_on_the_seed_and_n_alone():
-    buckets = [BUCKETS, Buckets(some_lengths(500, seed=2), BATCH, 4)]
+    buckets = [BUCKETS, buckets_of(some_lengths(500, seed=2), BATCH, 4)]
     order, same_order, order_of_4 = (feed.shuffled_batches(buckets, seed) for seed in (3, 3, 4))
     total = buckets[0].batches + buckets[1].batches
     steps = [0, total - 1, total, 5, 2 * total + 1]

@@ -110,10 +110,12 @@ def test_logits_are_never_there_at_once(monkeypatch):
     assert max(sizes) >= 56 * 8
 
 
+PAIRS = dict.fromkeys(("segments", "positions", "target", "target_segments", "target_positions"), 12)
+PAIRS |= {"smoothing": 0}
 TASKS = {
     "mlm": (mlm, tfm.masked_lm_specs, {"segments": 12, "positions": 12, "where": 5, "words": 5}, 5),
     "lm": (lm, tfm.causal_lm_specs, {"segments": 12, "positions": 12, "bytes": 0}, 12),
-    "translate": (translate, tfm.seq2seq_specs, {"valid": 12, "target": 12, "smoothing": 0}, 12),
+    "translate": (translate, tfm.seq2seq_specs, PAIRS, 12),
 }
 
 

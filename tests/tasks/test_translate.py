@@ -125,46 +125,58 @@ def test_the_built_in_pairs_go_both_ways():
     assert pairs[0] == [(english, german) for german, english in pairs[1]]
 
 
-def test_a_batch_is_as_the_task_says():
-    corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--task.smoothing=0.2")
+@pytest.mark.parametrize("pack", ["true", "false"])
+def test_a_batch_is_as_the_task_says(pack):
+    sources = "--data=train.en,train.de", "--eval-data=dev.en,dev.de"
+    corpus = loaded(*sources, "--task.smoothing=0.2", "--batch.shapes=2", f"--data.pack={pack}")
     special, seen = translate.tokenize.special_tokens(corpus.processor), []
     encode = lambda text: corpus.processor.encode(text, add_special_tokens=False).ids
     pairs = corpus.train[0]
     for n in range(pairs.buckets.batches):
         batch, (_, rows) = corpus.batch(n), corpus.rows(n)
         for b, row in enumerate(rows):
-            source, target = (encode(side) for side in pairs.pairs[row]) if row >= 0 else ((), ())
-            expected = [*source, special.sep] if row >= 0 else []
-            assert batch["tokens"][b][batch["valid"][b] > 0].tolist() == expected
-            count = len(target) + 1 if row >= 0 else 0
-            assert batch["target"][b, :count].tolist() == [special.cls, *target][:count]
-            assert batch["targets"][b, :count].tolist() == [*target, special.sep][:count]
-            assert batch["weights"][b].tolist() == [1] * count + [0] * (batch["target"].shape[1] - count)
+            sides = [[encode(side) for side in pair] for pair in pairs.pairs_of(row)]
+            sources = [[*source, special.sep] for source, _ in sides]
+            targets = [[*target, special.sep] for _, target in sides]
+            readings = [[special.cls, *target] for _, target in sides]
+            expected = {"tokens": sources, "target": readings, "targets": targets}
+            for name, texts in expected.items():
+                segments = batch["segments" if name == "tokens" else "target_segments"][b]
+                positions = batch["positions" if name == "tokens" else "target_positions"][b]
+                assert [batch[name][b][segments == 1 + k].tolist() for k in range(len(texts))] == texts
+                assert [positions[segments == 1 + k].tolist() for k in range(len(texts))] == [
+                    list(range(len(text))) for text in texts
+                ]
+                assert (segments > 0).sum() == sum(map(len, texts))
+            np.testing.assert_array_equal(batch["weights"][b], batch["target_segments"][b] > 0)
+            seen += pairs.pairs_of(row)
         assert (batch["smoothing"] == np.float32(0.2)).all()
-        seen += [row for row in rows if row >= 0]
-    assert sorted(seen) == list(range(400))
+    assert sorted(seen) == sorted(pairs.pairs)
+    assert len(seen) == 400
     shapes = [{name: field.shape for name, field in corpus.batch(n).items()} for n in range(pairs.buckets.batches)]
     announced = [{name: field.shape for name, field in fields.items()} for fields in corpus.example_batches()]
     assert all(shape in announced for shape in shapes)
     assert all(shape in shapes for shape in announced)
+    assert len(announced) == (1 if pack == "true" else 2)
     assert all((batch["smoothing"] == 0).all() for batch in corpus.valid_batches())
 
 
 def test_the_loss_is_that_of_the_model():
-    corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de")
+    corpus = loaded("--data=train.en,train.de", "--eval-data=dev.en,dev.de", "--data.pack=false")
     vocab = corpus.sizes["vocab"]
     config = dataclasses.replace(run_of().model, layers=2, width=16, heads=2, ffn=32, vocab=vocab)
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(0))
     batch = {name: jnp.asarray(field) for name, field in corpus.batch(0).items()}
     with jax.numpy_dtype_promotion("strict"):
         sums = jax.jit(translate.loss, static_argnums=1)(params, config, batch, None)
-        logits = tfm.seq2seq(params, config, batch["tokens"], batch["target"], batch["valid"] > 0)
+        logits = tfm.seq2seq(params, config, batch["tokens"], batch["target"], batch["segments"] > 0)
     smoothed = tfm.cross_entropy(logits, batch["targets"], 0.1, config.vocab) * batch["weights"]
     hits = (logits.argmax(-1) == batch["targets"]) * batch["weights"]
     np.testing.assert_allclose(sums["loss"], smoothed.sum(), rtol=1e-5)
     np.testing.assert_allclose(sums["right"], hits.sum(), rtol=1e-6)
     assert sums["weight"] == batch["weights"].sum()
-    used, places = batch["valid"].sum() + batch["weights"].sum(), batch["valid"].size + batch["weights"].size
+    used = (batch["segments"] > 0).sum() + batch["weights"].sum()
+    places = batch["segments"].size + batch["weights"].size
     assert translate.metrics(sums)["padding"] == pytest.approx(1 - used / places)
 
 
@@ -182,8 +194,8 @@ def test_what_a_run_leaves_behind():
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert {"alignment-1.png", "loss.png", "lr.png"} <= {path.name for path in Path("run/plots").iterdir()}
     said = Path("said").read_text()
-    assert "2 to compile: " in said
-    assert "the step was compiled for 2 shapes of batches" in said
+    assert "1 to compile: " in said
+    assert "shapes of batches" not in said, "pairs share rows of one shape"
     assert said.count("\n  ") >= 10, "ten translations"
 
 

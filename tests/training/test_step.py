@@ -130,11 +130,15 @@ def lm_batch(n):
 
 
 def pair_batch(n):
-    """Sources of 11 places, which four devices do not divide, and targets of 8."""
+    """Two sources in 11 places, which four devices do not divide, and their targets in 8."""
     batch, rng = lm_batch(n), np.random.default_rng([n, 1])
     targets = {"target": batch["tokens"][:, :8], "targets": batch["targets"][:, :8], "weights": batch["weights"][:, :8]}
-    valid = np.int32(np.arange(11) < rng.integers(3, 12, (8, 1)))
-    return {"tokens": batch["tokens"][:, :11], "valid": valid, "smoothing": np.full(8, 0.1, np.float32)} | targets
+    places, lengths = np.arange(11), rng.integers(6, 12, (8, 1))
+    segments = np.where(places < lengths, 1 + (places >= 4), 0)
+    rows = {"segments": segments, "positions": np.tile(places % 4, (8, 1))}
+    rows |= {"target_segments": np.tile(1 + (places[:8] >= 4), (8, 1)), "target_positions": rows["positions"][:, :8]}
+    rows = {name: np.int32(values) for name, values in rows.items()}
+    return {"tokens": batch["tokens"][:, :11], "smoothing": np.full(8, 0.1, np.float32)} | rows | targets
 
 
 def span_batch(n):

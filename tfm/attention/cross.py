@@ -22,22 +22,25 @@ class Memory:
     layers: `Layers` of pairs of keys and values [R,B,S,K,H]
     valid: bool [B,S], True for a token
     coverage: None, or float32 [B,S]: the attention that each token has got so far, a mean over heads and layers
+    mask: which tokens a target may see, where rows hold several texts; None: all that are valid
     """
 
     layers: Any
     valid: Array
     coverage: Array | None = None
+    mask: Mask | None = None
 
     def of_layer(self, keys_values: tuple[Array, Array]) -> "CrossMemory":
         """What one layer reads."""
-        return CrossMemory(*keys_values, padding(self.valid), self.coverage is not None)
+        mask = padding(self.valid) if self.mask is None else self.mask
+        return CrossMemory(*keys_values, mask, self.coverage is not None)
 
 
 class CrossMemory(NamedTuple):
     """What one layer reads of a memory.
 
     keys, values: [B,S,K,H]
-    mask: the keys that are tokens
+    mask: the keys that a target may see
     record: return the attention weights
     """
 

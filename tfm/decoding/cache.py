@@ -53,7 +53,7 @@ def prefill(
     holds them.
 
     A memory is kept beside them: its keys and values are computed once. Raises ValueError for a mixer that cannot
-    generate.
+    generate, and for a memory whose rows hold several texts.
     """
     memory = _shard_memory(memory, tokens)
     context = _context(0, tokens, starts)
@@ -87,6 +87,12 @@ def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Ca
     return replace(cache, states=states, length=cache.length + count)
 
 
+def rewinds(config: Config, cache: Cache) -> bool:
+    """Whether all layers forget the tokens behind `length` where it is set back."""
+    answers = _map_kinds(lambda mixer, options, state: mixer.rewinds(state), config, cache.states)
+    return all((*answers.prefix, *answers.period, *answers.tail))
+
+
 def _context(length: Array | int, tokens: Array, starts: Array) -> AttentionContext:
     """The pass that reads the next slots: the first token of a row is at position 0, and so is its padding."""
     positions = jnp.maximum((length + jnp.arange(tokens.shape[1]))[None] - starts[:, None], 0)
@@ -112,6 +118,8 @@ def _shard_memory(memory: Memory | None, tokens: Array) -> Memory | None:
     """A memory on the devices that the rows of tokens [B,T] are on."""
     if memory is None:
         return None
+    if memory.mask is not None:
+        raise ValueError("rows of the memory hold several texts; encode each text in a row of its own to generate")
     layers = jax.tree.map(lambda leaf: shard_like(leaf, tokens, axis=1), memory.layers)
     valid, coverage = jax.tree.map(lambda leaf: shard_like(leaf, tokens), (memory.valid, memory.coverage))
     return Memory(layers, valid, coverage)

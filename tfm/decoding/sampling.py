@@ -100,6 +100,21 @@ def choose_token(strategy: Greedy | Sample, logits: Array, seen: Array | None, s
     return jnp.take_along_axis(order, rank[:, None], axis=-1)[:, 0].astype(jnp.int32)
 
 
+def distribution(strategy: Greedy | Sample, logits: Array, seen: Array | None) -> Array:
+    """Logits [B,V] float32 -> the probabilities [B,V] with which `choose_token` chooses, float32."""
+    if strategy.repetition_penalty is not None and seen is not None:
+        logits = penalize_repeats(logits, seen, strategy.repetition_penalty)
+    if isinstance(strategy, Greedy):
+        return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=jnp.float32)
+    if strategy.temperature is not None:
+        logits = logits / _column(strategy.temperature, len(logits))
+    if strategy.top_k is not None or strategy.top_p is not None or strategy.min_p is not None:
+        order = jnp.argsort(logits, axis=-1, descending=True)
+        filtered = filter_logits(strategy, jnp.take_along_axis(logits, order, axis=-1))
+        logits = jnp.take_along_axis(filtered, jnp.argsort(order, axis=-1), axis=-1)
+    return jax.nn.softmax(logits, axis=-1)
+
+
 def penalize_repeats(logits: Array, seen: Array, penalty: Array | float) -> Array:
     """Logits [B,V] -> [B,V]; those of seen [B,V] tokens are divided by the penalty, or multiplied if negative."""
     penalty = _column(penalty, len(logits))

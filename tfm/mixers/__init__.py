@@ -43,6 +43,11 @@ def write_slots(state: Any, output: Any, length: Array | int) -> Any:
     return jax.tree.map(write, state, output)
 
 
+def cannot_rewind(state: Any) -> bool:
+    """For mixers whose states cannot forget tokens."""
+    return False
+
+
 class Mixer(NamedTuple):
     """The functions of one mixer, as a record.
 
@@ -54,6 +59,7 @@ class Mixer(NamedTuple):
     start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
         `slots` tokens
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
+    rewinds: (state) -> whether later tokens are forgotten where the length of the cache is set back
     """
 
     specs: Callable[..., Any]
@@ -61,6 +67,7 @@ class Mixer(NamedTuple):
     forward: Callable[..., Any]
     start: Callable[..., Any] = cannot_start
     write: Callable[..., Any] = replace_state
+    rewinds: Callable[[Any], bool] = cannot_rewind
 
 
 def mixer_of(options: MixerOptions) -> Mixer:

@@ -217,7 +217,7 @@ def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysVal
     slots, count = state.slots, output.slots
 
     def update(old: Array, new: Array) -> Array:
-        if count == 1:
+        if count == 1 or state.reach is None:
             return jax.lax.dynamic_update_slice_in_dim(old, new, length % slots, axis=2)
         index = slot_positions(slots, length + count) - length
         rows = jnp.take(new, jnp.maximum(index, 0), axis=2)
@@ -226,4 +226,9 @@ def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysVal
     return jax.tree.map(update, state, output)
 
 
-MIXER = Mixer(specs, prepare, forward, start, write)
+def rewinds(state: KeysValues) -> bool:
+    """Slots behind the length are not read; but where a pattern ends, new tokens replace old ones."""
+    return state.reach is None
+
+
+MIXER = Mixer(specs, prepare, forward, start, write, rewinds)

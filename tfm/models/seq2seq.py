@@ -14,6 +14,7 @@ from tfm.config.model import Config
 from tfm.inputs import default_positions, embed
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
+from tfm.masks.by_example import segments as segment_mask
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import CausalLM, causal_lm, check_reads_tokens, output_specs
 from tfm.ops import split
@@ -67,6 +68,33 @@ def encode_source(
     with jax.named_scope("encoder"):
         states = encoder(model.encoder, encoder_config(config), source, mask, key=key)
     return with_states(model, config, states, valid)
+
+
+def encode_packed(
+    model: Seq2Seq,
+    config: Config,
+    source: Array,
+    positions: Array,
+    segments: tuple[Array, Array],
+    key: Array | None = None,
+) -> CausalLM:
+    """source [B,S] of several texts a row -> a language model of their translations, for `decoder`.
+
+    positions: int32 [B,S], within each text
+    segments: ids of the texts, int32 [B,S] of the source and [B,T] of the target; a target sees the source with its own
+
+    Raises ValueError for a model that cannot keep the texts of a row apart.
+    """
+    if not config.reads_packed:
+        raise ValueError("the model cannot keep the texts of a row apart; give each text a row, and call encode_source")
+    of_source, of_target = segments
+    with jax.named_scope("encoder"):
+        mask = segment_mask(of_source)
+        states = encoder(model.encoder, encoder_config(config), source, mask, positions, key=key)
+    decoder = decoder_of(model)
+    memory = remember(decoder, config, states, of_source > 0)
+    memory = dataclasses.replace(memory, mask=segment_mask(of_target, of_source))
+    return CausalLM(decoder, model.table, memory, model.bias)
 
 
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:

@@ -41,19 +41,26 @@ def isolation(subject: Subject) -> Result:
     """
     batch = subject.batch
     packs = "segments" in batch and subject.job.model.reads_packed
-    segments = batch["segments"] if packs else None
-    if segments is not None:
-        segments = np.where(segments > 0, 1 + (np.arange(segments.shape[1]) >= segments.shape[1] // 2), 0)
-        batch = batch | {"segments": segments.astype(np.int32)}
+    fields = {tokens: subject.segments_field(tokens) for tokens in subject.token_fields} if packs else {}
+    batch = batch | {field: _halves(batch[field]) for field in fields.values()}
+    written = fields.get(subject.token_fields[-1])
 
     def foreign(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
         rows = np.arange(shape[0]) // (shape[0] // subject.rows) != target.row
         is_foreign = np.broadcast_to(rows[:, None], shape)
-        if segments is None or target.place < 0:
+        if written is None or target.place < 0:
             return is_foreign
-        return is_foreign | _filled(segments != segments[target.row, target.place], shape)
+        own = batch[written][target.row, target.place]
+        return is_foreign | _filled(batch[fields[tokens]] != own, shape)
 
     return _unseen(subject, batch, foreign, "another text of the row, or of another row" if packs else "another row")
+
+
+def _halves(segments: np.ndarray) -> np.ndarray:
+    """Segments [B,T] -> 1 in the first half of the tokens of a row, 2 in the second, 0 in padding."""
+    filled = segments > 0
+    is_second = 2 * filled.cumsum(1) > filled.sum(1, keepdims=True)
+    return np.where(filled, 1 + is_second, 0).astype(np.int32)
 
 
 def padding_is_unseen(subject: Subject) -> Result:
@@ -167,8 +174,9 @@ def cached_is_full(subject: Subject) -> Result:
         fields = {name: array[0] for name, array in subject.on_mesh(batch).items()}
         cached = jax.device_get(_cached_losses(subject, fields))
     counts = batch[subject.weights] > 0
-    if "segments" in batch:
-        counts &= batch["segments"] == 1  # the cache reads a row as one text, which the first one is
+    segments = batch.get(subject.segments_field(subject.token_fields[-1]))
+    if segments is not None:
+        counts &= segments == 1  # the cache reads a row as one text, which the first one is
     difference = np.abs(cached[:, : full.shape[1]] - full)[counts].max()
     detail = f"difference of a loss, of {int(counts.sum())} targets, over the mean loss"
     return Result(relative(difference, full[counts].mean()), subject.precision, detail)
@@ -210,7 +218,7 @@ def _cached_losses(subject: Subject, batch: dict[str, jax.Array]) -> jax.Array:
 def _language_model(config: tfm.Config, params, batch: dict[str, jax.Array]) -> tfm.CausalLM:
     """The language model of a batch: of the translations of its sources, or of all texts."""
     if isinstance(params, tfm.Seq2Seq):
-        return tfm.encode_source(params, config, batch["tokens"], batch["valid"] > 0)
+        return tfm.encode_source(params, config, batch["tokens"], batch["segments"] == 1)
     return params
 
 

@@ -106,6 +106,10 @@ class Subject:
             return ~np.logical_or.accumulate(counts[:, ::-1], axis=1)[:, ::-1]
         return next(batch[name] for name in PRESENCE if name in batch) == 0
 
+    def segments_field(self, tokens: str) -> str:
+        """The field of the texts that the places of a field of tokens belong to."""
+        return "segments" if tokens == self.token_fields[0] else f"{tokens}_segments"
+
     def places(self, batch: HostBatch) -> np.ndarray | None:
         """The place of every target in its row, as the field of weights; None for targets of whole rows."""
         if "where" in batch:

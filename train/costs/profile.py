@@ -4,9 +4,12 @@ import collections
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from train import UserError
+
+# Steps that a profile records.
+_PROFILED_STEPS = 5
 
 
 class Operation(NamedTuple):
@@ -81,3 +84,21 @@ def short_origin(origin: str) -> str:
     return backward + "/".join(
         name for name in names if name and name not in ("shard_map", "while", "body", "closed_call")
     )
+
+
+def profile_steps(folder: str, job: Any, state: Any, batch: Mapping[str, Any]) -> None:
+    """Records a few steps of a job with this batch in a folder, and prints the operations that took most."""
+    import jax
+
+    from train.costs import hlo, timing
+    from train.data import feed
+    from train.reporting.console import Log
+
+    log = Log()
+    with jax.set_mesh(job.mesh):
+        arrays = feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
+        program = job.train_step.lower(state, arrays).compile().as_text()
+    path = trace(Path(folder), lambda: timing.time_loop(job, state, lambda step: batch, _PROFILED_STEPS))
+    by_origin = operations(path, hlo.origins(program))
+    log.table(f"of the time of all devices in {_PROFILED_STEPS} steps", table(by_origin, _PROFILED_STEPS))
+    log.info(f"recorded in {path}; for pictures: tensorboard --logdir={folder}, with its plugin xprof")

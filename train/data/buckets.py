@@ -1,7 +1,8 @@
 """Batches of rows of similar lengths: few shapes, little padding, each row once an epoch."""
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,17 +20,16 @@ class Shape(NamedTuple):
 
 
 class Buckets:
-    """Rows grouped by length; all batches of a bucket have one shape, and there are at most `max_shapes`.
+    """Rows grouped by length; all batches of a bucket have one of these shapes (see `bucket_shapes`).
 
     lengths [N,C]: the tokens of each of the C sides of row n. `shape_of` [N] is the bucket of each row, `batches` the
     number of batches of an epoch, `tokens` those of all rows, `padding` the share of places that hold none.
     """
 
-    def __init__(self, lengths: np.ndarray, batch: Batch, max_shapes: int):
-        sizes = bucket_sizes(lengths, max_shapes)
-        self.shape_of = _places(sizes, lengths).argmin(0)
-        counts = np.bincount(self.shape_of, minlength=len(sizes)).tolist()
-        self.shapes = [_shape(count, tuple(size), batch) for count, size in zip(counts, sizes.tolist(), strict=True)]
+    def __init__(self, lengths: np.ndarray, shapes: Sequence[Shape]):
+        self.shapes = list(shapes)
+        self.shape_of = _shape_of(lengths, [shape.lengths for shape in shapes])
+        counts = np.bincount(self.shape_of, minlength=len(shapes)).tolist()
         batches = [-(-count // shape.rows) for count, shape in zip(counts, self.shapes, strict=True)]
         self.batches = sum(batches)
         self.tokens = int(lengths.sum())
@@ -55,6 +55,13 @@ class Buckets:
     def shape(self, rows: np.ndarray) -> Shape:
         """The shape of a batch with these rows."""
         return self.shapes[self.shape_of[rows.max()]]
+
+
+def bucket_shapes(lengths: np.ndarray, batch: Batch, max_shapes: int) -> list[Shape]:
+    """At most `max_shapes` shapes of batches for rows of these lengths [N,C], with little padding."""
+    sizes = bucket_sizes(lengths, max_shapes)
+    counts = np.bincount(_shape_of(lengths, sizes), minlength=len(sizes)).tolist()
+    return [_shape(count, tuple(size), batch) for count, size in zip(counts, sizes.tolist(), strict=True)]
 
 
 def bucket_sizes(lengths: np.ndarray, max_sizes: int) -> np.ndarray:
@@ -86,6 +93,11 @@ def _best_neighbour(sizes: np.ndarray, index: int, step: int, cells: np.ndarray,
     moves = sorted(itertools.product((0, 1, -1), repeat=sizes.shape[1]), key=any)  # to stay comes first
     neighbours = sizes[index] + step * np.array(moves)
     return neighbours[(np.minimum(_places(neighbours, cells), rest) @ counts).argmin()]
+
+
+def _shape_of(lengths: np.ndarray, sizes: Any) -> np.ndarray:
+    """The smallest of the sizes [M,C] that holds each row, int [N]."""
+    return _places(np.asarray(sizes), lengths).argmin(0)
 
 
 def _places(sizes: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -187,7 +187,8 @@ class Corpus(Generic[AnyRows]):
         padding = f"{facts['padding']:.1%} padding"
         if rows.buckets:
             shapes = rows.buckets.shapes
-            lines["rows"] = f"{len(rows):,}, {padding}, in {rows.buckets.batches:,} batches an epoch"
+            count = len(rows.buckets.shape_of)
+            lines["rows"] = f"{count:,}, {padding}, in {rows.buckets.batches:,} batches an epoch"
             lines["shapes"] = f"{len(shapes)} to compile: {', '.join(map(str, shapes))}"
         else:
             lines["rows"] = f"{len(rows):,} of {length}, {padding}"

@@ -74,13 +74,20 @@ class Reader:
             yield RowView(texts, {name: self._shown(name, value) for name, value in self._values(fields).items()})
 
     def _companions(self, name: str, names: Sequence[str], fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The fields with a value for each token of a text. Of several texts the last one has the targets."""
+        """The fields with a value for each token of a text, by names without that of the text before them.
+
+        Of several texts the last one has the targets.
+        """
         chosen = {name: fields[name]}
         for key, field in self.spec.items():
             is_of_targets = field.weighs or bool(field.predicts)
             if field.axes != self.spec[name].axes or field.counts_tokens:
                 continue
-            if len(names) == 1 or is_of_targets == (name == names[-1]):
+            owner = next((text for text in names if key.startswith(f"{text}_")), None)
+            if owner is not None:
+                if owner == name:
+                    chosen[key.removeprefix(f"{name}_")] = fields[key]
+            elif len(names) == 1 or is_of_targets == (name == names[-1]):
                 chosen[key] = fields[key]
         return chosen
 

@@ -60,6 +60,8 @@ class Decoder:
         self.spell = spell
         self.stops = stops
         self.sliding_context = sliding_context
+        self.draft: tfm.NGram | tfm.DraftModel | None = None
+        self.tokens_per_pass: list[float] = []  # with a draft, of every batch of texts
 
     def decode(
         self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
@@ -73,6 +75,7 @@ class Decoder:
             generation.advance(_STRIDE if self.stops else max_new_tokens)
             self._check(model, prompts, generation.logprobs)
             stopped = bool(self.stops) and all(map(self._has_stop, map(self.spell, prompts, generation.tokens)))
+        self._count_passes(generation)
         return [[completion] for completion in map(self._complete, prompts, generation.tokens, generation.logprobs)]
 
     def stream(
@@ -93,6 +96,7 @@ class Decoder:
                 shown = stable
             fast = time.perf_counter() - start < _PACE / 2
             num_tokens = num_tokens * 2 if fast else max(1, num_tokens // 2)
+        self._count_passes(generation)
         completion = self._complete(prompt, generation.tokens[0], generation.logprobs[0])
         _write(out, completion.text[len(shown) :] + "\n")
         return completion._replace(streamed=True)
@@ -110,12 +114,18 @@ class Decoder:
 
     def _generation(
         self, model: tfm.CausalLM, prompts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
-    ) -> tfm.Generation:
+    ) -> tfm.Generation | tfm.Speculation:
         options = self.options
         seeds = rows.astype(np.int32) + options.seed
         strategy = options.greedy() if self.strategy == "greedy" else options.sample(seeds)
         capacity.check_decoding(model, self.config, len(prompts), _slots(prompts, max_new_tokens))
+        if self.draft is not None:
+            return tfm.Speculation(model, self.config, prompts, max_new_tokens, self.draft, strategy, [self.end])
         return tfm.Generation(model, self.config, prompts, max_new_tokens, strategy, [self.end], self.sliding_context)
+
+    def _count_passes(self, generation: tfm.Generation | tfm.Speculation):
+        if isinstance(generation, tfm.Speculation):
+            self.tokens_per_pass.append(generation.tokens_per_pass)
 
     def _check(self, model: tfm.CausalLM, prompts: Sequence[list[int]], logprobs: Sequence[Sequence[float]]):
         """Raises UserError, with the layer where it begins, if the model gives a text no finite probability."""

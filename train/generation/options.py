@@ -8,12 +8,13 @@ from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
+from train.runs.weights import Weights
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED
 
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {
-    "greedy": ("repetition_penalty", "logprobs"),
-    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "logprobs"),
+    "greedy": ("repetition_penalty", "logprobs", "draft"),
+    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "logprobs", "draft"),
     "beam": ("beams", "beam_groups", "diversity", "length_penalty", "coverage", "early_stopping"),
 }
 
@@ -36,11 +37,13 @@ class Options:
     complete: a picture to complete, or a quoted glob of several (pixels); none: pictures are made from nothing
     keep: share of each that is kept, its upper rows (pixels)
     average: the newest checkpoints whose mean is used
+    weights: trained | int8: kernels and tables in eight bits; train.evaluate --weights=int8 says what that costs
     to: the file to write to; by default stdout; of pictures a .png
     max_new_tokens: tokens to add; 0 means 200, or twice the source of a translation, or as many as positions allow
     n: completions of each prompt: samples, or the best of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
     slide: continue from the second half of a text that fills all positions; by default after training on --task.windows
+    draft: a run of a smaller model, or ngram: it proposes tokens, and the model checks them (sample, greedy)
     logprobs: also show every token and its log-probability (sample, greedy)
     batch: texts at a time
     strategy: greedy | sample | beam; by default the one of the other flags, else sample, or beam to translate
@@ -66,11 +69,13 @@ class Options:
     complete: str = ""
     keep: float = 0.5
     average: int = 1
+    weights: Weights = "trained"
     to: str = ""
     max_new_tokens: int = 0
     n: int = 1
     stop: str = ""
     slide: bool = False
+    draft: str = ""
     logprobs: bool = False
     batch: int = 16
     strategy: str = ""

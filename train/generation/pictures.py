@@ -8,9 +8,10 @@ import numpy as np
 
 from train import UserError
 from train.generation.options import Options
+from train.runs.weights import as_weights
 
 # The flags that pictures have, beside those of a strategy.
-_FLAGS = frozenset("run complete keep n to average batch strategy temperature top_k top_p min_p seed".split())
+_FLAGS = frozenset("run complete keep n to average weights batch strategy temperature top_k top_p min_p seed".split())
 
 # Pictures of one sheet.
 _SHEET = 512
@@ -35,7 +36,7 @@ def write(folder: Any, options: Options, explicit: Mapping[str, Any], strategy: 
         raise UserError(f"--n={options.n} of {max(1, len(originals))} pictures are more than the {_SHEET} of a sheet")
     log = Log()
     beginnings = [completion.kept_part(tokens, processor, options.keep) for tokens in originals] or [np.zeros(0, int)]
-    params = folder.load(log=log.info, average=options.average)
+    params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
     made = _made(
         params, folder, options, explicit, strategy, [row for row in beginnings for _ in range(options.n)], log
     )

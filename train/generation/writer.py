@@ -7,6 +7,7 @@ import tfm
 from tfm.config.json_text import check_text
 from train import UserError
 from train.data.batching import row_batches
+from train.generation import drafts
 from train.generation.decoder import Completion, Decoder
 from train.generation.options import Options
 from train.runs.folder import RunFolder
@@ -38,9 +39,14 @@ class ContinuationWriter:
         sliding_context: bool | None = None,
         stops: Sequence[str] | None = None,
     ):
-        """`sliding_context` is by default that of training; `stops` are by default those of the options."""
+        """`sliding_context` is by default that of training; `stops` are by default those of the options.
+
+        Raises UserError for a draft that does not fit the model.
+        """
+        if options.draft and sliding_context:
+            raise UserError("--slide=true reads texts again that --draft has read; leave out one of them")
         sliding = folder.config.task.windows if sliding_context is None else sliding_context
-        self.sliding_context = sliding and strategy != "beam"
+        self.sliding_context = sliding and strategy != "beam" and not options.draft
         self.folder = folder
         self.params = params
         self.options = options
@@ -49,6 +55,7 @@ class ContinuationWriter:
         end = tokenize.special_tokens(folder.processor).sep
         stops = options.stops if stops is None else stops
         self.decoder = Decoder(folder, options, strategy, end, self._spell, stops, self.sliding_context)
+        self.decoder.draft = drafts.load(options.draft, folder, log) if options.draft else None
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a prompt behind the prefix of every text. Raises UserError if the model cannot read it."""
@@ -68,7 +75,9 @@ class ContinuationWriter:
 
     def stream(self, prompt: list[int], text: str, out: TextIO) -> Completion:
         """The completion of one prompt, written to `out` behind its text while it is decoded."""
-        return self.decoder.stream(self.params, prompt, self._max_new_tokens([prompt]), out, text)
+        completion = self.decoder.stream(self.params, prompt, self._max_new_tokens([prompt]), out, text)
+        self._report_draft()
+        return completion
 
     def _decode(self, prompts: Sequence[list[int]]) -> Iterator[list[Completion]]:
         size = max(1, min(self.options.batch, len(prompts)))
@@ -77,11 +86,17 @@ class ContinuationWriter:
                 batch = [prompts[row] for row in rows]
                 yield from self.decoder.decode(self.params, batch, rows, self._max_new_tokens(batch))[:count]
                 advance(count)
+        self._report_draft()
+
+    def _report_draft(self):
+        """Says how much a draft has saved."""
+        if passes := self.decoder.tokens_per_pass:
+            self.log.info(f"draft: {sum(passes) / len(passes):.1f} tokens a pass of the model")
 
     def _max_new_tokens(self, prompts: Sequence[list[int]]) -> int:
         """The most tokens to add to these prompts. Raises UserError if the model has too few positions."""
         wanted = self.options.max_new_tokens
-        limit = self.folder.config.model.max_length
+        limit = drafts.max_length(self.folder.config.model.max_length, self.decoder.draft)
         if limit is None or self.sliding_context:
             return wanted or _MAX_NEW_TOKENS
         longest = max(map(len, prompts))
@@ -89,7 +104,8 @@ class ContinuationWriter:
         if capacity >= max(wanted, 1):
             return wanted or min(_MAX_NEW_TOKENS, capacity)
         remedy = f"ask for at most {capacity}" if capacity > 0 else "shorten it"
-        remedy += "" if self.strategy == "beam" else ", or add --slide=true"
+        if self.strategy != "beam":
+            remedy += ", or leave out --draft" if self.options.draft else ", or add --slide=true"
         request = f" and --max-new-tokens={wanted}" if wanted else ""
         raise UserError(f"a prompt of {longest} tokens{request} exceeds the {limit} positions of the model; {remedy}")
 

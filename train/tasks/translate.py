@@ -1,13 +1,19 @@
 """Translation: write a sentence in another language (Vaswani et al. 2017).
 
-Two pairs in a batch of 5 source and 4 target places (| begins and ends a sentence):
+Two pairs in a row of 8 source and 8 target places (| begins and ends a sentence):
 
-    tokens     the cat sat |          it sat |               what the encoder reads
-    valid       1   1   1  1  0       1   1  1  0  0         0 is padding
-    target     | die Katze sass       | sie sass [PAD]       what the decoder reads
-    targets    die Katze sass |       sie sass | [PAD]       the token that comes next
-    weights     1   1    1   1         1   1   1   0
-    smoothing      0.1                    0.1                label smoothing of the row
+    tokens            the cat sat |  it sat |  [PAD]                 what the encoder reads
+    segments           1   1   1  1  2   2  2   0                    the pair, from 1; 0 is padding
+    positions          0   1   2  3  0   1  2   0                    within the pair
+    target            | die Katze sass | sie sass [PAD]              what the decoder reads
+    target_segments   1  1    1    1   2  2   2    0
+    target_positions  0  1    2    3   0  1   2    0
+    targets           die Katze sass | sie sass | [PAD]              the token that comes next
+    weights            1   1     1   1  1   1   1   0
+    smoothing         0.1                                            label smoothing of the row
+
+Encoder, decoder and cross-attention stay within a pair. Where packing leaves more padding than rows of similar lengths,
+and for a model that cannot keep texts of a row apart, a row has one pair.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +30,11 @@ from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
-from train.data.rows.translations import TranslationPairs
+from train.data.rows.translations import PairReader, TranslationPairs
 from train.data.sources import files, parallel
 from train.data.sources.parallel import Pair
 from train.data.synthetic import grammar
-from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
+from train.data.tokens import segmentation_hash, segmentations
 from train.files import cache
 from train.reporting import metrics as scores
 from train.reporting import plots
@@ -59,8 +65,11 @@ def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file; its rows may be shorter than T."""
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
-        "valid": Field("BT", np.int32),
+        "segments": Field("BT", np.int32),
+        "positions": Field("BT", np.int32),
         "target": Field("BT", np.int32, counts_tokens=True),
+        "target_segments": Field("BT", np.int32),
+        "target_positions": Field("BT", np.int32),
         "targets": Field("BT", np.int32, predicts="V"),
         "weights": Field("BT", np.float32, weighs=True),
         "smoothing": Field("B", np.float32),
@@ -70,8 +79,14 @@ def batch_spec(run: Run) -> dict[str, Field]:
 def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
     encoder_key, decoder_key = split(key, 2)
-    reader = tfm.encode_source(params, model, batch["tokens"], batch["valid"] > 0, encoder_key)
-    hidden = tfm.decoder(reader.decoder, model, batch["target"], key=decoder_key, memory=reader.memory)
+    segments, target_segments, mask, positions = batch["segments"], batch["target_segments"], None, None
+    if model.reads_packed:
+        mask, positions = tfm.segments(target_segments), batch["target_positions"]
+        both = segments, target_segments
+        reader = tfm.encode_packed(params, model, batch["tokens"], batch["positions"], both, encoder_key)
+    else:
+        reader = tfm.encode_source(params, model, batch["tokens"], segments > 0, encoder_key)
+    hidden = tfm.decoder(reader.decoder, model, batch["target"], mask, positions, decoder_key, reader.memory)
     smoothing = batch["smoothing"][:, None]
     total, _, hits = tfm.vocabulary_loss(
         model, reader.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], smoothing, reader.bias
@@ -80,8 +95,8 @@ def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key
         "loss": total,
         "weight": batch["weights"].sum(),
         "right": (hits.astype(jnp.float32) * batch["weights"]).sum(),
-        "used": batch["weights"].sum() + batch["valid"].sum().astype(jnp.float32),
-        "places": jnp.float32(batch["weights"].size + batch["valid"].size),
+        "used": batch["weights"].sum() + (segments > 0).sum().astype(jnp.float32),
+        "places": jnp.float32(batch["weights"].size + segments.size),
     }
 
 
@@ -114,16 +129,14 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Translat
         saved.processor if saved else tokenize.load(run.tokenizer, [side for pair in train for side in pair], log)
     )
 
-    train_rows = [
-        _rows(run, tokenizer, train, log, "training pairs", segmentation)
-        for segmentation in (segmentations(run) if train else [])
-    ]
-    valid_rows = _rows(run, tokenizer, valid, log, "validation pairs")
+    reader = PairReader(run, tokenizer, log)
+    train_rows = [reader.training_rows(train, segmentation) for segmentation in (segmentations(run) if train else [])]
+    valid_rows = reader.rows(valid, "validation pairs")
     test_sets = {}
     if splits and "builtin" in (run.data.eval or run.data.source):
         source, target = columns.texts
         pairs = [(row[source], row[target]) for row in as_rows(splits.compositional)]
-        test_sets["compositional"] = _rows(run, tokenizer, pairs, log, "compositional pairs")
+        test_sets["compositional"] = reader.rows(pairs, "compositional pairs")
     sizes = {"vocab": tokenizer.get_vocab_size()}
     facts = {
         "tokenizer": tokenize.fingerprint(tokenizer),
@@ -135,27 +148,6 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Translat
         "long": sum(len(rows.long) for rows in (*train_rows[:1], valid_rows)),
     }
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts, test_sets)
-
-
-def _rows(
-    run: Run, tokenizer, pairs: Sequence[Pair], log, name: str, segmentation: Segmentation | None = None
-) -> TranslationPairs:
-    """Pairs as rows. Those with a segmentation are for training: smoothed labels, and twice as many shapes.
-
-    Raises UserError for a pair that is too long under --task.long=error.
-    """
-    sides = [encode(tokenizer, side, log, name, segmentation or PLAIN) for side in zip(*pairs, strict=True)]
-    template = tokenize.sequence_template(tokenizer, run.task.start)
-    if segmentation:
-        rows = TranslationPairs(pairs, sides, run.batch, template, run.task.smoothing, run.batch.shapes)
-    else:
-        rows = TranslationPairs(pairs, sides, run.batch, template, 0.0, max(1, run.batch.shapes // 2))
-    if rows.long and run.task.long == "error":
-        pair = " | ".join(rows.long[0])
-        raise UserError(
-            f"{pair!r} is longer than --batch.length={run.batch.length} tokens; raise that, or leave the pair out"
-        )
-    return rows
 
 
 def baselines(corpus: Corpus[TranslationPairs]) -> dict[str, float]:

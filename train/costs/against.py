@@ -1,0 +1,123 @@
+"""Steps of a plain model against those of a peer in another process, in turns: what the machine does meanwhile slows
+both."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import numpy as np
+
+from train import UserError
+from train.costs.timing import Batches
+from train.data import feed
+from train.training.job import Job
+
+# Turns of each side; a turn has at least so many steps.
+TURNS = 8
+_SHORTEST = 2
+
+
+class Peer:
+    """The process of a peer of a shape: the model's family, layers, heads, width, ffn, vocab, batch, length, dtype."""
+
+    def __init__(self, name: str, shape: Mapping[str, Any]):
+        """Raises UserError where torch is not installed, and where it cannot run the model."""
+        if find_spec("torch") is None:
+            raise UserError(f"--against={name} needs torch, which is not installed; pip install torch, or leave it out")
+        device = "cuda" if jax.default_backend() == "gpu" else "cpu"
+        words = json.dumps({**shape, "device": device, "compile": name == "torch-compile"})
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "train.costs.torch_peer", words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.facts = self._answer()
+
+    def seconds(self, steps: int) -> list[float]:
+        """The seconds of so many steps."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return self._answer()["seconds"]
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate()
+            last = errors.strip().splitlines()[-1:] or ["it ended without a word"]
+            raise UserError(f"--against={self.name} cannot run this model: {last[0]}; choose another peer or shape")
+        return json.loads(line)
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+def compare(job: Job, batches: Batches, peer: Peer, warmup: int, steps: int) -> dict[str, Any]:
+    """Both sides in `TURNS` turns, who begins alternates -> by turn the median seconds of a step, `ours` and `theirs`.
+
+    Steps are fresh ones; the first `warmup` compile, and are not timed.
+    """
+    state, first = job.new_state(), 0
+    sizes = max(_SHORTEST, -(-steps // TURNS))
+    turns: dict[str, list[float]] = {"ours": [], "theirs": []}
+
+    def own_seconds(count: int) -> list[float]:
+        nonlocal state, first
+        seconds, state = _our_seconds(job, state, batches, range(first, first + count))
+        first += count
+        return seconds
+
+    sides = {"ours": own_seconds, "theirs": peer.seconds}
+    for side in sides.values():
+        side(warmup)
+    for turn in range(TURNS):
+        for name in list(sides)[:: 1 if turn % 2 else -1]:
+            turns[name].append(statistics.median(sides[name](sizes)))
+    return turns
+
+
+def _our_seconds(job: Job, state: Any, batches: Batches, steps: range) -> tuple[list[float], Any]:
+    """The seconds of these steps, each waited for, and the state after them."""
+    times = []
+    with jax.set_mesh(job.mesh):
+        for n in steps:
+            start = time.perf_counter()
+            arrays = feed.to_devices(batches(n), job.batch_spec, job.mesh, job.run.batch.accumulate)
+            state, sums = job.train_step(state, arrays)
+            jax.block_until_ready((state, sums))
+            times.append(time.perf_counter() - start)
+    return times, state
+
+
+def measure(options: Any, job: Job, batches: Batches, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
+    """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
+    names = ("model", "layers", "heads", "width", "vocab", "batch", "length", "dtype")
+    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or 4 * options.width}
+    with Peer(options.against, shape) as peer:
+        turns = compare(job, batches, peer, options.warmup, options.steps)
+    logs = np.log(turns["theirs"]) - np.log(turns["ours"])
+    milliseconds = {name: round(1e3 * statistics.median(seconds), 3) for name, seconds in turns.items()}
+    return {
+        "against": options.against,
+        "torch": peer.facts["torch"],
+        "peer_params": peer.facts["params"],
+        "peer_ms_median": milliseconds["theirs"],
+        "own_ms_median": milliseconds["ours"],
+        "ratio": round(float(np.exp(logs.mean())), 3),
+        "ratio_interval": [round(float(np.exp(bound)), 3) for bound in interval(logs)],
+        "ratio_turns": len(logs),
+    }
