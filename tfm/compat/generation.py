@@ -49,6 +49,8 @@ def generate(
     Sequences are padded with pad_token_id. Other arguments are fields of generation_config.json: greedy by default,
     do_sample=True draws, num_beams=4 searches. Raises ValueError for an unknown or unsupported argument.
     """
+    if not self.can_generate():
+        raise ValueError(f"{type(self).__name__} has no output for tokens and cannot generate; take a class with one")
     options = resolve_options(self, generation_config, kwargs)
     program = self._program
     tokens = jnp.asarray(input_ids, jnp.int32)
@@ -255,7 +257,13 @@ def read_generation(folder: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
+def generation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of config.json that belong into generation_config.json."""
+    return {"_from_model_config": True} | {
+        name: fields[name] for name in DEFAULTS if fields.get(name) not in (None, DEFAULTS[name])
+    }
+
+
 def write_generation(fields: Mapping[str, Any], folder: Path) -> None:
-    """Writes generation_config.json, if there are fields."""
-    if fields:
-        (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")
+    """Writes generation_config.json."""
+    (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")
