@@ -14,6 +14,7 @@ from jax import Array
 
 from tfm.compat.forward import Record, encode_source, source_writer, take_params
 from tfm.compat.outputs import Output
+from tfm.compat.sampling import BatchSample, step_keys
 from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.decoding.beam import Beam, search
@@ -69,7 +70,7 @@ def generate(
     prompts = _left_padded(tokens, valid)
     constraints = _constraints(options, program.config, tokens, max_new_tokens)
     if options["num_beams"] == 1:
-        strategy = _strategy(options, constraints, prng_key, len(tokens))
+        strategy = _strategy(options, constraints, prng_key, (program.config.vocab, max_new_tokens))
         new_tokens = _generate(options, program.config, model, prompts, strategy, max_new_tokens)
         return Output({"sequences": jnp.concatenate([tokens, new_tokens], axis=1)})
     new_tokens, scores = _search(options, program.config, model, prompts, constraints, max_new_tokens)
@@ -186,14 +187,17 @@ def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:
     return jnp.zeros(vocab, bool).at[jnp.asarray(bad_tokens)].set(True) if bad_tokens else None
 
 
-def _strategy(options: Mapping[str, Any], constraints: Constraints | None, key: Any, rows: int) -> Greedy | Sample:
-    """Greedy, or draws with a seed for every row."""
+def _strategy(
+    options: Mapping[str, Any], constraints: Constraints | None, key: Any, sizes: tuple[int, int]
+) -> Greedy | Sample:
+    """Greedy, or draws with the keys that follow from one; sizes are those of the vocabulary and of new texts."""
     if not options["do_sample"]:
         return Greedy(constraints=constraints)
     neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     filters = {name: options[name] if options[name] != value else None for name, value in neutral.items()}
-    seeds = jax.random.bits(jax.random.PRNGKey(0) if key is None else key, (rows,), jnp.uint32)
-    return Sample(**filters, seed=seeds.astype(jnp.int32), constraints=constraints)
+    vocab, steps = sizes
+    keys = step_keys(jax.random.PRNGKey(0) if key is None else key, steps)
+    return BatchSample(**filters, constraints=constraints, keys=keys, vocab=vocab)
 
 
 def _generate(
