@@ -110,10 +110,10 @@ def test_params_that_a_folder_lacks(tmp_path):
     empty.save_pretrained(tmp_path / "part", params=rest)
     with pytest.raises(ValueError, match="lacks"):
         type(model).from_pretrained(tmp_path / "part")
-    with pytest.warns(UserWarning, match=r"has no such bert\.encoder\.layer\.0\.attention\.self\.key\.weight"):
+    with pytest.warns(UserWarning, match=r"has no such bert\.encoder\.layer\.1\.attention\.self\.key\.weight:"):
         empty, part = type(model).from_pretrained(tmp_path / "part", _do_init=False)
     assert lacking not in flax.traverse_util.flatten_dict(part)
     completed = flax.traverse_util.flatten_dict(empty.init_weights(empty.key, params=part))
     assert set(completed) == set(flat)
-    kept = ("bert", "embeddings", "word_embeddings", "embedding")
-    assert_close(completed[kept], flat[kept], atol=0)
+    for keys in flat.keys() - {lacking}:
+        assert_close(completed[keys], flat[keys], atol=0)

@@ -26,13 +26,14 @@ def read_params(layout: Layout, opened: Opened, seed: int, initialize: bool = Tr
     params: dict[Keys, Array] = {}
     new = [leaf for leaf in layout.leaves if leaf.path in opened.reinitialized]
     for leaf, stored in zip(layout.leaves, opened.leaves, strict=True):
-        if leaf.path in opened.reinitialized:
+        if initialize and leaf.path in opened.reinitialized:
             continue
         for name, stored_name in zip(leaf.names, stored.names, strict=True):
-            keys, tensor = layout.keys(leaf, name), opened.tensors.view(stored_name)
-            if keys not in params:
-                dtype = tensor.dtype if tensor.dtype in KEPT else jnp.float32
-                params[keys] = jnp.array(flax_kernel(tensor) if is_kernel(leaf) else tensor, dtype)
+            keys = layout.keys(leaf, name)
+            if keys not in params and stored_name in opened.tensors:
+                tensor = opened.tensors.view(stored_name)
+                if tensor.shape == leaf.shape:
+                    params[keys] = _flax_array(leaf, tensor)
                 opened.tensors.release(stored_name)
     return unflatten_dict(params | (_new_params(layout, new, seed) if initialize else {}))
 
@@ -42,11 +43,14 @@ def _new_params(layout: Layout, leaves: list[Leaf], seed: int) -> dict[Keys, Arr
     by_name = {name: leaf for leaf in leaves for name in leaf.names}
     tensors = entries(leaves, [initial_value(leaf, seed) for leaf in leaves])
     return {
-        layout.keys(by_name[name], name): jnp.asarray(
-            flax_kernel(assemble()) if is_kernel(by_name[name]) else assemble()
-        )
-        for name, _, _, assemble in tensors
+        layout.keys(by_name[name], name): _flax_array(by_name[name], assemble()) for name, _, _, assemble in tensors
     }
+
+
+def _flax_array(leaf: Leaf, tensor: np.ndarray) -> Array:
+    """A copy of a tensor of torch, as the parameter that it holds."""
+    dtype = tensor.dtype if tensor.dtype in KEPT else jnp.float32
+    return jnp.array(flax_kernel(tensor) if is_kernel(leaf) else tensor, dtype)
 
 
 def cast(params: Mapping, dtype: Any, mask: Mapping | None = None) -> dict:

@@ -127,19 +127,19 @@ def _reinitialized(
 ) -> frozenset[str]:
     """The parameters that start from new values, which a warning names."""
 
-    def is_reinitialized(leaf: Leaf) -> bool:
-        name, in_head = leaf.names[0], not leaf.path.startswith(("encoder.", "decoder."))
+    def is_absent(leaf: Leaf, name: str) -> bool:
         if name in tensors:
             return "other shape" in reinitialize and tensors.shape(name) != leaf.shape
+        in_head = not leaf.path.startswith(("encoder.", "decoder."))
         return "missing" in reinitialize or ("missing head" in reinitialize and in_head)
 
-    reinitialized = [leaf for leaf in model_leaves if is_reinitialized(leaf)]
-    if reinitialized:
-        names = _abbreviate(leaf.names[0] for leaf in reinitialized)
+    absent = {name: leaf for leaf in model_leaves for name in leaf.names if is_absent(leaf, name)}
+    if absent:
         warnings.warn(
-            f"{folder} has no such {names}: they start anew, so train the model before you rely on it", stacklevel=4
+            f"{folder} has no such {_abbreviate(absent)}: they start anew, so train the model before you rely on it",
+            stacklevel=4,
         )
-    return frozenset(leaf.path for leaf in reinitialized)
+    return frozenset(leaf.path for leaf in model_leaves if absent.keys() & set(leaf.names))
 
 
 def _check(
