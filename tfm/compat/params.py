@@ -49,7 +49,7 @@ def _new_params(layout: Layout, leaves: list[Leaf], seed: int) -> dict[Keys, Arr
 
 def _flax_array(leaf: Leaf, tensor: np.ndarray) -> Array:
     """A copy of a tensor of torch, as the parameter that it holds."""
-    dtype = tensor.dtype if tensor.dtype in KEPT else jnp.float32
+    dtype: Any = tensor.dtype if tensor.dtype in KEPT else jnp.float32
     return jnp.array(flax_kernel(tensor) if is_kernel(leaf) else tensor, dtype)
 
 

@@ -96,7 +96,7 @@ class Pretrained:
         """
         if push_to_hub:
             raise ValueError("push_to_hub=True is not supported; save to a folder and upload that")
-        nested, folder = self.params if params is None else params, Path(folder)
+        nested: Mapping = self.params if params is None else params
         model_layout = layout(self._program)
         model_layout.check(nested, complete=self._is_initialized)
         entries = model_layout.entries(nested)
@@ -105,9 +105,9 @@ class Pretrained:
         fields |= {"dtype": dtypes.pop() if len(dtypes) == 1 else "float32"}
         fields.pop("torch_dtype", None)
         write_folder(folder, entries)
-        (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+        Path(folder, "config.json").write_text(json.dumps(fields, indent=2) + "\n")
         if self.can_generate():
-            write_generation(self.generation_config or generation_fields(fields), folder)
+            write_generation(self.generation_config or generation_fields(fields), Path(folder))
 
     @classmethod
     def can_generate(cls) -> bool:
