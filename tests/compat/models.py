@@ -9,11 +9,26 @@ import numpy as np
 from hf_models import CASES, MODELS, weights
 
 import tfm.compat
-from tfm.hf import FAMILIES
+from tfm.compat.families import FAMILIES
 from tfm.hf.names import leaves
 from tfm.hf.tensors import write_folder
 
 COVERED = [case for case in CASES if hasattr(tfm.compat, f"Flax{case[1]}")]
+# Classes of bare models and heads that `tfm.from_hf` does not read.
+FLAX_ONLY = [
+    ("bert", "BertForCausalLM"),
+    ("roberta", "RobertaForCausalLM"),
+    ("electra", "ElectraForCausalLM"),
+    ("gpt2", "GPT2Model"),
+    ("llama", "LlamaModel"),
+    ("mistral", "MistralModel"),
+    ("t5", "T5Model"),
+    ("t5", "T5EncoderModel"),
+    ("bart", "BartModel"),
+    ("bart", "BartForQuestionAnswering"),
+    ("marian", "MarianModel"),
+    ("pegasus", "PegasusModel"),
+]
 WRITERS = ["gpt2", "t5", "bart", "marian", "pegasus"]
 
 

@@ -31,8 +31,10 @@ def test_outputs(tmp_path):
     assert_close(plain, out.to_tuple()[:2])
     model.config.output_attentions = True
     assert "attentions" in jax.jit(lambda tokens: model(tokens))(tokens)
-    with pytest.raises(ValueError, match="head_mask is not supported"):
-        model(tokens, head_mask=np.ones(3))
+    with pytest.raises(ValueError, match=r"head_mask has shape \(4,\); it must be .*\(3, 3\)"):
+        model(tokens, head_mask=np.ones(4))
+    with pytest.raises(ValueError, match="encoder_hidden_states is not supported"):
+        model(tokens, encoder_hidden_states=np.ones((2, 17, 24)))
     with pytest.raises(ValueError, match="30 tokens are more than the 29 positions"):
         model(np.ones((1, 30), int))
 

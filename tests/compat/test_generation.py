@@ -56,6 +56,33 @@ def test_sampling(tmp_path):
     )
 
 
+def filtered(logits, top_k=0, top_p=1.0, temperature=1.0):
+    """Logits [V] of one row, -inf for tokens that may not be drawn."""
+    logits = logits / np.float32(temperature)
+    result, total = np.full_like(logits, -np.inf), 0.0
+    best = np.argsort(-logits)[: top_k or len(logits)]
+    weights = np.exp(logits[best] - logits[best[0]])
+    for token, weight in zip(best, weights / weights.sum(), strict=True):
+        if total < top_p:
+            result[token] = logits[token]
+        total += weight
+    return result
+
+
+@pytest.mark.slow
+def test_draws_are_those_of_the_old_classes(tmp_path):
+    """Each step splits the key of the one before, and draws for all rows at once; here from full passes."""
+    model, prompts = opened(tmp_path, "gpt2", eos_token_id=None), inputs()["tokens"][:, :6]
+    for options in ({"top_k": 0}, {"top_k": 7, "temperature": 1.7}, {"top_k": 0, "top_p": 0.6}):
+        tokens, key = prompts, jax.random.PRNGKey(3)
+        for _ in range(6):
+            draw, key = jax.random.split(key)
+            logits = np.stack([filtered(row, **options) for row in np.asarray(model(tokens).logits[:, -1])])
+            tokens = np.concatenate([tokens, jax.random.categorical(draw, logits, axis=-1)[:, None]], axis=1)
+        drawn = model.generate(prompts, do_sample=True, max_length=12, prng_key=jax.random.PRNGKey(3), **options)
+        assert drawn.sequences.tolist() == tokens.tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "beams"), [("t5", 1), ("bart", 3)])
 def test_rules(name, beams, tmp_path):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compat.models import COVERED, assert_close, opened, paths, saved
+from compat.models import COVERED, FLAX_ONLY, assert_close, opened, paths, saved
 from hf_models import inputs
 
 import tfm.compat
@@ -15,14 +15,14 @@ from tfm.compat.forward import layout
 
 
 def test_what_there_is():
-    assert len(tfm.compat.__all__) == 48
+    assert len(tfm.compat.__all__) == 79
     assert set(dir(tfm.compat)) >= {"FlaxBertForMaskedLM", "FlaxAutoModelForSeq2SeqLM", "FlaxMarianMTModel"}
     from tfm.compat import FlaxAutoModelForPreTraining, FlaxBertModel
 
     assert FlaxBertModel.__name__ == "FlaxBertModel"
     assert FlaxAutoModelForPreTraining.choices["roberta"].__name__ == "FlaxRobertaForMaskedLM"
-    assert "gpt2" not in tfm.compat.FlaxAutoModel.choices
-    with pytest.raises(AttributeError, match="no 'FlaxVisionModel'; it has FlaxAlbertForMaskedLM, .*FlaxT5ForCond"):
+    assert tfm.compat.FlaxAutoModel.choices["gpt2"].__name__ == "FlaxGPT2Model"
+    with pytest.raises(AttributeError, match="no 'FlaxVisionModel'; it has .*FlaxAlbertForMaskedLM, .*FlaxT5ForCond"):
         _ = tfm.compat.FlaxVisionModel
 
 
@@ -46,12 +46,13 @@ def test_params_are_laid_out_as_they_were(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "architecture"), COVERED)
+@pytest.mark.parametrize(("name", "architecture"), COVERED + FLAX_ONLY)
 def test_params_there_and_back(name, architecture, tmp_path):
     model = opened(tmp_path, name, architecture)
     nested = layout(model._program)
     assert paths(model.params) == {".".join(keys) for keys in nested.shapes}
-    assert_close(jax.jit(nested.take)(flax.core.freeze(model.params)), model._model)
+    params = type(model)(model.config).params
+    assert_close(nested.nest(jax.jit(nested.take)(flax.core.freeze(params))), params)
 
 
 def test_params_are_checked(tmp_path):
@@ -70,6 +71,10 @@ def test_params_are_checked(tmp_path):
     assert not np.allclose(before, logits)
     model.params = changed
     assert_close(model(tokens).logits, logits)
+    copied = {**changed, "cls": {"predictions": {"decoder": {"bias": jnp.zeros(103)}}}}
+    model.params = copied  # copies of parameters pass, as they did
+    assert model.params["cls"]["predictions"]["decoder"]["bias"].shape == (103,)
+    assert_close(model(tokens, params=copied).logits, logits)
 
 
 @pytest.mark.slow
@@ -86,4 +91,30 @@ def test_a_new_model_and_one_without_params(tmp_path):
     bare = tfm.compat.FlaxRobertaForMaskedLM(fields, _do_init=False)
     with pytest.raises(ValueError, match="_do_init=False"):
         _ = bare.params
-    assert paths(bare.init_weights(jax.random.PRNGKey(0), (1, 1))) == paths(params)
+    with pytest.raises(ValueError, match="_do_init=False"):
+        bare.params = params
+    with pytest.raises(ValueError, match="_do_init=False"):
+        _ = empty.params
+    assert paths(bare.init_weights(bare.key, bare.input_shape)) == paths(params)
+    assert {".".join(keys) for keys in bare.required_params} == paths(params) == paths(bare.params_shape_tree)
+
+
+def test_params_that_a_folder_lacks(tmp_path):
+    """With _do_init=False they are left out, and `init_weights` adds them."""
+    model = opened(tmp_path / "complete", "bert", "BertForMaskedLM")
+    flat = flax.traverse_util.flatten_dict(model.params)
+    lacking = ("bert", "encoder", "layer", "1", "attention", "self", "key", "kernel")
+    rest = flax.traverse_util.unflatten_dict({keys: value for keys, value in flat.items() if keys != lacking})
+    with pytest.raises(ValueError, match=r"params lack bert\.encoder\.layer\.1"):
+        model.save_pretrained(tmp_path / "part", params=rest)
+    empty, _ = type(model).from_pretrained(tmp_path / "complete", _do_init=False)
+    empty.save_pretrained(tmp_path / "part", params=rest)
+    with pytest.raises(ValueError, match="lacks"):
+        type(model).from_pretrained(tmp_path / "part")
+    with pytest.warns(UserWarning, match=r"has no such bert\.encoder\.layer\.1\.attention\.self\.key\.weight:"):
+        empty, part = type(model).from_pretrained(tmp_path / "part", _do_init=False)
+    assert lacking not in flax.traverse_util.flatten_dict(part)
+    completed = flax.traverse_util.flatten_dict(empty.init_weights(empty.key, params=part))
+    assert set(completed) == set(flat)
+    for keys in flat.keys() - {lacking}:
+        assert_close(completed[keys], flat[keys], atol=0)

@@ -5,9 +5,9 @@ import warnings
 import flax
 import numpy as np
 import pytest
-from compat.models import COVERED, WRITERS, assert_close, paths, saved
+from compat.models import COVERED, FLAX_ONLY, WRITERS, assert_close, opened, paths, saved
 from flax import serialization
-from hf_models import MODELS, inputs, torch_model, torch_pixels
+from hf_models import MODELS, as_choices, inputs, torch_model, torch_pixels
 
 import tfm.compat
 
@@ -26,6 +26,7 @@ def torch_outputs(model):
         arguments |= {"decoder_input_ids": arrays["target"]}
     elif getattr(model.config, "type_vocab_size", 0) > 1:
         arguments |= {"token_type_ids": arrays["types"]}
+    arguments = as_choices(model, arguments)
     with torch.no_grad():
         outputs = model(**arguments, output_hidden_states=True, output_attentions=True)
     outputs = {name: values for name, values in outputs.items() if name != "past_key_values" and len(values)}
@@ -42,7 +43,7 @@ def assert_equal(name, array, torch_array, valid):
     np.testing.assert_allclose(array, torch_array, atol=1e-4, rtol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize(("name", "architecture"), COVERED)
+@pytest.mark.parametrize(("name", "architecture"), COVERED + FLAX_ONLY)
 def test_outputs_equal_torch(name, architecture, tmp_path):
     model = torch_model(name, architecture)
     model.save_pretrained(tmp_path)
@@ -56,6 +57,50 @@ def test_outputs_equal_torch(name, architecture, tmp_path):
             pairs = zip(outputs[name], values, strict=True) if isinstance(values, tuple) else [(outputs[name], values)]
             for array, torch_array in pairs:
                 assert_equal(name, np.asarray(array), torch_array.numpy(), valid)
+
+
+def test_positions_of_padding_equal_torch(tmp_path):
+    """RoBERTa's padding has a position, whose row in the table need not be zeros; every place is compared."""
+    import torch
+
+    model = torch_model("roberta", "RobertaModel")
+    model.save_pretrained(tmp_path)
+    assert model.embeddings.position_embeddings.weight[1].any()
+    old = tfm.compat.FlaxRobertaModel.from_pretrained(tmp_path)
+    tokens = np.where(inputs()["valid"], inputs()["tokens"], 1)
+    tokens[0, 5] = 1
+    with torch.no_grad():
+        expected = model(torch.from_numpy(tokens)).last_hidden_state.numpy()
+    assert_close(old(tokens).last_hidden_state, expected, atol=1e-5)
+
+
+def test_classes_of_bart_equal_torch(tmp_path):
+    """Rows have two ends each, the last of which counts, and padding."""
+    import torch
+
+    model = torch_model("bart", "BartForSequenceClassification")
+    model.save_pretrained(tmp_path)
+    old = tfm.compat.FlaxAutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert type(old) is tfm.compat.FlaxBartForSequenceClassification
+    tokens = inputs()["tokens"].copy()
+    tokens[0, [3, 16]] = tokens[1, [2, 10]] = model.config.eos_token_id
+    tokens[1, 11:] = model.config.pad_token_id
+    mask = (tokens != model.config.pad_token_id).astype(int)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(tokens), attention_mask=torch.from_numpy(mask)).logits.numpy()
+    assert_close(old(tokens, mask).logits, expected, atol=1e-5)
+
+
+def test_a_decoder_of_the_family_of_bert_equals_torch(tmp_path):
+    import torch
+    import transformers
+
+    model = opened(tmp_path / "flax", "roberta", "RobertaForCausalLM", is_decoder=True)
+    model.save_pretrained(tmp_path / "again")
+    torch_model = transformers.RobertaForCausalLM.from_pretrained(tmp_path / "again").eval()
+    with torch.no_grad():
+        expected = torch_model(torch.from_numpy(inputs()["tokens"])).logits.numpy()
+    assert_close(model(inputs()["tokens"]).logits, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -10,30 +10,12 @@ They take and give the same nested dict of parameters, and read and write the sa
 import re
 from typing import Any
 
-from tfm.compat.auto import Auto
-from tfm.compat.classes import BASES, Encoder, Images
-from tfm.hf import FAMILIES
-
-# Families that had Flax classes, and architectures of them that had none.
-FLAX_FAMILIES = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "electra",
-    "albert",
-    "gpt2",
-    "llama",
-    "mistral",
-    "t5",
-    "bart",
-    "marian",
-    "pegasus",
-    "vit",
-)
-WITHOUT_FLAX = "T5WithLMHeadModel", "BartModel"
+from tfm.compat.auto import Auto, Choices
+from tfm.compat.classes import BASES, Encoder, Images, shift_tokens_right
+from tfm.compat.families import BASE_PREFIXES, FAMILIES
 
 # What an architecture is called besides its family.
-SUFFIX = re.compile("For.*|LMHeadModel|MTModel|Model")
+SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
 
 # What the automatic classes choose: the first of these that a family has.
 AUTO_SUFFIXES = {
@@ -43,6 +25,7 @@ AUTO_SUFFIXES = {
     "ForImageClassification": ("ForImageClassification",),
     "ForTokenClassification": ("ForTokenClassification",),
     "ForQuestionAnswering": ("ForQuestionAnswering",),
+    "ForMultipleChoice": ("ForMultipleChoice",),
     "ForNextSentencePrediction": ("ForNextSentencePrediction",),
     "ForPreTraining": ("ForPreTraining", "ForMaskedLM", "LMHeadModel", "ForConditionalGeneration"),
     "ForCausalLM": ("LMHeadModel", "ForCausalLM"),
@@ -52,7 +35,7 @@ AUTO_SUFFIXES = {
 
 def _classes() -> dict[str, type]:
     """Every class by its name."""
-    by_family = {family: _family_classes(family) for family in FLAX_FAMILIES}
+    by_family = {family: _family_classes(family) for family in FAMILIES}
     classes = {cls.__name__: cls for by_suffix in by_family.values() for cls in by_suffix.values()}
     for task, suffixes in AUTO_SUFFIXES.items():
         choices: dict[str, type] = {}
@@ -61,7 +44,8 @@ def _classes() -> dict[str, type]:
             if suffix is not None:
                 choices[family] = by_suffix[suffix]
         name = f"FlaxAutoModel{task}"
-        classes[name] = type(name, (Auto,), {"choices": choices, "__doc__": Auto.__doc__, "__module__": __name__})
+        fields = {"choices": Choices(choices), "__doc__": Auto.__doc__, "__module__": __name__}
+        classes[name] = type(name, (Auto,), fields)
     return classes
 
 
@@ -69,14 +53,13 @@ def _family_classes(family: str) -> dict[str, type]:
     """The classes of a family by the suffix of their architecture."""
     classes: dict[str, type] = {}
     for architecture, head in FAMILIES[family].heads.items():
-        if architecture in WITHOUT_FLAX or head.kind == "choice":
-            continue
         reads_images = FAMILIES[family].base.input.grid is not None
         base: Any = Images if reads_images else BASES.get(head.kind, Encoder)
         doc = base.__doc__ or ""
         fields = {
             "family": family,
             "architecture": architecture,
+            "base_model_prefix": BASE_PREFIXES[family],
             "__doc__": f"{architecture} as it was in Flax: {doc[:1].lower()}{doc[1:]}",
             "__module__": __name__,
         }
@@ -84,14 +67,27 @@ def _family_classes(family: str) -> dict[str, type]:
     return classes
 
 
-CLASSES = _classes()
-__all__ = sorted(CLASSES)
+def _mappings() -> dict[str, Choices]:
+    """What the automatic classes choose from, by the names of transformers: FLAX_MODEL_FOR_MASKED_LM_MAPPING."""
+    names = {"": "", "ForPreTraining": "FOR_PRETRAINING", "ForSeq2SeqLM": "FOR_SEQ_TO_SEQ_CAUSAL_LM"}
+
+    def constant(task: str) -> str:
+        words = names.get(task, re.sub("(?<=[a-z])(?=[A-Z])", "_", task).upper())
+        return "_".join(word for word in ("FLAX_MODEL", words, "MAPPING") if word)
+
+    return {constant(task): CLASSES[f"FlaxAutoModel{task}"].choices for task in AUTO_SUFFIXES}
+
+
+CLASSES: dict[str, Any] = _classes()
+MAPPINGS = _mappings()
+PUBLIC = {**CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
+__all__ = sorted(PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in CLASSES:
+    if name not in PUBLIC:
         raise AttributeError(f"tfm.compat has no {name!r}; it has {', '.join(__all__)}")
-    return CLASSES[name]
+    return PUBLIC[name]
 
 
 def __dir__() -> list[str]:

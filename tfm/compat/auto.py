@@ -1,25 +1,47 @@
 """The automatic classes: config.json says which class a folder is of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfm.compat.outputs import fields_of
-from tfm.compat.pretrained import Pretrained
+from tfm.compat.pretrained import IGNORED, Pretrained
 from tfm.hf.folder import read_config
+
+
+class ModelType(NamedTuple):
+    """A key of `Choices`, which stands for the class of a configuration."""
+
+    model_type: str
+
+
+class Choices(Mapping[Any, type[Pretrained]]):
+    """Classes by model_type: by its name, or by anything with an attribute model_type, as configurations have."""
+
+    def __init__(self, classes: Mapping[str, type[Pretrained]]):
+        self.classes = dict(classes)
+
+    def __getitem__(self, key: Any) -> type[Pretrained]:
+        return self.classes[getattr(key, "model_type", key)]
+
+    def __iter__(self) -> Iterator[ModelType]:
+        return map(ModelType, self.classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
 
 
 class Auto:
     """Chooses the class by the model_type in config.json."""
 
-    choices: Mapping[str, type[Pretrained]]
+    choices: Choices
 
     @classmethod
     def _of(cls, fields: Mapping[str, Any]) -> type[Pretrained]:
         """The class for a configuration. Raises ValueError where there is none."""
         name = str(fields.get("model_type"))
         if name not in cls.choices:
-            raise ValueError(f"{cls.__name__} has no model of type {name}; it has {', '.join(cls.choices)}")
+            raise ValueError(f"{cls.__name__} has no model of type {name}; it has {', '.join(cls.choices.classes)}")
         return cls.choices[name]
 
     @classmethod
@@ -31,4 +53,5 @@ class Auto:
     @classmethod
     def from_config(cls, config: Any, **kwargs: Any):
         """A new model."""
+        kwargs = {name: value for name, value in kwargs.items() if name == "seed" or name not in IGNORED}
         return cls._of(fields_of(config))(config, **kwargs)

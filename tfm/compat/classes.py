@@ -6,7 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.compat.forward import Inputs, PastKeyValues, Record, decode, empty_cache, encode, encode_source
+from tfm.compat.forward import (
+    Inputs,
+    PastKeyValues,
+    Record,
+    decode,
+    empty_cache,
+    encode,
+    encode_source,
+    read_states,
+)
 from tfm.compat.generation import generate
 from tfm.compat.pretrained import Pretrained
 
@@ -19,17 +28,41 @@ class Encoder(Pretrained):
         encoder_hidden_states=None, encoder_attention_mask=None, params=None, dropout_rng=None, train=False,
         output_attentions=None, output_hidden_states=None, return_dict=None, past_key_values=None,
     ):  # fmt: skip
-        """Rows of tokens [B,T] -> results by name; params is a nested dict like `model.params`."""
-        _refuse(head_mask=head_mask, encoder_hidden_states=encoder_hidden_states, past_key_values=past_key_values)
-        inputs = self._inputs(input_ids, attention_mask, token_type_ids, position_ids)
+        """Rows of tokens [B,T] -> results by name; params is a nested dict like `model.params`.
+
+        head_mask [N] or [L,N] multiplies the attention weights of heads. Of a multiple-choice model, rows are [B,C,T].
+        """
+        _refuse(encoder_hidden_states=encoder_hidden_states, past_key_values=past_key_values)
+        fields = [input_ids, attention_mask, token_type_ids, position_ids]
+        is_choice = self._program.head.kind == "choice"
+        if is_choice:
+            fields = [
+                None if field is None else _rows(name, field) for name, field in zip(_FIELDS, fields, strict=True)
+            ]
+        inputs = self._inputs(*fields)._replace(head_mask=self._head_mask(head_mask))
         record = self._record(output_attentions, output_hidden_states)
-        return self._output(
-            encode(self._program, record, self._tree(params), inputs, _key(train, dropout_rng)), return_dict
-        )
+        values = encode(self._program, record, self._tree(params), inputs, _key(train, dropout_rng))
+        if is_choice:
+            values["logits"] = values["logits"].reshape(-1, jnp.shape(input_ids)[1])
+        return self._output(values, return_dict)
+
+    def _head_mask(self, head_mask: Any) -> Array | None:
+        """A mask of heads as [L,N]. Raises ValueError for one of another shape, and where layers share heads."""
+        if head_mask is None:
+            return None
+        config, mask = self._program.config, jnp.asarray(head_mask, jnp.float32)
+        if config.share_layers:
+            raise ValueError("head_mask is not supported where all layers are the same; leave it out")
+        shape = config.layers, config.heads
+        if mask.shape not in (shape, shape[1:]):
+            raise ValueError(f"head_mask has shape {mask.shape}; it must be [heads] or [layers, heads], {shape}")
+        return jnp.broadcast_to(mask, shape)
 
 
 class Images(Pretrained):
     """An encoder of images with its head."""
+
+    main_input_name = "pixel_values"
 
     def __call__(
         self, pixel_values, params=None, dropout_rng=None, train=False, output_attentions=None,
@@ -115,7 +148,7 @@ class Seq2Seq(Decoding):
         inputs = self._inputs(decoder_input_ids, decoder_attention_mask, None, decoder_position_ids)
         decoded = self._decode(record, inputs, (encoded["last_hidden_state"], source.valid), None, params, decoder_key)
         values = {
-            "logits": decoded["logits"],
+            **self._predictions(decoded, source, params),
             "decoder_hidden_states": decoded["hidden_states"],
             "decoder_attentions": decoded["attentions"],
             "cross_attentions": decoded["cross_attentions"],
@@ -149,11 +182,43 @@ class Seq2Seq(Decoding):
 
     def _shifted(self, tokens: Array) -> Array:
         """Sources as targets: one position later, behind the first token of targets."""
-        start = jnp.full_like(tokens[:, :1], self.config.decoder_start_token_id)
-        return jnp.concatenate([start, tokens[:, :-1]], axis=1)
+        return shift_tokens_right(tokens, self.config.pad_token_id, self.config.decoder_start_token_id)
+
+    def _predictions(self, decoded: dict[str, Any], source: Inputs, params: Any) -> dict[str, Any]:
+        """What the head predicts, by name."""
+        return {name: decoded[name] for name in ("logits", "last_hidden_state") if name in decoded}
 
 
-BASES = {"lm": Causal, "seq2seq": Seq2Seq}
+class Reader(Seq2Seq):
+    """A translation model whose decoder reads the source once more, and outputs that read its states."""
+
+    def _predictions(self, decoded: dict[str, Any], source: Inputs, params: Any) -> dict[str, Any]:
+        """What the head predicts, by name."""
+        is_end = source.tokens == self.config.eos_token_id
+        return read_states(self._program, self._tree(params), decoded["last_hidden_state"], is_end)
+
+
+def shift_tokens_right(input_ids: Any, pad_token_id: int | None, decoder_start_token_id: int) -> Array:
+    """Labels [B,T] -> what a decoder reads: one position later, behind a first token; -100 becomes padding."""
+    labels = jnp.asarray(input_ids)
+    shifted = jnp.concatenate([jnp.full_like(labels[:, :1], decoder_start_token_id), labels[:, :-1]], axis=1)
+    return jnp.where(shifted == -100, 0 if pad_token_id is None else pad_token_id, shifted)
+
+
+BASES = {"lm": Causal, "seq2seq": Seq2Seq, "read classes": Reader, "read span": Reader}
+
+
+_FIELDS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+
+
+def _rows(name: str, field: Any) -> Array | None:
+    """Choices [B,C,T] -> rows [B*C,T]; None stays. Raises ValueError for another shape."""
+    if field is None:
+        return None
+    field = jnp.asarray(field)
+    if field.ndim != 3:
+        raise ValueError(f"{name} have shape {field.shape}; they must be choices, [batch, choices, length]")
+    return field.reshape(-1, field.shape[-1])
 
 
 def _key(train: bool, rng: Array | None) -> Array | None:

@@ -12,32 +12,33 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext
+from tfm.compat.families import FAMILIES, Seq2SeqReader, is_bare
+from tfm.compat.predictions import predictions, reader_predictions
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, prefill, write_cache
-from tfm.hf import FAMILIES
 from tfm.hf.config import Head
-from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
 from tfm.inputs import default_positions, embed
 from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks.by_example import padding
-from tfm.models.classifier import Classifier, pooled, text_logits
 from tfm.models.encoder import Encoder
-from tfm.models.heads import CausalLM, MaskedLM, Tagger, mlm_logits, next_logits, next_sentence, token_logits
+from tfm.models.heads import CausalLM, next_logits
 from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.ops import norm, split
 from tfm.params import abstract
+from tfm.pruning import head_gates, with_gates
 
-PAD = 1  # of RoBERTa, whose positions depend on it
+PAD = 1  # of RoBERTa: the token, and its position
 
 
 class Program(NamedTuple):
-    """What a compiled program depends on besides shapes."""
+    """What a compiled program depends on besides shapes; `causal`: no token of an encoder sees a later one."""
 
     family: str
     architecture: str
     config: Config
+    causal: bool = False
 
     @property
     def head(self) -> Head:
@@ -58,12 +59,14 @@ class Inputs(NamedTuple):
     tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C]
     valid: True for a token and False for padding, [B,T]; for a decoder that continues, [B,S] of all slots
     types, positions: [B,T], or None for the usual ones
+    head_mask: what the attention weights of each head are multiplied by, [L,N]
     """
 
     tokens: Array
     valid: Array | None = None
     types: Array | None = None
     positions: Array | None = None
+    head_mask: Array | None = None
 
 
 @struct.dataclass
@@ -79,8 +82,8 @@ def layout(program: Program) -> Layout:
     """Where the parameters of a model are in the nested dict."""
     family, config = FAMILIES[program.family], program.config
     specs = program.head.specs(config)
-    prefix = family.prefix if program.head.kind == "model" else ""
-    return Layout(specs, leaves(specs, family.table(config, program.head)), prefix, config.norm == "rms")
+    prefix = family.prefix if is_bare(program.architecture) else ""
+    return Layout(specs, leaves(specs, family.table(config, program.head)), prefix, config.norm == "rms", family.unused)
 
 
 def take_params(program: Program, params: Any) -> Any:
@@ -95,8 +98,9 @@ def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: A
     stack_key, head_key = split(key, 2)
     if program.family == "roberta":
         inputs = inputs._replace(positions=_roberta_positions(inputs))
-    hidden, recorded = _encoder(model.encoder, program.config, record, inputs, stack_key)
-    return _predictions(program, model, hidden, inputs.valid, head_key) | recorded
+    config = encoder_config(program.config)
+    hidden, recorded = _encoder(model.encoder, config, record, inputs, stack_key, program.causal)
+    return predictions(program.architecture, config, model, hidden, inputs.valid, head_key) | recorded
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -117,18 +121,29 @@ def decode(
     past: PastKeyValues | None,
     key: Array | None,
 ) -> dict[str, Any]:
-    """Logits of the token after each, by name, and what else a decoder returns.
+    """Logits of the token after each, or hidden states where there is no output for tokens, and what else a decoder
+    returns, by name.
 
     With a source, its hidden states [B,S,D] and which of them are tokens [B,S], it is a translation.
     """
     model, config = take_params(program, params), program.config
     writer = model if source is None else source_writer(model, config, *source)
     hidden, results = _decoder(writer, config, record, inputs, past, key)
+    if is_bare(program.architecture) or isinstance(model, Seq2SeqReader):
+        return {"last_hidden_state": hidden, **results}
     return {"logits": next_logits(writer, config, hidden)[..., : config.vocab], **results}
 
 
-def source_writer(model: Seq2Seq, config: Config, states: Array, valid: Array | None) -> CausalLM:
+@partial(jax.jit, static_argnums=0)
+def read_states(program: Program, params: Any, hidden: Array, is_end: Array) -> dict[str, Array]:
+    """What outputs predict from the states [B,T,D] of a decoder that read a text, by name; is_end [B,T] tells the
+    tokens that end one."""
+    return reader_predictions(take_params(program, params), hidden, is_end)
+
+
+def source_writer(model: Seq2Seq | Seq2SeqReader, config: Config, states: Array, valid: Array | None) -> CausalLM:
     """states [B,S,D] of a source, of which valid [B,S] are tokens -> a language model of its translations."""
+    model = model.seq2seq if isinstance(model, Seq2SeqReader) else model
     return with_states(model, config, states.astype(config.dtype), valid)
 
 
@@ -138,8 +153,8 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
     starts = jnp.zeros(rows, jnp.int32)
 
     def states(model: Any) -> Layers:
-        if isinstance(model, Seq2Seq):
-            model = with_states(model, config, jnp.zeros((rows, 1, config.width), config.dtype))
+        if isinstance(model, Seq2Seq | Seq2SeqReader):
+            model = source_writer(model, config, jnp.zeros((rows, 1, config.width)), None)
         return prefill(model.decoder, config, starts[:, None], starts, slots, model.memory)[1].states
 
     shapes = jax.eval_shape(states, abstract(layout(program).specs))
@@ -148,20 +163,34 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
 
 
 def _encoder(
-    model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None
+    model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None, causal: bool = False
 ) -> tuple[Array, dict[str, Any]]:
     """Hidden states [B,T,D] of an encoder, and what is recorded."""
+    if inputs.head_mask is not None:
+        model = _with_head_mask(model, inputs.head_mask)
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, config, inputs.tokens, inputs.positions, inputs.types, embed_key)
     positions = default_positions(x) if inputs.positions is None else inputs.positions
     mask = None if inputs.valid is None else padding(inputs.valid)
-    context = AttentionContext(positions, mask, record=record.attentions, record_inputs=record.hidden_states)
+    context = AttentionContext(
+        positions, mask, causal=causal, record=record.attentions, record_inputs=record.hidden_states
+    )
     # Of an encoder of images, the last of the hidden states is that before the last norm.
     late_norm = None if config.input.grid is None else model.norm
     hidden, outputs = stack(replace(model, norm=None if late_norm else model.norm), config, x, context, key=stack_key)
     recorded = _recorded(config, record, hidden, outputs)
     hidden = hidden if late_norm is None else norm(config, late_norm, hidden)
-    return hidden, {"hidden_states": recorded["hidden_states"], "attentions": recorded["attentions"]}
+    attentions = recorded["attentions"]
+    if attentions is not None and inputs.head_mask is not None:
+        layers = zip(attentions, inputs.head_mask, strict=True)
+        attentions = tuple(weights * heads[None, :, None, None] for weights, heads in layers)
+    return hidden, {"hidden_states": recorded["hidden_states"], "attentions": attentions}
+
+
+def _with_head_mask(model: Encoder, head_mask: Array) -> Encoder:
+    """The encoder whose heads are multiplied by a mask [L,N]."""
+    gates = head_gates(model)
+    return with_gates(model, {name: head_mask.reshape(ones.shape) for name, ones in gates.items()})
 
 
 def _decoder(
@@ -208,31 +237,8 @@ def _merge_heads(weights: list[Array | None]) -> tuple[Array, ...] | None:
 
 
 def _roberta_positions(inputs: Inputs) -> Array:
-    """Positions count the tokens that are no padding; theirs begin behind the rows that our table leaves out."""
+    """Positions count the tokens that are no padding, and begin behind that of padding."""
     if inputs.positions is not None:
-        return jnp.maximum(inputs.positions - UNUSED_ROWS, 0)
+        return inputs.positions
     is_token = inputs.tokens != PAD
-    return jnp.where(is_token, jnp.cumsum(is_token, axis=1) - 1, 0)
-
-
-def _predictions(program: Program, model: Any, hidden: Array, valid: Array | None, key: Array | None) -> dict[str, Any]:
-    """What a head predicts from hidden states [B,T,D], by name."""
-    config, name = program.config, program.architecture
-    if isinstance(model, MaskedLM):
-        logits = mlm_logits(model.head, config, hidden, model.encoder.embed.tokens)[..., : config.vocab]
-        if model.next is None:
-            return {"logits": logits}
-        pair = "sop_logits" if program.family == "albert" else "seq_relationship_logits"
-        return {"prediction_logits": logits, pair: next_sentence(model, config, hidden)}
-    if isinstance(model, Tagger):
-        logits = token_logits(model, config, hidden, key)
-        if name.endswith("QuestionAnswering"):
-            return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-        return {"logits": logits[..., 0] if name.endswith("PreTraining") else logits}
-    assert isinstance(model, Classifier)
-    if model.output is not None:
-        return {"logits": text_logits(model, config, hidden, valid, key)}
-    return {
-        "last_hidden_state": hidden,
-        "pooler_output": model.pooler and pooled(model.pooler, model.norm, config, hidden[:, 0]),
-    }
+    return jnp.where(is_token, jnp.cumsum(is_token, axis=1), 0) + PAD

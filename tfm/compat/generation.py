@@ -14,6 +14,7 @@ from jax import Array
 
 from tfm.compat.forward import Record, encode_source, source_writer, take_params
 from tfm.compat.outputs import Output
+from tfm.compat.sampling import BatchSample, step_keys
 from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.decoding.beam import Beam, search
@@ -49,6 +50,8 @@ def generate(
     Sequences are padded with pad_token_id. Other arguments are fields of generation_config.json: greedy by default,
     do_sample=True draws, num_beams=4 searches. Raises ValueError for an unknown or unsupported argument.
     """
+    if not self.can_generate():
+        raise ValueError(f"{type(self).__name__} has no output for tokens and cannot generate; take a class with one")
     options = resolve_options(self, generation_config, kwargs)
     program = self._program
     tokens = jnp.asarray(input_ids, jnp.int32)
@@ -67,7 +70,7 @@ def generate(
     prompts = _left_padded(tokens, valid)
     constraints = _constraints(options, program.config, tokens, max_new_tokens)
     if options["num_beams"] == 1:
-        strategy = _strategy(options, constraints, prng_key, len(tokens))
+        strategy = _strategy(options, constraints, prng_key, (program.config.vocab, max_new_tokens))
         new_tokens = _generate(options, program.config, model, prompts, strategy, max_new_tokens)
         return Output({"sequences": jnp.concatenate([tokens, new_tokens], axis=1)})
     new_tokens, scores = _search(options, program.config, model, prompts, constraints, max_new_tokens)
@@ -184,14 +187,17 @@ def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:
     return jnp.zeros(vocab, bool).at[jnp.asarray(bad_tokens)].set(True) if bad_tokens else None
 
 
-def _strategy(options: Mapping[str, Any], constraints: Constraints | None, key: Any, rows: int) -> Greedy | Sample:
-    """Greedy, or draws with a seed for every row."""
+def _strategy(
+    options: Mapping[str, Any], constraints: Constraints | None, key: Any, sizes: tuple[int, int]
+) -> Greedy | Sample:
+    """Greedy, or draws with the keys that follow from one; sizes are those of the vocabulary and of new texts."""
     if not options["do_sample"]:
         return Greedy(constraints=constraints)
     neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     filters = {name: options[name] if options[name] != value else None for name, value in neutral.items()}
-    seeds = jax.random.bits(jax.random.PRNGKey(0) if key is None else key, (rows,), jnp.uint32)
-    return Sample(**filters, seed=seeds.astype(jnp.int32), constraints=constraints)
+    vocab, steps = sizes
+    keys = step_keys(jax.random.PRNGKey(0) if key is None else key, steps)
+    return BatchSample(**filters, constraints=constraints, keys=keys, vocab=vocab)
 
 
 def _generate(
@@ -255,7 +261,13 @@ def read_generation(folder: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
+def generation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of config.json that belong into generation_config.json."""
+    return {"_from_model_config": True} | {
+        name: fields[name] for name in DEFAULTS if fields.get(name) not in (None, DEFAULTS[name])
+    }
+
+
 def write_generation(fields: Mapping[str, Any], folder: Path) -> None:
-    """Writes generation_config.json, if there are fields."""
-    if fields:
-        (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")
+    """Writes generation_config.json."""
+    (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")

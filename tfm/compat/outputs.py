@@ -81,4 +81,9 @@ def fields_of(config: Any) -> dict[str, Any]:
     """The fields of a configuration: a dict, `Fields`, or an object of transformers."""
     if isinstance(config, Mapping):
         return dict(config)
-    return dict(config.to_diff_dict() if hasattr(config, "to_diff_dict") else config.to_dict())
+    if not hasattr(config, "to_diff_dict"):
+        return dict(config.to_dict())
+    # Defaults of transformers that depend on the family: they are no part of the difference.
+    names = [name for name in CONFIG_DEFAULTS if name.endswith("_token_id")] + ["id2label", "label2id"]
+    values = {name: getattr(config, name, None) for name in names}
+    return {**config.to_diff_dict(), **{name: value for name, value in values.items() if value is not None}}

@@ -1,5 +1,6 @@
 """The base of the classes: loading and saving, parameters as a nested dict, inputs as arrays."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +8,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
 from jax import Array
 
 from tfm import params as specs_of
-from tfm.compat.forward import Inputs, Program, Record, layout
-from tfm.compat.generation import DEFAULTS, read_generation, write_generation
+from tfm.compat.families import FAMILIES, is_bare
+from tfm.compat.forward import PAD, Inputs, Program, Record, layout
+from tfm.compat.generation import DEFAULTS, generation_fields, read_generation, write_generation
 from tfm.compat.outputs import CONFIG_DEFAULTS, Fields, Output, fields_of
-from tfm.hf import FAMILIES
-from tfm.hf.folder import load, open_folder, read_config, to_hf
+from tfm.compat.params import cast, completed, read_params
+from tfm.hf.folder import open_folder, read_config
+from tfm.hf.tensors import write_folder
 
 # Arguments of from_pretrained that are about where files come from, or change nothing here.
 IGNORED = frozenset(
@@ -24,19 +28,23 @@ IGNORED = frozenset(
 
 
 class Pretrained:
-    """What all classes share: configuration and parameters."""
+    """What all classes share: configuration and parameters.
+
+    base_model_prefix: what the bare model is called inside of one with a head
+    main_input_name: the first argument of a call
+    """
 
     family: str
     architecture: str
+    base_model_prefix: str
+    main_input_name = "input_ids"
 
     def __init__(
         self, config: Any, input_shape: tuple = (1, 1), seed: int = 0, dtype: Any = jnp.float32, _do_init: bool = True
     ):
         fields = {**fields_of(config)}
-        if jnp.dtype(dtype).name not in ("float32", "bfloat16"):
-            raise ValueError(
-                f"dtype={jnp.dtype(dtype).name} is not supported; take jax.numpy.float32 or jax.numpy.bfloat16"
-            )
+        if jnp.dtype(dtype).name not in ("float32", "bfloat16", "float16"):
+            raise ValueError(f"dtype={jnp.dtype(dtype).name} must be float32, bfloat16 or float16")
         if fields.get("model_type", self.family) != self.family:
             raise ValueError(
                 f"the model is of type {fields['model_type']}, and {type(self).__name__} is of {self.family}; "
@@ -46,9 +54,12 @@ class Pretrained:
         hf_family = FAMILIES[self.family]
         model_config = hf_family.config(fields, hf_family.heads[self.architecture])
         self.dtype = jnp.dtype(dtype)
-        self.config = Fields(fields, hf_family.config_json(model_config, self.architecture))
+        self.key, self.input_shape = jax.random.PRNGKey(seed), input_shape
+        self.config = Fields(fields, {**DEFAULTS, **hf_family.config_json(model_config, self.architecture)})
         self.generation_config: dict[str, Any] = {}
-        self._program = Program(self.family, self.architecture, replace(model_config, dtype=self.dtype.name))
+        model_config = replace(model_config, dtype=self.dtype.name)
+        self._program = Program(self.family, self.architecture, model_config, bool(fields.get("is_decoder")))
+        self._is_initialized = _do_init
         self._nested: dict | None = None
         self._model = specs_of.init(layout(self._program).specs, jax.random.key(seed)) if _do_init else None
 
@@ -56,54 +67,105 @@ class Pretrained:
     def from_pretrained(
         cls, folder: str | Path, *, config: Any = None, dtype: Any = jnp.float32, _do_init: bool = True, **kwargs: Any
     ):
-        """The model in a folder, of safetensors or flax_model.msgpack; with _do_init=False, also its parameters.
+        """The model in a folder, of safetensors or flax_model.msgpack; its parameters keep the dtypes of the folder.
 
-        A head that the folder lacks starts anew, with a warning; so does one of another size with
-        ignore_mismatched_sizes=True. Other arguments are fields of config.json. Raises ValueError as `tfm.from_hf`
-        does, and TypeError for an argument that is unknown.
+        With _do_init=False, the model without parameters, and the parameters that the folder has. A head that the
+        folder lacks starts anew, with a warning; so does what has another size with ignore_mismatched_sizes=True. Other
+        arguments are fields of config.json. Raises ValueError as `tfm.from_hf` does, and TypeError for an argument that
+        is unknown.
         """
         fields = fields_of(config) if config is not None else read_config(Path(folder))
-        ignore_mismatched_sizes = kwargs.pop("ignore_mismatched_sizes", False)
-        reinitialize = ("missing", "other shape") if ignore_mismatched_sizes else ("missing",)
+        reinitialize = ["missing head"] if _do_init else ["missing"]
+        reinitialize += ["other shape"] if kwargs.pop("ignore_mismatched_sizes", False) else []
         fields = merge_fields(fields, {name: value for name, value in kwargs.items() if name not in IGNORED})
-        model = cls(fields, dtype=dtype, _do_init=False)
-        opened = open_folder(folder, model.config.to_dict(), reinitialize)
-        model._model = load(opened, seed=kwargs.get("seed", 0))
+        model = cls(fields, seed=kwargs.get("seed", 0), dtype=dtype, _do_init=False)
+        opened = open_folder(folder, model.config.to_dict(), reinitialize, FAMILIES[cls.family])
+        params = read_params(layout(model._program), opened, kwargs.get("seed", 0), initialize=_do_init)
         model.generation_config = read_generation(Path(folder))
-        return model if _do_init else (model, model.params)
+        if not _do_init:
+            return model, params
+        model._nested, model._is_initialized = params, True
+        return model
 
     def save_pretrained(
         self, folder: str | Path, params: Mapping | None = None, push_to_hub: bool = False, **ignored: Any
     ):
-        """Writes config.json and model.safetensors, of its own parameters or of others."""
+        """Writes config.json and model.safetensors, of its own parameters or of others, which keep their dtypes.
+
+        A model that writes gets generation_config.json too.
+        """
         if push_to_hub:
             raise ValueError("push_to_hub=True is not supported; save to a folder and upload that")
-        model = self._tree() if params is None else layout(self._program).take(params)
-        to_hf(self._program.config, model, folder, like=self.config.to_dict())
-        write_generation(self.generation_config, Path(folder))
+        nested: Mapping = self.params if params is None else params
+        model_layout = layout(self._program)
+        model_layout.check(nested, complete=self._is_initialized)
+        entries = model_layout.entries(nested)
+        dtypes = {str(dtype) for _, dtype, _, _ in entries}
+        fields = FAMILIES[self.family].config_json(self._program.config, self.architecture) | self.config.to_dict()
+        fields |= {"dtype": dtypes.pop() if len(dtypes) == 1 else "float32"}
+        fields.pop("torch_dtype", None)
+        write_folder(folder, entries)
+        Path(folder, "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+        if self.can_generate():
+            write_generation(self.generation_config or generation_fields(fields), Path(folder))
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        """Whether it has a language model's output, for `generate`."""
+        return FAMILIES[cls.family].heads[cls.architecture].kind in ("lm", "seq2seq") and not is_bare(cls.architecture)
 
     @property
     def params(self) -> dict:
         """The parameters as a nested dict, in the layout of the old classes."""
+        self._check_initialized()
         if self._nested is None:
-            if self._model is None:
-                raise ValueError(
-                    "the model was made with _do_init=False and has no parameters; give them as params=, "
-                    "or set model.params"
-                )
             with jax.ensure_compile_time_eval():
                 self._nested = layout(self._program).nest(self._model)
         return self._nested
 
     @params.setter
     def params(self, params: Mapping):
+        self._check_initialized()
         layout(self._program).check(params)
         self._nested = _as_dicts(params)
         self._model = None
 
+    def _check_initialized(self):
+        """Raises ValueError for a model that was made without parameters."""
+        if not self._is_initialized:
+            raise ValueError("the model was made with _do_init=False and holds no parameters; pass them as params=")
+
+    @property
+    def required_params(self) -> set[tuple[str, ...]]:
+        """The keys that lead to each parameter."""
+        return set(layout(self._program).shapes)
+
+    @property
+    def params_shape_tree(self) -> dict:
+        """The shape of each parameter, as a nested dict."""
+        shapes = layout(self._program).shapes
+        return unflatten_dict({keys: jax.ShapeDtypeStruct(shape, jnp.float32) for keys, shape in shapes.items()})
+
     def init_weights(self, rng: Array, input_shape: tuple = (1, 1), params: Mapping | None = None) -> dict:
-        """New parameters."""
-        return layout(self._program).nest(specs_of.init(layout(self._program).specs, rng))
+        """New parameters; with params, those that they lack are new."""
+        new = layout(self._program).nest(specs_of.init(layout(self._program).specs, rng))
+        return new if params is None else completed(params, new)
+
+    def to_bf16(self, params: Mapping, mask: Mapping | None = None) -> dict:
+        """Parameters in bfloat16; with a mask, a nested dict of bools, those where it is True."""
+        return cast(params, jnp.bfloat16, mask)
+
+    def to_fp16(self, params: Mapping, mask: Mapping | None = None) -> dict:
+        """Parameters in float16, as `to_bf16` does."""
+        return cast(params, jnp.float16, mask)
+
+    def to_fp32(self, params: Mapping, mask: Mapping | None = None) -> dict:
+        """Parameters in float32, as `to_bf16` does."""
+        return cast(params, jnp.float32, mask)
+
+    def enable_gradient_checkpointing(self):
+        """Computes blocks again in the backward pass instead of storing what they compute."""
+        self._program = self._program._replace(config=replace(self._program.config, remat="block"))
 
     def _tree(self, params: Any = None) -> Any:
         """What a forward pass takes: these parameters, else the model's own, taken out of the nested dict only once."""
@@ -128,6 +190,8 @@ class Pretrained:
     def _inputs(self, tokens: Any, valid: Any = None, types: Any = None, positions: Any = None) -> Inputs:
         """Inputs as arrays. Raises ValueError for more tokens than there are positions."""
         limit, tokens = self._program.config.max_length, jnp.asarray(tokens, jnp.int32)
+        if limit is not None and self.family == "roberta":
+            limit -= PAD + 1  # rows of the table that no token has
         if tokens.ndim != 2:
             raise ValueError(f"input_ids have shape {tokens.shape}; they must be rows of tokens, [batch, length]")
         if limit is not None and tokens.shape[1] > limit:
@@ -157,7 +221,7 @@ def merge_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
         labels = {index: f"LABEL_{index}" for index in range(overrides.pop("num_labels"))}
         overrides = {"id2label": labels, "label2id": {label: index for index, label in labels.items()}, **overrides}
     names = {*fields, *CONFIG_DEFAULTS, *DEFAULTS, "id2label", "label2id"}
-    names |= {name for hf_family in FAMILIES.values() for name in hf_family.fields}
+    names |= {name for hf_family in FAMILIES.values() for name in (*hf_family.fields, *hf_family.allowed)}
     for name in overrides:
         if name not in names:
             raise TypeError(f"from_pretrained has no argument {name!r}, and config.json no such field")

@@ -85,7 +85,7 @@ class Config:
     scan: one compiled period for all layers instead of one block each
     remat: none | dots | block | offload: recompute nothing, all but products with weights, or blocks; offload: inputs
         on the host
-    dtype: float32 | bfloat16: what matrix products are computed in
+    dtype: float32 | bfloat16 | float16: what matrix products are computed in
     param_dtype: float32 | bfloat16: what parameters are stored in
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed; auto decides by device, sizes and mask
     """
@@ -122,7 +122,7 @@ class Config:
     pad_vocab_to: int = 128
     scan: bool = True
     remat: Literal["none", "dots", "block", "offload"] = "none"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     kernel: Literal["auto", "einsum", "chunked", "cudnn", "splash"] = "auto"
 

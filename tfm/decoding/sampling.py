@@ -22,6 +22,10 @@ class Greedy:
     repetition_penalty: Array | float | None = None
     constraints: Constraints | None = None
 
+    def choose(self, logits: Array, step: Array | int) -> Array:
+        """Logits [B,V] -> the next token [B] int32."""
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
     def check(self):
         """Raises ValueError for values outside their range."""
         check_min("repetition_penalty", self.repetition_penalty, 1)
@@ -51,6 +55,28 @@ class Sample:
     min_p: Array | float | None = None
     seed: Array | int = 0
     constraints: Constraints | None = None
+
+    def choose(self, logits: Array, step: Array | int) -> Array:
+        """Logits [B,V] -> the next token [B] int32, drawn with a key for each row and step."""
+        rows = len(logits)
+        seeds = jnp.broadcast_to(jnp.asarray(self.seed), rows)
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(seeds)
+        logits = self.with_temperature(logits)
+        if not self.filters:
+            return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
+        order = jnp.argsort(logits, axis=-1, descending=True)
+        sorted_logits = filter_logits(self, jnp.take_along_axis(logits, order, axis=-1))
+        rank = jax.vmap(jax.random.categorical)(keys, sorted_logits)
+        return jnp.take_along_axis(order, rank[:, None], axis=-1)[:, 0].astype(jnp.int32)
+
+    @property
+    def filters(self) -> bool:
+        """Whether top_k, top_p or min_p may exclude tokens."""
+        return not (self.top_k is None and self.top_p is None and self.min_p is None)
+
+    def with_temperature(self, logits: Array) -> Array:
+        """Logits [B,V] divided by the temperature."""
+        return logits if self.temperature is None else logits / _column(self.temperature, len(logits))
 
     def check(self):
         """Raises ValueError for values outside their range."""
@@ -85,19 +111,7 @@ def choose_token(strategy: Greedy | Sample, logits: Array, seen: Array | None, s
     """
     if strategy.repetition_penalty is not None and seen is not None:
         logits = penalize_repeats(logits, seen, strategy.repetition_penalty)
-    if isinstance(strategy, Greedy):
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    rows = len(logits)
-    seeds = jnp.broadcast_to(jnp.asarray(strategy.seed), rows)
-    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(seeds)
-    if strategy.temperature is not None:
-        logits = logits / _column(strategy.temperature, rows)
-    if strategy.top_k is None and strategy.top_p is None and strategy.min_p is None:
-        return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
-    order = jnp.argsort(logits, axis=-1, descending=True)
-    sorted_logits = filter_logits(strategy, jnp.take_along_axis(logits, order, axis=-1))
-    rank = jax.vmap(jax.random.categorical)(keys, sorted_logits)
-    return jnp.take_along_axis(order, rank[:, None], axis=-1)[:, 0].astype(jnp.int32)
+    return strategy.choose(logits, step)
 
 
 def distribution(strategy: Greedy | Sample, logits: Array, seen: Array | None) -> Array:

@@ -10,7 +10,9 @@ differ:
 """
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +22,10 @@ import numpy as np
 
 from tfm.config.json_text import read_object
 from tfm.hf.names import Leaf, entries
-from tfm.hf.tensors import AGAIN, POINTER, PULL, Tensors, Weights
+from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Tensors, Weights
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
+LAST_WORDS = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 Keys = tuple[str, ...]
 
 
@@ -33,12 +36,14 @@ class Layout(NamedTuple):
     leaves: its parameters, with torch's names
     prefix: what those begin with and a bare model's do not
     rms: its norms are RMS norms
+    unused: a pattern of the names of tensors that are copies or constants
     """
 
     specs: Any
     leaves: list[Leaf]
     prefix: str = ""
     rms: bool = False
+    unused: str = "$^"
 
     def keys(self, leaf: Leaf, name: str) -> Keys:
         """The keys that lead to a tensor."""
@@ -69,17 +74,32 @@ class Layout(NamedTuple):
             node[last] = jnp.asarray(flax_kernel(assemble()) if is_kernel(leaf) else assemble())
         return tree
 
-    def check(self, tree: Mapping) -> None:
-        """Raises ValueError where parameters are missing, too many, or of another shape."""
+    def entries(self, tree: Mapping) -> list[Entry]:
+        """The tensors of torch that a nested dict holds, with the dtypes of its parameters."""
+        values = dict(flat(tree))
+        tensors: dict[str, Entry] = {}
+        for leaf in self.leaves:
+            for name in leaf.names:
+                value = values.get(self.keys(leaf, name))
+                if value is not None:
+                    tensors[name] = (name, np.dtype(value.dtype), leaf.shape, partial(_torch_array, leaf, value))
+        return list(tensors.values())
+
+    def check(self, tree: Mapping, complete: bool = True) -> None:
+        """Raises ValueError where parameters are missing, too many, or of another shape.
+
+        Copies of parameters pass; with complete=False, parameters may be missing.
+        """
         shapes, required = {keys: np.shape(value) for keys, value in flat(tree)}, self.shapes
-        for keys in required.keys() - shapes.keys():
+        for keys in required.keys() - shapes.keys() if complete else ():
             raise ValueError(
                 f"params lack {'.'.join(keys)}, of shape {required[keys]}; give the whole tree of this model"
             )
         for keys in shapes.keys() - required.keys():
-            raise ValueError(f"params have {'.'.join(keys)}, which this model has not; leave it out")
+            if not re.search(self.unused, torch_name(keys)):
+                raise ValueError(f"params have {'.'.join(keys)}, which this model has not; leave it out")
         for keys, shape in required.items():
-            if shapes[keys] != shape:
+            if shapes.get(keys, shape) != shape:
                 raise ValueError(
                     f"params have {'.'.join(keys)} of shape {shapes[keys]} instead of {shape}; "
                     "are they of another model?"
@@ -95,11 +115,24 @@ class Layout(NamedTuple):
     def _parameter(self, leaf: Leaf, values: Mapping[Keys, Any]) -> jax.Array:
         """One parameter of ours out of the values of a nested dict; rows that pad the vocabulary are zeros."""
         tensors = [jnp.asarray(values[self.keys(leaf, name)]) for name in leaf.names]
+        if leaf.tensor.factor != 1 or len({tensor.dtype for tensor in tensors}) > 1:
+            tensors = [tensor.astype(jnp.float32) for tensor in tensors]
         layers = [leaf.view(torch_kernel(tensor) if is_kernel(leaf) else tensor) for tensor in tensors]
         array = jnp.stack(layers) if leaf.stacked else layers[0]
         padding = [(0, size - unpadded) for size, unpadded in zip(leaf.spec.shape, array.shape, strict=True)]
         array = jnp.pad(array, padding)
         return array * jnp.asarray(leaf.tensor.factor, array.dtype) if leaf.tensor.factor != 1 else array
+
+
+def torch_name(keys: Keys) -> str:
+    """The keys that lead to a parameter -> torch's name, without the prefix that a bare model lacks."""
+    *parents, last = ".".join(keys).replace("/", ".").split(".")
+    return ".".join((*parents, LAST_WORDS.get(last, last)))
+
+
+def _torch_array(leaf: Leaf, value: Any) -> np.ndarray:
+    """A parameter of a nested dict -> the tensor that holds it."""
+    return torch_kernel(np.asarray(value)) if is_kernel(leaf) else np.asarray(value)
 
 
 def is_kernel(leaf: Leaf) -> bool:
@@ -137,16 +170,12 @@ class Msgpack(Weights):
     """The weights of a folder of Flax by torch's names, all in memory. Raises ValueError if a file is faulty."""
 
     def __init__(self, folder: str | Path):
-        last_words = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
         self.files = _files(Path(folder))
         for path in self.files:
             for keys, value in flat(_restored(path)):
-                *parents, last = ".".join(keys).replace("/", ".").split(".")
                 if not isinstance(value, np.ndarray):
                     raise ValueError(f"{path} has {'.'.join(keys)}, which is no array; {AGAIN}")
-                self[".".join((*parents, last_words.get(last, last)))] = (
-                    torch_kernel(value) if last == "kernel" else value
-                )
+                self[torch_name(keys)] = torch_kernel(value) if keys[-1].endswith("kernel") else value
 
     def release(self, name: str) -> None:
         """Nothing: a file is read at once."""

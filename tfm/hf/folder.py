@@ -71,16 +71,20 @@ def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, Any]:
 
 
 def open_folder(
-    folder: str | Path, fields: Mapping[str, Any] | None = None, reinitialize: Iterable[str] = ()
+    folder: str | Path,
+    fields: Mapping[str, Any] | None = None,
+    reinitialize: Iterable[str] = (),
+    hf_family: Family | None = None,
 ) -> Opened:
     """Checks everything that can be checked without reading weights. Raises ValueError as `from_hf` does.
 
     fields: instead of those of config.json: another head, or more classes
-    reinitialize: "missing", "other shape": which parameters of a head start from new values if the folder lacks them,
-        or has others
+    reinitialize: which parameters start from new values: "missing head" and "missing", those of a head and all that
+        the folder lacks; "other shape", those that it has in another shape
+    hf_family: instead of the one that fields name
     """
     fields = read_config(Path(folder)) if fields is None else fields
-    hf_family = family(fields, folder)
+    hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
     specs = head.specs(config)
@@ -121,17 +125,21 @@ def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
 def _reinitialized(
     model_leaves: list[Leaf], tensors: Weights, reinitialize: Iterable[str], folder: str | Path
 ) -> frozenset[str]:
-    """The parameters of a head that start from new values, which a warning names."""
-    head = [leaf for leaf in model_leaves if not leaf.path.startswith(("encoder.", "decoder."))]
-    missing = [leaf for leaf in head if "missing" in reinitialize and leaf.names[0] not in tensors]
-    mismatched = [leaf for leaf in head if leaf.names[0] in tensors and tensors.shape(leaf.names[0]) != leaf.shape]
-    reinitialized = missing + (mismatched if "other shape" in reinitialize else [])
-    if reinitialized:
-        names = _abbreviate(leaf.names[0] for leaf in reinitialized)
+    """The parameters that start from new values, which a warning names."""
+
+    def is_absent(leaf: Leaf, name: str) -> bool:
+        if name in tensors:
+            return "other shape" in reinitialize and tensors.shape(name) != leaf.shape
+        in_head = not leaf.path.startswith(("encoder.", "decoder."))
+        return "missing" in reinitialize or ("missing head" in reinitialize and in_head)
+
+    absent = {name: leaf for leaf in model_leaves for name in leaf.names if is_absent(leaf, name)}
+    if absent:
         warnings.warn(
-            f"{folder} has no such {names}: they start anew, so train the model before you rely on it", stacklevel=4
+            f"{folder} has no such {_abbreviate(absent)}: they start anew, so train the model before you rely on it",
+            stacklevel=4,
         )
-    return frozenset(leaf.path for leaf in reinitialized)
+    return frozenset(leaf.path for leaf in model_leaves if absent.keys() & set(leaf.names))
 
 
 def _check(
@@ -176,12 +184,17 @@ def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> Any:
 
     def read(leaf: Leaf, sharding) -> jax.Array:
         if leaf.path in opened.reinitialized:
-            key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.path.encode()))
-            return leaf.spec.init(key, leaf.spec.shape, sharding)
+            return initial_value(leaf, seed, sharding)
         return read_parameter(leaf, opened.tensors, sharding)
 
     params = [read(leaf, sharding) for leaf, sharding in zip(opened.leaves, shardings, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(specs), params)
+
+
+def initial_value(leaf: Leaf, seed: int, sharding: Any = None) -> jax.Array:
+    """A new value of a parameter, which depends on the seed and on its path."""
+    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.path.encode()))
+    return leaf.spec.init(key, leaf.spec.shape, sharding)
 
 
 def to_hf(

@@ -117,7 +117,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
 
 BART = Family(
     name="bart",
-    prefix="",
+    prefix="model.",
     base=BASE,
     fields=FIELDS,
     must_equal=MUST_EQUAL,
@@ -138,7 +138,7 @@ BART = Family(
 
 MARIAN = Family(
     name="marian",
-    prefix="",
+    prefix="model.",
     fields=FIELDS | {"vocab_size": Field("vocab", 58101)},
     must_equal=MUST_EQUAL,
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
@@ -160,7 +160,7 @@ MARIAN = Family(
 
 PEGASUS = Family(
     name="pegasus",
-    prefix="",
+    prefix="model.",
     fields=FIELDS,
     must_equal=MUST_EQUAL,
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves"), residual=PreNorm()),

@@ -1,0 +1,131 @@
+"""The families as their Flax classes had them: with bare models and more heads, and with all positions of RoBERTa."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from flax import struct
+
+from tfm.config.model import Config
+from tfm.hf import FAMILIES as HF_FAMILIES
+from tfm.hf.config import Family, Head
+from tfm.hf.families.encoders import bert, electra, roberta
+from tfm.models.classifier import Classifier
+from tfm.models.encoder import Encoder, encoder_specs
+from tfm.models.seq2seq import Seq2Seq, encoder_config, seq2seq_specs
+from tfm.ops import Linear, linear_specs
+
+# Families that had Flax classes, and what their bare models are called inside of models with heads.
+BASE_PREFIXES = {
+    **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "vit")},
+    **dict.fromkeys(("gpt2", "t5"), "transformer"),
+    **dict.fromkeys(("llama", "mistral", "bart", "marian", "pegasus"), "model"),
+}
+
+
+@struct.dataclass
+class Seq2SeqReader:
+    """A translation model whose decoder reads a text, outputs [D,C] of its states, and a map before them or None."""
+
+    encoder: Encoder
+    decoder: Encoder
+    output: Linear
+    dense: Linear | None = None
+
+    @property
+    def seq2seq(self) -> Seq2Seq:
+        """The translation model."""
+        return Seq2Seq(self.encoder, self.decoder, None)
+
+
+class EncoderHead(Head):
+    """The encoder of a translation model without a head."""
+
+    def specs(self, config: Config) -> Classifier:
+        """The spec tree of such a model."""
+        return Classifier(encoder_specs(encoder_config(config)), pooler=None, output=None)
+
+
+class ReaderHead(Head):
+    """Outputs that read the states of the decoder of a translation model."""
+
+    def specs(self, config: Config) -> Seq2SeqReader:
+        """The spec tree of such a model."""
+        model = seq2seq_specs(config)
+        dense = linear_specs(config, "D", "E", bias=True) if "dense" in self.names else None
+        return Seq2SeqReader(model.encoder, model.decoder, linear_specs(config, "D", "C", bias=True), dense)
+
+
+BARE = {"tie_embeddings": True}
+BARE_SEQ2SEQ = BARE | {"head.output_bias": False}
+HEADS: dict[str, dict[str, Head]] = {
+    "bert": {"BertForCausalLM": Head("mlm", bert.MLM)},
+    "roberta": {"RobertaForCausalLM": Head("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)},
+    "electra": {"ElectraForCausalLM": Head("mlm", electra.ELECTRA.heads["ElectraForMaskedLM"].names)},
+    "gpt2": {"GPT2Model": Head("lm", overrides=BARE)},
+    "llama": {"LlamaModel": Head("lm", overrides=BARE)},
+    "mistral": {"MistralModel": Head("lm", overrides=BARE)},
+    "t5": {"T5Model": Head("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
+    "bart": {
+        "BartModel": Head("seq2seq", overrides=BARE_SEQ2SEQ),
+        "BartForSequenceClassification": ReaderHead(
+            "read classes",
+            {"dense": "classification_head.dense", "output": "classification_head.out_proj"},
+            BARE_SEQ2SEQ,
+        ),
+        "BartForQuestionAnswering": ReaderHead("read span", {"output": "qa_outputs"}, BARE_SEQ2SEQ | {"classes": 2}),
+    },
+    "marian": {"MarianModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
+    "pegasus": {"PegasusModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
+}
+WITHOUT_FLAX = ("T5WithLMHeadModel",)  # architectures of these families that had no Flax class
+
+
+def _read_roberta(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The length of the table of positions, whose first rows are of padding."""
+    return {"length": fields.get("max_position_embeddings", 512)}, {"max_position_embeddings"}
+
+
+def _write_roberta(config: Config) -> dict[str, Any]:
+    """See `_read_roberta`."""
+    return {"max_position_embeddings": config.length, "pad_token_id": 1}
+
+
+def _read_bart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Sizes, and the classes, which are three where config.json names none."""
+    values, used = HF_FAMILIES["bart"].read(fields)
+    return values | ({} if fields.get("id2label") or fields.get("num_labels") else {"classes": 3}), used
+
+
+# Tensors of Marian and Pegasus that a bare model does not use.
+COMPUTED = r"^final_logits_bias$|^(en|de)coder\.embed_positions\.weight$"
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "roberta": {
+        "read": _read_roberta,
+        "write": _write_roberta,
+        "names": bert.names("roberta"),
+    },
+    "bart": {
+        "read": _read_bart,
+        "unused": rf"{HF_FAMILIES['bart'].unused}|^final_logits_bias$|^classification_head\.|^qa_outputs\.",
+    },
+    "marian": {"unused": rf"{HF_FAMILIES['marian'].unused}|{COMPUTED}"},
+    "pegasus": {"unused": rf"{HF_FAMILIES['pegasus'].unused}|{COMPUTED}"},
+}
+
+
+def _family(name: str) -> Family:
+    """A family with all its heads."""
+    family = HF_FAMILIES[name]
+    heads = {architecture: head for architecture, head in family.heads.items() if architecture not in WITHOUT_FLAX}
+    allowed = family.allowed | ({"is_decoder": (False, True)} if name in ("bert", "roberta", "electra") else {})
+    return dataclasses.replace(family, heads=heads | HEADS.get(name, {}), allowed=allowed, **CHANGES.get(name, {}))
+
+
+FAMILIES = {name: _family(name) for name in BASE_PREFIXES}
+
+
+def is_bare(architecture: str) -> bool:
+    """Whether an architecture has no head."""
+    return architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "MTModel"))
