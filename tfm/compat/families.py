@@ -119,8 +119,11 @@ def _family(name: str) -> Family:
     """A family with all its heads."""
     family = HF_FAMILIES[name]
     heads = {architecture: head for architecture, head in family.heads.items() if architecture not in WITHOUT_FLAX}
-    allowed = family.allowed | ({"is_decoder": (False, True)} if name in ("bert", "roberta", "electra") else {})
-    return dataclasses.replace(family, heads=heads | HEADS.get(name, {}), allowed=allowed, **CHANGES.get(name, {}))
+    heads |= HEADS.get(name, {})
+    allowed = dict(family.allowed)
+    if any(architecture.endswith("ForCausalLM") and head.kind == "mlm" for architecture, head in heads.items()):
+        allowed["is_decoder"] = (False, True)
+    return dataclasses.replace(family, heads=heads, allowed=allowed, **CHANGES.get(name, {}))
 
 
 FAMILIES = {name: _family(name) for name in BASE_PREFIXES}

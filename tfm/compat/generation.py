@@ -194,7 +194,9 @@ def _strategy(
     if not options["do_sample"]:
         return Greedy(constraints=constraints)
     neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    filters = {name: options[name] if options[name] != value else None for name, value in neutral.items()}
+    filters: dict[str, Any] = {
+        name: options[name] if options[name] != value else None for name, value in neutral.items()
+    }
     vocab, steps = sizes
     keys = step_keys(jax.random.PRNGKey(0) if key is None else key, steps)
     return BatchSample(**filters, constraints=constraints, keys=keys, vocab=vocab)
