@@ -133,7 +133,7 @@ def spell(tables: CharacterEmbed, words: Sequence[str], continues: Sequence[bool
         characters = [*([] if is_inner else [WORD_START]), *word.encode(errors="replace")]
         characters = [*characters[: spelling.shape[1] - 1], WORD_END]
         spelling[row, : len(characters)] = characters
-    return dataclasses.replace(tables, spelling=spelling)
+    return dataclasses.replace(tables, spelling=jnp.asarray(spelling))
 
 
 INPUT = Input(specs, embed, contents, spell)

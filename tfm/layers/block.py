@@ -128,8 +128,10 @@ def sublayers_of(
     def attend_memory(y: Array):
         return cross_attention(layer.cross, config, y, block_input.memory, block_input.context, cross_key)
 
+    ffn: Any = layer.feed_forward
+
     def feed(y: Array):
-        return feed_forward(layer.feed_forward, config, y), None
+        return feed_forward(ffn, config, y), None
 
     def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
         return Sublayer(jax.named_scope(name)(function), drop_key, block_input.drop_path)

@@ -35,7 +35,7 @@ def mix_specs(config: Config) -> Any:
     return LayerMix(bias_spec(config, "l", l=config.layers + 1), constant_spec(config, "", 1.0))
 
 
-def features_axis(config: Config) -> tuple[str, dict[str, int]]:
+def features_axis(config: Config) -> tuple[str, dict[str, Any]]:
     """The letter of the width of the features, and the size of one that is no shared letter."""
     if config.head.features != "concat":
         return "D", {}

@@ -29,7 +29,7 @@ class Expansion:
                 f"--expand={path} shares {len(shared):,} words with the tokenizer, too few to map "
                 f"{self.vectors.size} numbers of a vector; take smaller vectors, or a model with --tokenizer.kind=word"
             )
-        inputs = np.stack([self.vectors[word] for word in shared]).astype(np.float64)
+        inputs = np.stack([np.asarray(self.vectors[word]) for word in shared]).astype(np.float64)
         targets = table[[ids[word] for word in shared]].astype(np.float64)
         self.map = np.linalg.lstsq(inputs, targets, rcond=None)[0]
 

@@ -126,7 +126,9 @@ def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a saved run that its weights have decided."""
     own = {"model.classes", *(f"model.{name}" for name in COMPUTE), *_OF_THE_TASK}
     values = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
-    if source.get("task") in TASKS and TASKS[source["task"]].is_causal and not TASKS[task].is_causal:
+    before: Any = TASKS.get(source.get("task", ""))
+    after: Any = TASKS[task]
+    if before is not None and before.is_causal and not after.is_causal:
         values["model.head.causal"] = True
     of_the_task = {name: source[name] for name in _OF_THE_TASK if name in source}
     return values | (of_the_task if source.get("task") == task else {})

@@ -148,13 +148,14 @@ def _spelled(job: Job, state: step.State, corpus: Any) -> step.State:
     spell = tfm.input_of(job.model.input).spell
     if spell is None:
         return state
-    main = next(field.name for field in dataclasses.fields(state.params))
-    encoder = getattr(state.params, main)
+    fresh: Any = state.params
+    main = next(field.name for field in dataclasses.fields(fresh))
+    encoder = getattr(fresh, main)
     words, continues = tokenize.spellings(corpus.processor)
     tables = spell(encoder.embed, words, continues)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, encoder.embed)
     encoder = dataclasses.replace(encoder, embed=jax.device_put(tables, shardings))
-    params = dataclasses.replace(state.params, **{main: encoder})
+    params = dataclasses.replace(fresh, **{main: encoder})
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 

@@ -121,8 +121,9 @@ def read(call: LayerCall, x: Array, state: State | None, step: Step, has_cell: b
         state = State(hidden, zeros if has_cell else None)
     else:
         state = jax.tree.map(lambda leaf: leaf[None], state)
-    kernels = [None if kernel is None else kernel.astype(x.dtype) for kernel in (layer.hidden, layer.projection)]
-    last, hidden = jax.lax.scan(partial(_token, step, *kernels), state, _inputs(gates, prepared))
+    projection = None if layer.projection is None else layer.projection.astype(x.dtype)
+    token = partial(_token, step, layer.hidden.astype(x.dtype), projection)
+    last, hidden = jax.lax.scan(token, state, _inputs(gates, prepared))
     y = jnp.moveaxis(_flip_second(hidden), (0, 1), (1, 2))
     if layer.output is None:
         y = jnp.concatenate([y[:, :, direction] for direction in range(y.shape[2])], axis=-1)
