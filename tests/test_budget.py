@@ -97,7 +97,7 @@ def test_a_variant_is_a_file_named_like_its_tag(folder):
 def test_cost_of_a_variant(tag):
     """Its name occurs in the catalogue, its own file, row, tests, docs, notebooks, presets and Hugging Face family."""
     own = rf"tfm/config/[\w/]+\.py|tfm/[\w/]+/{tag}\.py|tests/variants\.py|tests/oracles/.*|tests/\w+/test_{tag}\.py"
-    shared = r"tests/mixers/.*|tests/test_budget\.py|docs/.*|README\.md|notebooks/.*|train/settings/presets\.py"
+    shared = r"tests/mixers/.*|tests/test_budget\.py|docs/.*|README\.md|notebooks/.*|train/settings/presets/\w+\.py"
     family = rf"tfm/hf/families/\w+/{tag}\w*\.py|tfm/hf/__init__\.py|tests/hf/.*|tests/hf_models\.py"
     allowed = re.compile(rf"{own}|{shared}|{family}")
     files = [name for name in tracked() if name.endswith((".py", ".md", ".toml", ".ipynb")) or name == ".ci/run"]

@@ -13,8 +13,9 @@ import tfm
 from tfm import masks
 from tfm.decoding import cache
 from tfm.layers import stack
+from tfm.losses import vocabulary as losses
 from tfm.mixers import softmax
-from tfm.models import classifier, losses, pooling
+from tfm.models import classifier, pooling
 from train.check import load, model, training
 from train.data.corpus import Corpus
 from train.data.rows import causal, packing

@@ -9,12 +9,12 @@ from jax import Array
 from tfm import params
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
+from tfm.losses.vocabulary import unembed
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.models.classifier import class_logits, pooled
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.features import LayerMix, features, features_axis, mix_specs
-from tfm.models.losses import unembed
 from tfm.models.pooling import first
 from tfm.ops import (
     Linear,

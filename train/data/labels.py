@@ -10,7 +10,7 @@ import numpy as np
 
 from train import UserError
 from train.data.sources.files import Row
-from train.settings.tasks import parsed_weights
+from train.settings.task_options import parsed_weights
 
 
 @dataclasses.dataclass(frozen=True)

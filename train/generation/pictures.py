@@ -37,7 +37,7 @@ def write(folder: Any, options: Options, explicit: Mapping[str, Any], strategy: 
     log = Log()
     beginnings = [completion.kept_part(tokens, processor, options.keep) for tokens in originals] or [np.zeros(0, int)]
     params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
-    made = _made(
+    samples = _sampled(
         params, folder, options, explicit, strategy, [row for row in beginnings for _ in range(options.n)], log
     )
     pictures, titles = [], []
@@ -46,7 +46,7 @@ def write(folder: Any, options: Options, explicit: Mapping[str, Any], strategy: 
             pixels = processor.restore(originals[index])
             pictures += [pixels, completion.masked(pixels, len(beginnings[index]))]
             titles += ["picture", "kept"]
-        pictures += [*made[index * options.n : (index + 1) * options.n]]
+        pictures += [*samples[index * options.n : (index + 1) * options.n]]
         titles += [""] * options.n
     sheets.contact_sheet(np.stack(pictures), titles, to, columns=2 + options.n if originals else None)
     log.info(f"saved in {to}")
@@ -66,7 +66,7 @@ def _originals(pattern: str, processor: Any) -> list[np.ndarray]:
     return tokens
 
 
-def _made(
+def _sampled(
     params: Any,
     folder: Any,
     options: Options,
@@ -86,12 +86,12 @@ def _made(
     options = dataclasses.replace(options, temperature=explicit.get("temperature", 1.0))
     size = min(options.batch, len(rows))
     capacity.check_decoding(params, model, size, model.length + 1)
-    made = []
+    samples = []
     with log.progress(f"making {len(rows)} pictures", len(rows)) as advance:
         for batch, count in row_batches(range(len(rows)), size):
             seeds = np.asarray(batch, np.int32) + options.seed
             choice = options.greedy() if strategy == "greedy" else options.sample(seeds)
             pictures = completion.complete(params, model, folder.processor, [rows[row] for row in batch], choice)
-            made.append(pictures[:count])
+            samples.append(pictures[:count])
             advance(count)
-    return np.concatenate(made)
+    return np.concatenate(samples)

@@ -4,8 +4,8 @@ import dataclasses
 import math
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
-from train.settings.task_options import TaskOptions
+from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, tag
+from train.settings.task_options import TaskOptions, parsed_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +82,42 @@ class Augment:
     def changes(self) -> bool:
         """Whether pictures are changed one by one before they are normalized."""
         return bool(self.flip or self.crop or self.color or self.randaugment)
+
+
+@dataclasses.dataclass(frozen=True)
+class Image(TaskOptions):
+    """Classes of pictures (Dosovitskiy et al. 2021).
+
+    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
+    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
+    pixels: how a picture becomes pixels
+    augment: random changes of training pictures
+    """
+
+    reads_pictures: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
+
+    name: Literal["image"] = tag("image")
+    smoothing: float = 0.0
+    class_weights: str = "none"
+    pixels: Pixels = Pixels()
+    augment: Augment = Augment()
+
+    def __post_init__(self):
+        check_fields(self)
+        check_rates(self, "smoothing", usual="0.1 is usual")
+        if parsed_weights(self.class_weights) is not None and self.augment.mixes:
+            raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
+
+    def check(self, run: Any) -> None:  # noqa: D102
+        if run.model.input.name != "tokens":
+            return
+        if not run.model.head.causal:
+            raise ValueError("model.input=tokens does not read the pictures of task=image; say --model.input=patches")
+        if self.augment.mixes or self.augment.erase:
+            raise ValueError(
+                "model.input=tokens reads colours of a palette, which do not mix; leave mixes and erase out"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

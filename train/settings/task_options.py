@@ -37,3 +37,16 @@ class TaskOptions(Options):
                 f"--model.input={self.inputs[0]}"
             )
         self.check(run)
+
+
+def parsed_weights(text: str) -> str | list[float] | None:
+    """`none`, `balanced` or `w1,w2,...` -> None, "balanced" or the weights. Raises ValueError for anything else."""
+    if text in ("none", "balanced"):
+        return None if text == "none" else text
+    try:
+        weights = [float(word) for word in text.split(",")]
+    except ValueError:
+        weights = []
+    if not weights or min(weights) < 0 or not 0 < sum(weights) < 1e6:
+        raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
+    return weights

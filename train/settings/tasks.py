@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.contrast import Contrast
 from train.settings.forerunners import Bilm, SkipThought
-from train.settings.images import Augment, NextPixel, Pixels
+from train.settings.images import Image, NextPixel
 from train.settings.limits import MAX_BEAMS
-from train.settings.task_options import TaskOptions
+from train.settings.task_options import TaskOptions, parsed_weights
 
 
 @dataclass(frozen=True)
@@ -140,19 +140,6 @@ def _check_loss(options: Classify | Choice):
     check_maximum(options, "the loss of every row would vanish", focal=1000)
 
 
-def parsed_weights(text: str) -> str | list[float] | None:
-    """`none`, `balanced` or `w1,w2,...` -> None, "balanced" or the weights. Raises ValueError for anything else."""
-    if text in ("none", "balanced"):
-        return None if text == "none" else text
-    try:
-        weights = [float(word) for word in text.split(",")]
-    except ValueError:
-        weights = []
-    if not weights or min(weights) < 0 or not 0 < sum(weights) < 1e6:
-        raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
-    return weights
-
-
 @dataclass(frozen=True)
 class Tag(TaskOptions):
     """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
@@ -253,42 +240,6 @@ class Span(TaskOptions):
             raise ValueError(
                 f"tokenizer.dropout={run.tokenizer.dropout} is not for task=span, whose answers stand at tokens; "
                 "leave it out"
-            )
-
-
-@dataclass(frozen=True)
-class Image(TaskOptions):
-    """Classes of pictures (Dosovitskiy et al. 2021).
-
-    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
-    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
-    pixels: how a picture becomes pixels
-    augment: random changes of training pictures
-    """
-
-    reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
-
-    name: Literal["image"] = tag("image")
-    smoothing: float = 0.0
-    class_weights: str = "none"
-    pixels: Pixels = Pixels()
-    augment: Augment = Augment()
-
-    def __post_init__(self):
-        check_fields(self)
-        check_rates(self, "smoothing", usual="0.1 is usual")
-        if parsed_weights(self.class_weights) is not None and self.augment.mixes:
-            raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
-
-    def check(self, run: Any) -> None:  # noqa: D102
-        if run.model.input.name != "tokens":
-            return
-        if not run.model.head.causal:
-            raise ValueError("model.input=tokens does not read the pictures of task=image; say --model.input=patches")
-        if self.augment.mixes or self.augment.erase:
-            raise ValueError(
-                "model.input=tokens reads colours of a palette, which do not mix; leave mixes and erase out"
             )
 
 

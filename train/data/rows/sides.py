@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from train.data.buckets import Buckets
+from train.data.buckets import Buckets, bucket_shapes
 from train.data.rows import pairs
 from train.data.tokens import Tokens
 from train.settings.schema import Batch
@@ -54,7 +54,8 @@ class SideRows:
         sizes = np.where(lengths > 0, lengths + 2, 0)
         self.cut = float((sizes > batch.length).mean()) if len(sizes) else 0.0
         sizes = np.minimum(sizes, batch.length)
-        self.buckets = Buckets(sizes.max(1, keepdims=True), batch, max_shapes)
+        longest = sizes.max(1, keepdims=True)
+        self.buckets = Buckets(longest, bucket_shapes(longest, batch, max_shapes))
         self.tokens = int(sizes.sum())
         places = sum(len(rows) * self.buckets.shape(rows).lengths[0] for rows in self.buckets.epoch())
         self.padding = 1 - self.tokens / max(1, places * len(texts))

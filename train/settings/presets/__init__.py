@@ -8,8 +8,8 @@ from tfm.config.dotted import override
 from tfm.config.model import Config
 from train.settings.contrast import QUICK_SIDES, SIDES
 from train.settings.forerunners import FORERUNNERS
-from train.settings.image_presets import IMAGE, PIXELS
-from train.settings.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
+from train.settings.presets.images import IMAGE, PIXELS
+from train.settings.presets.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 

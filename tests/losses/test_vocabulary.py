@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
-from tfm.models import losses as vocabulary
+from tfm.losses import vocabulary
 from train.tasks import lm, mlm, translate
 
 pytestmark = pytest.mark.usefixtures("strict")
