@@ -54,6 +54,11 @@ def start(words, log):
     return subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL, stderr=log.open("w"))
 
 
+def finish(words, log):
+    """Such a run to its end: all runs are compared between processes of the same kind."""
+    assert start(words, log).wait() == 0, log.read_text()
+
+
 def kill_at_a_moment(process, log, rng):
     """Kills a run in its start-up, between two steps, or while a checkpoint is written, if it has not ended."""
     kind = rng.choice(["start", "step", "checkpoint"])
@@ -83,7 +88,7 @@ def numbers(folder):
 def test_kills_lose_nothing(home, task):
     """A run that is killed and resumed, again and again, ends as one that was left alone: bit for bit."""
     rng = random.Random(f"{SEED} {task}")
-    assert call(main, *TASKS[task], "--out=whole")[0] == 0
+    finish([*TASKS[task], "--out=whole"], home / "whole.log")
     for index in range(MOMENTS):
         words = ["--resume", "--out=run"] if Path("run/run.json").exists() else [*TASKS[task], "--out=run"]
         log = home / f"{index}.log"
@@ -93,8 +98,7 @@ def test_kills_lose_nothing(home, task):
         assert "Traceback" not in err
         assert "error: " not in err
     words = ["--resume", "--out=run"] if Path("run/run.json").exists() else [*TASKS[task], "--out=run"]
-    code, _, err = call(main, *words)
-    assert code == 0, err
+    finish(words, home / "last.log")
     assert numbers(Path("run")) == numbers(Path("whole"))
     weights = [jax.tree.leaves(open_folder(folder).load()) for folder in ("run", "whole")]
     for a, b in zip(*weights, strict=True):
@@ -207,7 +211,7 @@ def test_a_resume_while_the_run_lives(home):
         again = call(main, *TASKS["mlm"], "--out=run")
         assert (again[0], f"belongs to process {process.pid}" in again[2]) == (2, True)
         assert process.wait() == 0, log.read_text()
-    assert call(main, *TASKS["mlm"], "--out=whole")[0] == 0
+    finish([*TASKS["mlm"], "--out=whole"], home / "whole.log")
     assert numbers(Path("run")) == numbers(Path("whole"))
 
 

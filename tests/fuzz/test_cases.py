@@ -11,7 +11,7 @@ import tfm
 from tfm import Config
 from train import evaluate, predict, tasks
 from train.costs import capacity
-from train.data.rows.translations import TranslationPairs
+from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.sources import files
 from train.data.tokens import in_memory
 from train.devices.distributed import find_cluster
@@ -190,7 +190,7 @@ def test_pairs_that_are_all_too_long():
     pairs = [("w1 " * 20, "w2"), ("w1", "w2 " * 20)]
     sides = [in_memory(tokenizer, side) for side in zip(*pairs, strict=True)]
     template = tokenize.sequence_template(tokenizer)
-    sentence = outcome(lambda: TranslationPairs(pairs, sides, schema.Batch(length=8), template, 0.0, 4))
+    sentence = outcome(lambda: TranslationPairs(pairs, sides, schema.Batch(length=8), template, RowOptions(0.0, 4)))
     assert "none of the 2 pairs has at most --batch.length=8 tokens a side" in sentence
 
 

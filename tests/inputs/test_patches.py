@@ -134,7 +134,7 @@ def test_what_positions_do_to_scores_of_patches(fill):
         ({"position": "rotary", "position.axes": 3}, "axes=3 must be at most 2"),
         ({"position": "rotary", "position.axes": 2, "heads": 8}, "2 elements for both must be a multiple of 4"),
         ({"position": "sinusoidal", "position.axes": 2, "width": 18}, "18 elements for both must be a multiple of 4"),
-        ({"input.token_types": 2}, r"input\.token_types belongs to input=tokens, not to patches"),
+        ({"input.token_types": 2}, r"input\.token_types belongs to input=tokens or characters, not to patches"),
     ],
 )
 def test_options_that_do_not_fit(values, message):

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from train import UserError
 from train.data.rows import pairs
-from train.data.rows.translations import TranslationPairs
+from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.tokens import in_memory
 from train.evaluate import main as evaluate
 from train.export import main as export
@@ -69,15 +69,14 @@ def test_rows_of_pairs_are_what_transformers_makes_of_them():
     texts = [("w2 w3 w4", "w0"), ("w5", "w6 w7")]
     marked = tokenizer(BART)
     sides = [in_memory(marked, side) for side in zip(*texts, strict=True)]
-    rows = TranslationPairs(
-        texts, sides, Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>"), 0.0, 1
-    )
+    batch, template = Batch(tokens=16, length=8, multiple=2), tokenize.sequence_template(marked, "</s>")
+    rows = TranslationPairs(texts, sides, batch, template, RowOptions(0.0, 1, pack=False))
     batch = rows.batch(np.array([0, 1, -1]))
     empty = dict.fromkeys(("tokens", "target", "targets"), marked.token_to_id("<pad>"))
     assert all((field[2] == empty.get(name, 0)).all() for name, field in batch.items())
     for b, (source, target) in enumerate(texts):
         ids, labels = marked.encode(source).ids, marked.encode(target).ids
-        assert batch["tokens"][b, batch["valid"][b] > 0].tolist() == ids
+        assert batch["tokens"][b, batch["segments"][b] > 0].tolist() == ids
         assert batch["targets"][b, batch["weights"][b] > 0].tolist() == labels
         assert batch["target"][b, batch["weights"][b] > 0].tolist() == [2, *labels[:-1]]
 

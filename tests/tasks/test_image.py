@@ -238,4 +238,4 @@ def test_bad_predictions(home):
         image.inputs(types.SimpleNamespace(text="", file="x*.png", attention=""), folder)
     (picture,) = image.inputs(types.SimpleNamespace(text="", file="broken.png", attention=""), folder)
     with pytest.raises(UserError, match=r"broken.png is empty: it has zero bytes; leave it out of --file"):
-        image._opened(picture["image"], image.ImageProcessor((8, 8)))
+        image._opened(picture["image"], ImageProcessor((8, 8)))

@@ -17,7 +17,7 @@ class Head:
         (Devlin et al. 2018, table 7)
     feature_layers: how many layers sum and concat read
     dense: a linear map leads from that to the classes, with an activation
-    pool_activation: tanh | gelu | gelu_tanh | relu | silu: of that map
+    pool_activation: tanh | gelu | gelu_tanh | quick_gelu | relu | silu: of that map
     pool_norm: normalize what the classes are read from
     distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
     bias: add a bias in the linear map that a head begins with
@@ -32,7 +32,7 @@ class Head:
     features: Literal["last", "mix", "sum", "concat"] = "last"
     feature_layers: int = 4
     dense: bool = True
-    pool_activation: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"] = "tanh"
+    pool_activation: Literal["tanh", "gelu", "gelu_tanh", "quick_gelu", "relu", "silu"] = "tanh"
     pool_norm: bool = False
     distilled: bool = False
     bias: bool = True

@@ -179,7 +179,8 @@ def help_text(argv: Sequence[str]) -> str | None:
     layers = _fresh_layers(flags.parse([word for word in argv if word not in asked], ALIASES), {})
     later = {name: value for name, value in _DECIDED_LATER.items() if name not in set().union(*layers)}
     every_flag = [
-        flag._replace(value=later[flag.name], is_set=True) if flag.name in later else flag
+        # What the data decide is no choice of the user: it is listed and not explained.
+        flag._replace(value=later[flag.name], is_set=flag.name == "model.dtype") if flag.name in later else flag
         for flag in flags.flags_of(_build(layers))
     ]
     section = asked[0].partition("=")[2].replace("-", "_")
