@@ -1,9 +1,14 @@
 """GRUs and LSTMs; that they are their definitions, reset at segments and skip padding is in the contracts."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import FLAGS, write_text
 
 import tfm
 
@@ -137,3 +142,13 @@ def test_torch_computes_the_same(tag, projection):
     np.testing.assert_allclose(gradients[1], inputs.grad.numpy(), atol=1e-5)
     for name, gradient in in_torch(gradients[0]).items():
         np.testing.assert_allclose(gradient, getattr(layer, name).grad.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_a_run_on_two_devices_begins(tmp_path):
+    """In a process of its own, which has a device for each core: what starts the parameters may not wait for ever."""
+    write_text(tmp_path / "text.txt")
+    words = [*FLAGS, "--task=lm", "--model.mixer=gru", "--steps=1", "--eval.final=false", "--out=run"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "train.main", *words]
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr

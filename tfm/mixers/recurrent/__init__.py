@@ -86,10 +86,28 @@ def orthogonal(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
     """[...,s,g,r]: orthogonal rows or columns for each gate, so that states neither grow nor vanish (Saxe et al.
     2014)."""
     *stack, size, gates, units = shape
-    square = max(size, units)
-    matrices = jnp.linalg.qr(jax.random.normal(key, (*stack, gates, square, square)))[0]
+    matrices = _reflections(jax.random.normal(key, (*stack, gates, max(size, units), max(size, units))))
     matrices = jnp.swapaxes(matrices[..., :size, :units], -3, -2)
     return matrices if sharding is None else reshard(matrices, sharding)
+
+
+def _reflections(vectors: Array) -> Array:
+    """Normal vectors [...,n,n] -> random orthogonal matrices [...,n,n]: reflections by vectors of n, n - 1, ... elements
+    (Stewart 1980, section 3).
+
+    On a CPU with several devices, a program with LAPACK's QR decomposition never ends.
+    """
+    size = vectors.shape[-1]
+
+    def reflect(matrices: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
+        first, vector = inputs
+        vector = jnp.where(jnp.arange(size) < first, 0, vector)
+        vector /= jnp.sqrt(jnp.square(vector).sum(-1, keepdims=True))
+        products = jnp.einsum("...i,...ij->...j", vector, matrices, precision="highest")
+        return matrices - 2 * vector[..., :, None] * products[..., None, :], None
+
+    start = jnp.broadcast_to(jnp.eye(size), vectors.shape)
+    return jax.lax.scan(reflect, start, (jnp.arange(size), jnp.moveaxis(vectors, -2, 0)))[0]
 
 
 def prepare(options: RecurrentOptions, config: Config, context: AttentionContext) -> Prepared:
