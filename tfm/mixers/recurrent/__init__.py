@@ -92,8 +92,8 @@ def orthogonal(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
 
 
 def _reflections(vectors: Array) -> Array:
-    """Normal vectors [...,n,n] -> random orthogonal matrices [...,n,n]: reflections by vectors of n, n - 1, ... elements
-    (Stewart 1980, section 3).
+    """Normal vectors [...,n,n] -> random orthogonal matrices [...,n,n]: products of reflections by vectors of n, n - 1
+    and so on elements (Stewart 1980, section 3).
 
     On a CPU with several devices, a program with LAPACK's QR decomposition never ends.
     """
