@@ -125,7 +125,7 @@ def test_pairs_are_learned(trained):
 
 @pytest.mark.slow
 def test_cached_gradients_train_as_the_whole_batch(trained, home):
-    run(*SMALL, "--data=train.jsonl", "--eval-data=dev.jsonl", "--model.dropout=0", "--batch.accumulate=4", "--out=cut")
+    run(*SMALL, "--data=train.jsonl", "--eval-data=dev.jsonl", "--model.dropout=0", "--batch.accumulate=2", "--out=cut")
     result = json.loads((home / "cut" / "result.json").read_text())
     assert result["eval_retrieval_1"] == pytest.approx(trained["eval_retrieval_1"], abs=0.1)
 
