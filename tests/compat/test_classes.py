@@ -134,7 +134,7 @@ def test_attributes(tmp_path):
     base.save_pretrained(tmp_path / "base")
     assert not (tmp_path / "base/generation_config.json").exists()
     assert model.can_generate()
-    with pytest.raises(ValueError, match="FlaxGPT2Model has no output for tokens and cannot generate"):
+    with pytest.raises(ValueError, match="FlaxGPT2Model cannot generate; take a class of a decoder with an output for tokens"):
         base.generate(inputs()["tokens"])
     again = type(model).from_pretrained(tmp_path / "base")
     assert_close(again(inputs()["tokens"]).logits, model(inputs()["tokens"]).logits)
@@ -167,3 +167,8 @@ def test_shift_tokens_right():
     module = __import__(tfm.compat.FlaxBartModel.__module__, fromlist=["shift_tokens_right"])
     labels = np.array([[5, 6, 2, -100], [7, 2, -100, -100]])
     assert module.shift_tokens_right(labels, 1, 0).tolist() == [[0, 5, 6, 2], [0, 7, 2, 1]]
+
+
+def test_an_encoder_that_is_asked_to_generate():
+    with pytest.raises(ValueError, match="FlaxBertForCausalLM cannot generate; take a class of a decoder"):
+        object.__new__(tfm.compat.FlaxBertForCausalLM).generate([[1]])

@@ -21,7 +21,9 @@ from tfm.compat.pretrained import Pretrained
 
 
 class Encoder(Pretrained):
-    """An encoder with its head."""
+    """An encoder with its head; `generate` refuses it in a sentence."""
+
+    generate = generate
 
     def __call__(
         self, input_ids, attention_mask=None, token_type_ids=None, position_ids=None, head_mask=None,
