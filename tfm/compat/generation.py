@@ -51,7 +51,7 @@ def generate(
     do_sample=True draws, num_beams=4 searches. Raises ValueError for an unknown or unsupported argument.
     """
     if not self.can_generate():
-        raise ValueError(f"{type(self).__name__} cannot generate; take a class of a decoder with an output for tokens, such as FlaxGPT2LMHeadModel")
+        raise ValueError(f"{type(self).__name__} cannot generate; take a decoder such as FlaxGPT2LMHeadModel")
     options = resolve_options(self, generation_config, kwargs)
     program = self._program
     tokens = jnp.asarray(input_ids, jnp.int32)
