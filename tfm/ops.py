@@ -124,7 +124,7 @@ def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
 
 
 def lookup(table: Array | LowRank | Int8, ids: Array) -> Array:
-    """Rows of table [V,...] for ids [B,T] -> float32 [B,T,...]; NaN for an id outside the table."""
+    """Rows of table [V,...] for ids [B,T] or [B,T,c] -> float32 [B,T,...] or [B,T,c,...]; NaN for an id outside it."""
     if isinstance(table, LowRank):
         update = _product("BTr,rD->BTD", lookup(table.down, ids), table.up)
         return lookup(table.base, ids) + table.scale * update

@@ -90,7 +90,7 @@ def embed(
     for name, ids in {"tokens": tokens, "positions": positions}.items():
         check_ids(name, ids, tokens)
     spelling = jnp.round(lookup(tables.spelling, tokens)).astype(jnp.int32)
-    x = _words(tables, spelling, jnp.dtype(config.dtype))
+    x = _words(tables, spelling, jnp.dtype(config.dtype)).astype(jnp.float32)
     positions = default_positions(tokens) if positions is None else positions
     x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
@@ -100,7 +100,7 @@ def embed(
 
 def _words(tables: CharacterEmbed, spelling: Array, dtype: Any) -> Array:
     """spelling int32 [B,T,c] -> [B,T,U] in the dtype."""
-    x = tables.characters.astype(dtype)[spelling]
+    x = lookup(tables.characters, spelling).astype(dtype)
     features = [_filtered(layer, x) for layer in tables.filters]
     y = jnp.concatenate(features, axis=-1)
     for layer in tables.highways:
