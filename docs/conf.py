@@ -55,13 +55,14 @@ LINK_TO_CODE = re.compile(r"\[([^\]\n]+)\]\((?:\.\./)*(?:tfm|train|tests)(?:/[^)
 # Rooms of the library, as headings of the reference.
 ROOMS = {
     "Configuration": ("config", "axes"),
-    "Parameters": ("params", "low_rank"),
+    "Parameters": ("params", "low_rank", "int8", "quantization"),
     "Operations": ("ops", "finite", "sharding"),
     "Masks": ("masks",),
     "Attention": ("attention",),
     "Variants": ("mixers", "positions", "residuals"),
     "Layers": ("layers", "inputs"),
     "Models": ("models", "nnx"),
+    "Losses": ("losses",),
     "Decoding": ("decoding",),
     "Hugging Face folders": ("hf",),
 }

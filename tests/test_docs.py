@@ -1,5 +1,6 @@
 """The README and the pages of docs/: what they claim is run, and what they name exists."""
 
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import tfm
 from train import UserError
 from train.settings import flags, resolve
 
@@ -166,6 +168,12 @@ def test_readme_is_short():
     assert len(text.splitlines()) <= 250
     before = text[: text.index("python -m train.main --task=mlm")]
     assert len(re.findall(r"^#+ ", before, re.MULTILINE)) <= 2
+
+
+def test_the_reference_has_a_page_for_every_public_module():
+    (table,) = re.findall(r"^ROOMS = (\{.*?^\})", (ROOT / "docs/conf.py").read_text(), re.MULTILINE | re.DOTALL)
+    listed = {prefix for prefixes in ast.literal_eval(table).values() for prefix in prefixes}
+    assert listed == {module.split(".")[0] for module in tfm.PUBLIC}
 
 
 def test_what_was_measured_has_its_number_once_and_pointers_lead_to_an_entry():

@@ -198,14 +198,12 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
 
 
-# The least length of a vector that is divided by it.
-SHORTEST = 1e-12
-
-
 def unit_vectors(x: Array, axis: int = -1) -> Array:
-    """x -> float32, every vector along an axis of length 1; vectors of zeros stay."""
+    """x -> float32 of the same shape, every vector along an axis of length 1; vectors of zeros stay, with gradients of
+    zeros."""
     x = x.astype(jnp.float32)
-    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis, keepdims=True), SHORTEST**2))
+    squares = jnp.square(x).sum(axis, keepdims=True)
+    return x * jnp.where(squares > 0, jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), 0)
 
 
 NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}

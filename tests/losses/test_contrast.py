@@ -38,8 +38,8 @@ def test_losses_are_those_of_loops(strict, sides):
 
 def test_unit_vectors(strict):
     x = np.float32([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(tfm.unit(x), [[0.6, 0.8], [0, 0]], rtol=1e-6)
-    assert np.isfinite(jax.grad(lambda x: tfm.unit(x).sum())(x)).all()
+    np.testing.assert_allclose(tfm.unit_vectors(x), [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert np.isfinite(jax.grad(lambda x: tfm.unit_vectors(x).sum())(x)).all()
 
 
 def test_clip_and_siglip_against_loops(strict):

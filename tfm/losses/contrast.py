@@ -19,13 +19,6 @@ ABSENT = -1e9
 MAX_SCALE = 100.0
 
 
-def unit(x: Array) -> Array:
-    """x [...,D] -> float32 [...,D] of length 1; a vector of zeros stays as it is, and has a gradient of zeros."""
-    wide = x.astype(jnp.float32)
-    squares = jnp.square(wide).sum(-1, keepdims=True)
-    return wide * jnp.where(squares > 0, jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), 0)
-
-
 def in_batch_losses(
     queries: Array, candidates: Array, present: Array, temperature: Array | float
 ) -> tuple[Array, Array]:

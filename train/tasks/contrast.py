@@ -86,7 +86,7 @@ def encode_rows(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, A
     rows = fold_rows(valid)
     hidden = tfm.encoder(params.encoder, model, fold_rows(tokens), tfm.padding(rows), key=key)
     vectors = tfm.pool(hidden.astype(jnp.float32), rows, model.head.pool)
-    return tfm.unit(unfold_rows(vectors, tokens))
+    return tfm.unit_vectors(unfold_rows(vectors, tokens))
 
 
 def compare(params: tfm.Classifier, vectors: Array, batch: Mapping[str, Array]) -> dict[str, Array]:
