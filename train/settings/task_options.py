@@ -23,6 +23,11 @@ class TaskOptions(Options):
     # What the model may read them as (--model.input), the usual one first.
     inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
 
+    @classmethod
+    def module(cls, model: Any) -> str:
+        """The file of train/tasks/ that trains such a model."""
+        return cls.name
+
     @property
     def vocab(self) -> int | None:
         """Tokens of the model, where the options say and no tokenizer does."""
