@@ -92,11 +92,13 @@ class Reader(NamedTuple):
     """What a task reads of pictures: `image`, the column of paths in tables, and `label`, that of labels or captions.
 
     check_label: raises ValueError for a value that is no label of the task
+    several: a picture may have several labels, in a row each
     """
 
     image: str
     label: str
     check_label: Callable[[Any], None]
+    several: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -222,13 +224,13 @@ def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
 def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:
     """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
     labels: dict[str, Any] = {}
-    for row in rows:
-        path, label = row[reader.image], row[reader.label]
-        if labels.setdefault(path, label) != label:
+    pairs = dict.fromkeys((row[reader.image], row[reader.label]) for row in rows)
+    for path, label in pairs:
+        if labels.setdefault(path, label) != label and not reader.several:
             raise UserError(
                 f"{table} names {path} with the label {labels[path]!r} and with {label!r}; leave one of them out"
             )
-    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in labels.items()]
+    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in pairs]
 
 
 def _path_in(table: Path, path: str) -> Path:

@@ -68,7 +68,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     if run.model.input.grid is None:
         inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
     else:
-        shape = dict(zip("hwc", picture_shape(run), strict=True))
+        shape = dict(zip("hwc", picture_shape(run.model), strict=True))
         inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
     floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
@@ -136,8 +136,8 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     """
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, lambda: builtin(run.data.label), log, valid_only)
-    processor = saved.processor if saved else model_processor(run)
-    check_processor(processor, run)
+    processor = saved.processor if saved else model_processor(run.model, run.task.pixels)
+    check_processor(processor, run.model)
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
     length = run.row_tokens
