@@ -35,6 +35,12 @@ def picture_shape(model: Config) -> tuple[int, int, int]:
     return options.pixels
 
 
+def image_tokens(model: Config) -> int:
+    """The tokens that a model, or a tower, makes of a picture."""
+    rows, columns = model.input.grid or (0, 0)
+    return model.input.prefix + rows * columns
+
+
 def model_processor(model: Config, pixels: Pixels) -> ImageProcessor:
     """The processor that --task.pixels describes, for the pictures that a model, or a tower, reads.
 

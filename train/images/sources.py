@@ -22,7 +22,7 @@ from train.data.sources import sources
 from train.data.sources.files import Row
 from train.images import files
 from train.images.checking import checked
-from train.images.decoding import ENDINGS, array_image, decode
+from train.images.decoding import ENDINGS, BrokenImageError, array_image, decode
 from train.settings.schema import Data
 
 
@@ -181,6 +181,14 @@ def named_pictures(pattern: str) -> list[PictureFile]:
     if not pictures:
         raise UserError(f"{pattern} holds no picture ({', '.join(ENDINGS)}); name another folder")
     return [PictureFile(str(path)) for path in pictures]
+
+
+def opened(picture: Picture, channels: int) -> Image.Image:
+    """A picture that a flag names, decoded. Raises UserError for one that is broken."""
+    try:
+        return picture.open(channels)
+    except BrokenImageError as error:
+        raise UserError(f"{picture} {error}; leave it out of --file") from error
 
 
 def _read(source: str, data: Data, reader: Reader) -> Parts:

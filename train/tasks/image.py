@@ -30,7 +30,6 @@ from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.files import cache
 from train.images import attention, drawings, sheets, sources
-from train.images.decoding import BrokenImageError
 from train.images.model_processor import check_processor, model_processor, picture_shape
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
@@ -155,10 +154,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
 
 def builtin(label: str) -> sources.Parts:
     """The built-in drawings: those to train on, and to validate on, with those of withheld pairs."""
-    if label not in drawings.LABELS:
-        raise UserError(
-            f"--data.label={label} is no label of the built-in drawings; known are {', '.join(drawings.LABELS)}"
-        )
+    drawings.check_label(label)
     train, valid, withheld = drawings.generate()
     return sources.Parts(drawings.rows(train, label), drawings.rows([*valid, *withheld], label))
 
@@ -221,7 +217,9 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
     with log.progress("classifying", len(pictures)) as advance:
         for rows, count in row_batches(range(len(pictures)), batch):
-            pixels = np.stack([processor.prepare(_opened(pictures[row]["image"], processor)) for row in rows])
+            pixels = np.stack(
+                [processor.prepare(sources.opened(pictures[row]["image"], processor.channels)) for row in rows]
+            )
             logits = np.asarray(checked(_logits, params, run.model, processor.normalize(pixels)))
             for row, row_logits in zip(rows[:count], logits, strict=False):
                 guess = prediction("single", classes, row_logits)
@@ -231,13 +229,6 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
             if to := pictures[rows[0]]["attention"]:
                 attention.draw(params, run.model, processor, pixels[:count], Path(to), first=int(rows[0]) + 1)
             advance(count)
-
-
-def _opened(picture: Any, processor: AnyProcessor) -> Any:
-    try:
-        return picture.open(processor.channels)
-    except BrokenImageError as error:
-        raise UserError(f"{picture} {error}; leave it out of --file") from error
 
 
 @partial(jax.jit, static_argnums=1)
