@@ -117,7 +117,10 @@ def _save_hf(processor: CaptionProcessor, task: Any, run: Any, folder: Path):
 
 
 def _hf_fields(processor: CaptionProcessor) -> Mapping[str, Any]:
-    return TOKENIZER.hf_fields(processor.tokenizer)
+    """The special tokens of texts: the state of [EOS] stands for a text."""
+    frame = TextFrame.of(processor.tokenizer)
+    tokens = {"bos": frame.prefix[:1], "eos": frame.suffix[-1:], "pad": [frame.pad]}
+    return {"text_config": {f"{role}_token_id": ids[0] for role, ids in tokens.items() if ids}}
 
 
 # The processor of pictures with captions, in the files of its two parts.

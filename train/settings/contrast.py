@@ -1,7 +1,7 @@
 """The options of contrastive training, and what its presets of texts have beside the shape of a model."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.images import Augment, Pixels
@@ -24,6 +24,8 @@ class Contrast(TaskOptions):
     pixels: how a picture becomes pixels
     augment: random changes of training pictures
     """
+
+    reads_captions: ClassVar[bool] = True
 
     name: Literal["contrast"] = tag("contrast")
     kind: Literal["pairs", "scores"] = "pairs"
@@ -87,6 +89,11 @@ class Contrast(TaskOptions):
             raise ValueError(
                 f"task.temperature={self.temperature} is for texts alone; with model.images it is a parameter, which "
                 "is trained"
+            )
+        if run.model.images.reads_padding and run.batch.length != run.model.length:
+            raise ValueError(
+                f"batch.length={run.batch.length} must be model.length={run.model.length}: "
+                "model.images.reads_padding=true reads captions with their padding"
             )
         if self.augment.mixes:
             raise ValueError("task.augment.mixup and cutmix mix classes, and captions do not mix; leave them out")

@@ -260,5 +260,5 @@ def hf_fields(run: Run, processor: CaptionProcessor, facts: Mapping[str, Any]) -
 
 
 def hf_template(run: Run) -> tuple[str, ...]:
-    """How the exported tokenizer marks a caption."""
-    return ("{cls} $A {sep}",)
+    """The exported tokenizer marks a caption as it does here."""
+    return ()
