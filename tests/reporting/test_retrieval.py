@@ -28,7 +28,7 @@ def test_retrieval_is_that_of_loops(size):
 
 def test_equal_groups_are_as_right():
     """Of a picture with two captions either is right, and both pictures of a caption are."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     groups = rng.integers(0, 8, 20)
     queries, candidates = units(20, 0), units(20, 1) + units(20, 0)
     ranks = []

@@ -4,7 +4,6 @@ import json
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracts import MESHES, assert_near
@@ -23,7 +22,7 @@ from train.main import main
 from train.reporting.console import Log
 from train.settings import resolve
 from train.settings.schema import Run
-from train.tasks import captions, image, of
+from train.tasks import captions, of
 from train.tasks.predicting import zero_shot
 from train.text import tokenizer as tokenize
 from train.training.gradient_cache import cached_gradient
@@ -133,13 +132,14 @@ def by_parts(params, model, parts):
     return gradients(params, parts)
 
 
-@pytest.mark.parametrize("loss", ["softmax", pytest.param("sigmoid", marks=pytest.mark.slow)])
-def test_parts_and_eight_devices_are_the_whole_batch(loss):
-    """The loss is that of a loop; its gradients, of the scale and the bias too, do not depend on parts and devices."""
-    flags = (f"--model.images.loss={loss}", "--batch.length=8")
-    model, batch = model_of(*flags)
-    specs = tfm.towers_specs(model)
-    params = tfm.init(specs, jax.random.key(0))
+LOSSES = ["softmax", pytest.param("sigmoid", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_parts_are_the_whole_batch(loss):
+    """The loss is that of a loop; its gradients, of the scale and the bias too, do not depend on parts."""
+    model, batch = model_of(f"--model.images.loss={loss}", "--batch.length=8")
+    params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
     expected = undivided(params, model, batch)
     vectors = np.asarray(captions.encode_rows(params, model, batch, None))
     assert float(expected[0]) == pytest.approx(
@@ -148,11 +148,23 @@ def test_parts_and_eight_devices_are_the_whole_batch(loss):
     assert abs(float(expected[1].log_scale)) > 1e-3
     parts = {name: field.reshape(4, -1, *field.shape[1:]) for name, field in batch.items()}
     assert_near(by_parts(params, model, parts), expected, 1e-4)
-    mesh = tfm.make_mesh(*MESHES[next(iter(MESHES))])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("name", [*MESHES])
+def test_eight_devices_are_one(loss, name):
+    flags = (f"--model.images.loss={loss}", "--batch.length=8")
+    model, batch = model_of(*flags)
+    specs = tfm.towers_specs(model)
+    params = tfm.init(specs, jax.random.key(0))
+    mesh = tfm.make_mesh(*MESHES[name])
     spec = captions.batch_spec(settings(*flags, "--model.images.input.size=8"))
     with jax.set_mesh(mesh):
         placed = jax.device_put(params, tfm.shardings(specs, mesh))
-        assert_near(by_parts(placed, model, feed.to_devices(batch, spec, mesh, 2)), expected, 1e-4)
+        assert_near(
+            by_parts(placed, model, feed.to_devices(batch, spec, mesh, 2)), undivided(params, model, batch), 1e-4
+        )
 
 
 def write_drawings(folder, count=40):
@@ -239,7 +251,6 @@ def table(folder, *lines):
         ((), "--task.temperature=0.1", "task.temperature=0.1 is for texts alone; with model.images it is a parameter"),
         ((), "--task.kind=scores", "task.kind=scores is for texts alone; leave it out with model.images"),
         ((), "--task.augment.mixup=1", "captions do not mix; leave them out"),
-        ((), "--model.images=none", "task.pixels and task.augment are for models of pictures and captions"),
         ((), "--data.label=kind", "--data.label=kind is no label of the built-in drawings"),
         ((), "--batch.size=1", "batch.size=1 leaves no other text to tell apart"),
     ],
@@ -248,11 +259,29 @@ def test_bad_input(home, lines, flags, sentence):
     data = ("--data=t.tsv",) if lines else ()
     if lines:
         table(home, *lines)
-    more = ("--task.augment.flip=true",) if "none" in flags else ()
-    code, out, err = call(main, *SMALL, *data, *flags.split(), *more, "--out=bad")
+    code, out, err = call(main, *SMALL, *data, *flags.split(), "--out=bad")
     assert (code, out) == (2, ""), err
     assert sentence in err.splitlines()[-1]
     assert not (home / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            "--task=contrast --task.augment.flip=true",
+            r"task.pixels and task.augment are for models of pictures and cap",
+        ),
+        ("--task=mlm --model.images=tower", r"model.images=tower reads pictures beside texts, and task=mlm does not"),
+        (
+            "--preset=siglip-tiny --batch.length=8",
+            r"batch.length=8 must be model.length=16: model.images.reads_padding",
+        ),
+    ],
+)
+def test_bad_settings(flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        resolve.resolve(resolve.infer_task(flags.split(), None), None, None)
 
 
 @pytest.mark.parametrize(
@@ -287,12 +316,13 @@ def test_templates_are_averaged():
     asked = zero_shot.Question([], ["cat", "mat"], ["a {}", "it ran on the {}"])
     texts = ["a cat", "it ran on the cat", "a mat", "it ran on the mat"]
     log = Log(quiet=True)
-    items = zero_shot.encode_items(params, folder, [texts[0], pictures[0], *texts[1:], pictures[1]], log, 2)
+    items = zero_shot.encode_items(params, folder, [texts[0], pictures[0], *texts[1:], pictures[1]], log, 4)
     fields = TextFrame.of(tokenizer).fill(in_memory(tokenizer, texts), np.arange(4), 8)
-    expected = tfm.text_vectors(params, model, fields["tokens"], jnp.asarray(fields["valid"]) > 0)
+    encode = [jax.jit(function, static_argnums=1) for function in (tfm.text_vectors, tfm.image_vectors)]
+    expected = encode[0](params, model, fields["tokens"], fields["valid"] > 0)
     np.testing.assert_allclose(items[[0, 2, 3, 4]], expected, atol=1e-5)
-    of_images = tfm.image_vectors(params, model, processor.images.normalize(pixels))
-    np.testing.assert_allclose(items[[1, 5]], of_images, atol=1e-5)
+    of_images = encode[1](params, model, processor.images.normalize(pixels[[0, 1, 1, 1]]))
+    np.testing.assert_allclose(items[[1, 5]], of_images[:2], atol=1e-5)
     means = np.asarray(expected).reshape(2, 2, -1).mean(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(zero_shot.label_vectors(params, folder, asked, log, 4), means, atol=1e-5)
@@ -305,5 +335,3 @@ def test_a_model_of_texts_embeds_no_pictures(home):
     (home / "vectors.txt").write_text("cat 1 2\n")
     with pytest.raises(UserError, match=r"--encoder=bow:vectors.txt reads words; name a run of pictures"):
         options.open_encoder(options.EncoderOptions(encoder="bow:vectors.txt"), Log(quiet=True), pictures=True)
-    with pytest.raises(UserError, match=r"no label of the built-in"):
-        image.builtin("kind")

@@ -136,8 +136,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[CaptionR
     """
     reader = sources.Reader(run.data.field, run.data.label, check_caption, several=True)
     train, valid = sources.load(run.data, reader, partial(builtin, run.data.label), log, valid_only)
-    for rows in (train, valid):
-        check_captions(rows, run)
+    check_captions([*train, *valid], run)
     processor = _processor(run, train, saved, log)
 
     def rows_of(rows: Sequence[Row], name: str, segmentation: Segmentation = PLAIN) -> CaptionRows:
@@ -177,8 +176,8 @@ def check_captions(rows: Sequence[Row], run: Run):
 
 def builtin(caption: str) -> sources.Parts:
     """The built-in drawings, with captions or with other labels."""
-    train, valid, withheld = drawings.generate()
     drawings.check_label(caption)
+    train, valid, withheld = drawings.generate()
     return sources.Parts(drawings.rows(train, caption), drawings.rows([*valid, *withheld], caption))
 
 
