@@ -132,7 +132,7 @@ def _measure(
         if params is not trained:
             before = tasks.measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
-        metrics |= tasks.measure_generation(task, params, run, corpus, log, against=options.against)
+        metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     contents = task.evaluation_files(outputs, corpus) if writes else {}
     return metrics | task.baselines(corpus), contents
 

@@ -61,8 +61,7 @@ def inspect(argv):
 
     log = Log()
     run, corpus = startup.prepare(rest, log)
-    contact_sheet = getattr(tasks.of(run), "contact_sheet", None)
-    if contact_sheet:
+    if contact_sheet := tasks.of(run).contact_sheet:
         _draw_pictures(options, run, corpus, contact_sheet, log)
     else:
         _show_tokens(options, run, corpus, log)

@@ -73,7 +73,7 @@ class FolderEncoder:
             raise UserError(f"--length={self.window} leaves no place for a text; raise it")
         self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
         _check_layers(pooling.layers, config)
-        self.pool = pooling.pool or getattr(folder.task, "text_pool", _mean_of)(folder.config)
+        self.pool = pooling.pool or folder.task.text_pool(folder.config)
         self.reading = Reading(config, causal, pooling.layers, self.pool)
         self.expansion = self._expansion(pooling.expand)
         self.pad = tokenize.special_tokens(self.tokenizer).pad
@@ -129,11 +129,6 @@ class FolderEncoder:
                 advance(len(members))
         assert vectors is not None
         return vectors
-
-
-def _mean_of(run: Any) -> str:
-    """How most models make a vector of a text."""
-    return "mean"
 
 
 def text_frame(folder: Any) -> tuple[list[int], list[int]]:

@@ -34,7 +34,7 @@ class TowersEncoder:
 def folder_encoder(path: str, pooling: Pooling, log, pictures: bool) -> TowersEncoder | FolderEncoder:
     """The encoder of a folder. Raises UserError where it is to read pictures, and reads texts alone."""
     folder = open_folder(path)
-    if hasattr(folder.task, "encode_items"):
+    if folder.task.encode_items:
         return TowersEncoder(folder, pooling, log)
     if pictures:
         raise UserError(f"--run={path} reads no pictures with texts; name a run of --task=contrast with --model.images")

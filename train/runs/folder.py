@@ -128,8 +128,7 @@ class RunFolder:
 
         tfm.to_hf(model, params, to, like=fields)
         self.save_processor(to)
-        if save := getattr(self.task, "save_hf", None):
-            save(self.config, to)
+        self.task.save_hf(self.config, to)
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images as transformers loads it."""

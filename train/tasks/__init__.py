@@ -4,21 +4,11 @@
 `load(run, log, saved, valid_only)`            the corpus
 `loss`, `metrics`, `METRICS`, `baselines`      sums over a batch, means of the sums, which of them choose a checkpoint
 `report`, `NEXT_COMMANDS`                      what a run prints at its end
-`corpus_metrics`                               only where metrics need the validation rows, not sums alone
-`generation_metrics`                           only of tasks that write: metrics of what the model writes
-`draw_progress`                                only of tasks that make pictures: draws some at every evaluation
 
-For the other commands it declares `GENERATES` ("continuation", "translation", "pictures" or ""), `PREDICT_FLAGS`,
-`EVALUATE_FLAGS`, and for Hugging Face folders `HF_HEADS` (kinds of heads that it trains), `HF_TOKENS` (roles of special
-tokens), `hf_run_values`, `hf_fields` and `hf_template`, and `save_hf(run, folder)` where other libraries read files of
-their own beside those of transformers.
-
-`PREDICT_FLAGS` are the flags of train.predict that the task reads, None where it predicts nothing. With them come
-`inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`, a `Prediction` each.
-`text_pool(run)`, of a task with vectors of texts of its own, is how train.embed pools states by default; else the mean.
-A task whose rows are pictures has `contact_sheet(batches, corpus, rows, path)`, which train.inspect draws with.
-`EVALUATE_FLAGS` are the flags of train.evaluate that the task reads, beside those named like its options. Where they
-name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what these hold.
+What else commands ask of a task stands in `defaults`, and in its file where it has an answer of its own. With
+`PREDICT_FLAGS` come `inputs(options, folder)`, what to predict for, and `predict(params, folder, inputs, log, batch)`,
+a `Prediction` each. Where `EVALUATE_FLAGS` name files (`to`, `nbest`), `evaluation_files(outputs, corpus)` is what
+these hold.
 """
 
 import importlib
@@ -61,14 +51,7 @@ class Prediction(NamedTuple):
 
 def measure(task: Any, outputs: Mapping[str, Any], corpus: Any, during_training: bool = False) -> dict[str, float]:
     """The metrics of a task from sums and arrays of validation rows, `outputs`, and from these rows themselves."""
-    corpus_metrics = getattr(task, "corpus_metrics", None)
-    return task.metrics(outputs) | (corpus_metrics(outputs, corpus, during_training) if corpus_metrics else {})
-
-
-def measure_generation(task: Any, params: Any, run: Any, corpus: Any, log: Any, **options: Any) -> dict[str, Any]:
-    """The metrics of what a task that writes writes for validation rows; none of other tasks."""
-    generation_metrics = getattr(task, "generation_metrics", None)
-    return generation_metrics(params, run, corpus, log, **options) if generation_metrics else {}
+    return task.metrics(outputs) | task.corpus_metrics(outputs, corpus, during_training)
 
 
 def reads_pictures(task: Any) -> bool:

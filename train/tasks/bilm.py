@@ -35,7 +35,7 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
-from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -185,21 +185,3 @@ def _expected(params: tfm.BidirectionalLM, model: tfm.Config, tokens: Array, pla
     before, after = tfm.directions(tfm.encoder(params.encoder, model, tokens))
     states = jnp.stack([before[:, place - 1], after[:, place + 1]], axis=1)
     return jax.nn.log_softmax(tfm.unembed(model, params.output, states) + params.bias[None, None], axis=-1)[0]
-
-
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
-PREDICT_FLAGS = None
-EVALUATE_FLAGS: tuple[str, ...] = ()
-HF_HEADS: tuple[str, ...] = ()
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """No model of transformers is one of these."""
-    return {}
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """No field of config.json depends on this task."""
-    return {}

@@ -34,6 +34,7 @@ from train.images.rows import ImageRows
 from train.reporting.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
 from train.settings.schema import Run
 from train.tasks import JointLoss, Prediction
+from train.tasks.defaults import *
 from train.tasks.predicting import zero_shot
 from train.text import tokenizer as tokenize
 
@@ -240,12 +241,9 @@ def predict(params, folder, question: zero_shot.Question, log, batch: int = 32) 
 # How train.embed makes vectors of texts and of pictures.
 encode_items = zero_shot.encode_items
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("labels", "template")
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("towers",)
-HF_TOKENS: Mapping[str, str] = {}
 
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
@@ -253,11 +251,6 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
     return {"data.field": "image", "data.label": "caption"}
 
 
-def hf_fields(run: Run, processor: CaptionProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task."""
-    return {}
-
-
 def hf_template(run: Run) -> tuple[str, ...]:
-    """The exported tokenizer marks a caption as it does here."""
+    """The tokenizer marks captions itself."""
     return ()

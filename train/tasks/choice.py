@@ -41,7 +41,7 @@ from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, softmax, used_types
-from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -235,19 +235,6 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.score_choices(params, model, tokens, valid > 0, used_types(model, types))
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("choices", "field")
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("choice",)
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model."""
-    return {}
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task."""
-    return {}

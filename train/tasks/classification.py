@@ -9,7 +9,6 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.settings.schema import Run
 
 
 def class_losses(logits: Array, batch: Mapping[str, Array], present: Array | None = None) -> Array:
@@ -93,8 +92,3 @@ def truth(names: Sequence[str], label: Any) -> str:
     if not names:
         return f"{label:.4f}"
     return ",".join(names[int(c)] for c in np.flatnonzero(label)) if label.ndim else names[label]
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """How the exported tokenizer marks a text and a pair of texts."""
-    return "{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"

@@ -40,7 +40,7 @@ from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, truth, used_types
-from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -236,12 +236,9 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("pair", "field")
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("classify",)
-HF_TOKENS: Mapping[str, str] = {}
 
 # What transformers calls the kinds of labels.
 HF_PROBLEMS = {

@@ -42,6 +42,7 @@ from train.reporting.finite import checked
 from train.reporting.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
 from train.settings.schema import Run
 from train.tasks import JointLoss, Prediction
+from train.tasks.defaults import *
 from train.text import sentence_transformers
 from train.text import tokenizer as tokenize
 
@@ -266,22 +267,8 @@ def _cosines(params, model: tfm.Config, tokens, valid):
     return (vectors[:, 0] * vectors[:, 1]).sum(-1)
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("pair", "field")
-EVALUATE_FLAGS: tuple[str, ...] = ()
-HF_HEADS: tuple[str, ...] = ()
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model: none that its config.json knows."""
-    return {}
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task."""
-    return {}
 
 
 def hf_template(run: Run) -> tuple[str, ...]:

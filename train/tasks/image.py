@@ -40,6 +40,7 @@ from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction
+from train.tasks.defaults import *
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max)
@@ -236,25 +237,12 @@ def _logits(params, model: tfm.Config, pixels):
     return tfm.classify(params, model, pixels)
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("attention",)
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("classify", "classify_pixels")
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model: none that its config.json knows."""
-    return {}
 
 
 def hf_fields(run: Run, processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"])}
     return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """No tokenizer marks pictures."""
-    return ()

@@ -33,6 +33,7 @@ from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
+from train.tasks.defaults import *
 from train.tasks.predicting.scoring import inputs as inputs  # of train.predict
 from train.tasks.predicting.scoring import predict as predict
 from train.text import tokenizer as tokenize
@@ -195,10 +196,9 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
     log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
+# What other commands ask of this task.
 GENERATES = "continuation"
 PREDICT_FLAGS = ("field",)
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("lm",)
 HF_TOKENS = {"eos_token": "sep"}
 

@@ -36,7 +36,7 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
-from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.defaults import *
 from train.tasks.predicting.blanks import inputs as inputs  # of train.predict
 from train.tasks.predicting.blanks import predict as predict
 from train.text import tokenizer as tokenize
@@ -269,10 +269,8 @@ def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("field", "top_k")
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("mlm", "pretrain")
 HF_TOKENS = {"mask_token": "mask"}
 
@@ -281,8 +279,3 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     values: dict[str, dict[str, Any]] = {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}
     return values.get(head, {})
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    return {}

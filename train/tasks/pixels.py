@@ -29,6 +29,7 @@ from train.images.palette import IMAGE_PROCESSOR, AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows, PixelRows
 from train.settings.schema import Run
+from train.tasks.defaults import *
 from train.tasks.image import builtin
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -172,24 +173,6 @@ def contact_sheet(batches, corpus: Corpus[PixelRows], rows: int, path: Path):
     sheets.contact_sheet(corpus.processor.restore(tokens), [""] * len(tokens), path)
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
+# What other commands ask of this task.
 GENERATES = "pictures"
-PREDICT_FLAGS = None
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("pixels",)
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """Options of a run that could have trained a Hugging Face model: none that its config.json knows."""
-    return {}
-
-
-def hf_fields(run: Run, processor: PaletteProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """No field of config.json depends on the task."""
-    return {}
-
-
-def hf_template(run: Run) -> tuple[str, ...]:
-    """No tokenizer marks pictures."""
-    return ()

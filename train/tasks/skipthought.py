@@ -13,7 +13,6 @@ A row of 5 places, of the sentence in the middle of three:
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +30,7 @@ from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, se
 from train.files import cache
 from train.reporting.finite import checked
 from train.settings.schema import Run
+from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -170,24 +170,6 @@ def report(params, run: Run, corpus: Corpus[SentenceTriples], log, outcomes: Map
 
 def _vectors(params: tfm.SkipThought, model: tfm.Config, tokens: Array, valid: Array) -> Array:
     return tfm.sentence_vector(params, model, tokens, valid > 0)
-
-
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
-PREDICT_FLAGS = None
-EVALUATE_FLAGS: tuple[str, ...] = ()
-HF_HEADS: tuple[str, ...] = ()
-HF_TOKENS: Mapping[str, str] = {}
-
-
-def hf_run_values(head: str, folder) -> dict[str, Any]:
-    """No model of transformers is one of these."""
-    return {}
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """No field of config.json depends on this task."""
-    return {}
 
 
 def hf_template(run: Run) -> tuple[str, ...]:

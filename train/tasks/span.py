@@ -40,8 +40,8 @@ from train.reporting import plots, squad
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.tasks.classify import used_types
+from train.tasks.defaults import *
 from train.tasks.predicting.answers import Answers, prediction, search
 from train.text import tokenizer as tokenize
 
@@ -274,19 +274,12 @@ def _logits(params, model: tfm.Config, batch):
     return span_logits(params, model, batch)
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("question",)
 EVALUATE_FLAGS = ("to", "nbest")
 HF_HEADS = ("span",)
-HF_TOKENS: Mapping[str, str] = {}
 
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"batch.length": 384}
-
-
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
-    return {}

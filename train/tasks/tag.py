@@ -35,7 +35,7 @@ from train.reporting.finite import checked
 from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.defaults import *
 from train.tasks.predicting.tagged import Query, marked, tagged
 from train.text import tokenizer as tokenize
 
@@ -272,12 +272,9 @@ def _logits(params, model: tfm.Config, tokens, valid):
     return tfm.classify_tokens(params, model, tokens, valid > 0)
 
 
-# What train.generate, train.predict and Hugging Face folders ask of this task.
-GENERATES = ""
+# What other commands ask of this task.
 PREDICT_FLAGS = ("field",)
-EVALUATE_FLAGS: tuple[str, ...] = ()
 HF_HEADS = ("tag",)
-HF_TOKENS: Mapping[str, str] = {}
 
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:

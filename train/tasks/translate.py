@@ -40,6 +40,7 @@ from train.reporting import metrics as scores
 from train.reporting import plots
 from train.settings.schema import Run
 from train.tasks import Prediction, translation
+from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -236,7 +237,7 @@ def predict(params: tfm.Seq2Seq, folder, texts: Sequence[str], log, batch: int =
         yield Prediction(translated, {"text": text, "translation": translated})
 
 
-# What train.generate, train.predict, train.evaluate and Hugging Face folders ask of this task.
+# What other commands ask of this task.
 GENERATES = "translation"
 PREDICT_FLAGS = ("field",)
 EVALUATE_FLAGS = ("against",)

@@ -87,7 +87,7 @@ class Evaluator:
 
     def _draw_progress(self, params):
         """Pictures of what a task makes during training, of those that draw some."""
-        draw = getattr(self.job.task, "draw_progress", None)
+        draw = self.job.task.draw_progress
         if draw and self.folder:
             with single_device(self.job.mesh, params) as local_params:
                 draw(local_params, self.job.run, self.corpus, distributed.output_dir(self.folder))
@@ -99,7 +99,7 @@ class Evaluator:
             return {}
         with single_device(job.mesh, params) as local_params:
             options = {"during_training": during_training}
-            return tasks.measure_generation(job.task, local_params, job.run, self.corpus, self.log, **options)
+            return job.task.generation_metrics(local_params, job.run, self.corpus, self.log, **options)
 
 
 def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[str, Any]:
