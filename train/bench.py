@@ -205,7 +205,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
 
     log = Log()
     run, corpus = startup.prepare([*argv, f"--preset={options.preset}"], log)
-    job = _job(run, tasks.find(run.task.name))
+    job = _job(run, tasks.of(run))
     shapes = corpus.example_batches()
 
     def batches(step: int):

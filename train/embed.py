@@ -1,9 +1,11 @@
-"""Texts as vectors: `python -m train.embed --run=DIR --file=IN --to=OUT.npy [--query=TEXT] [--map=MAP.png]`."""
+"""Texts and pictures as vectors: `python -m train.embed --run=DIR --file=IN --to=OUT.npy [--query=TEXT]`."""
 
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,8 @@ USAGE = """usage: python -m train.embed --run=DIR|--encoder=bow:FILE --file=IN [
                              [--layer=-1] [--query=TEXT] [--map=MAP.png]
 
 Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl, .tsv or .csv. Texts that are longer
-than the rows of the model's training are read in windows. OUT.npy is float32 [texts, size]. With --query, the nearest
+than the rows of the model's training are read in windows. A model of pictures and captions also reads pictures: IN is
+then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the nearest
 texts by cosine are printed; --vectors=OUT.npy takes the vectors from an earlier run. --map draws the texts on their two
 principal components."""
 
@@ -28,7 +31,7 @@ principal components."""
 class Options(EncoderOptions):
     """What to encode, and what to do with the vectors.
 
-    file: the texts
+    file: the texts, or pictures
     field: the column of the texts, unless the file is a .txt
     to: where the vectors go, .npy or .jsonl
     normalize: make every vector of length 1
@@ -74,30 +77,42 @@ def embed(argv):
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    texts, labels = _texts(options)
-    count = len(texts)
+    items, labels = _items(options)
+    count, texts = len(items), [str(item) for item in items]
 
     from train.embedding import picture, search
     from train.reporting.console import Log
 
     log = Log()
-    encode = open_encoder(options, log)
+    encode = open_encoder(options, log, pictures=not isinstance(items[0], str))
     queries = [options.query] if options.query else []
     if options.vectors:
         vectors = _saved(options, count)
         query = checked_vectors(encode(queries), 1) if queries else None
     else:
-        encoded = checked_vectors(encode([*texts, *queries]), count + len(queries))
+        encoded = checked_vectors(encode([*items, *queries]), count + len(queries))
         vectors, query = encoded[:count], encoded[count:] if queries else None
         vectors = search.normalize(vectors) if options.normalize else vectors
     if options.to:
-        _write(options.to, texts, vectors)
+        _write(options.to, items, vectors)
         log.info(f"saved in {options.to}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")
     if options.map:
         picture.draw(np.asarray(vectors), texts, labels, Path(options.map))
         log.info(f"saved in {options.map}")
     if query is not None:
         _print_nearest(options, query, texts, vectors)
+
+
+def _items(options: Options) -> tuple[Sequence[Any], list[str]]:
+    """The texts or the pictures, and the labels that colour the map."""
+    from train.images import decoding, sources
+
+    path = Path(options.file)
+    if path.suffix.lower() not in decoding.ENDINGS and not path.is_dir():
+        return _texts(options)
+    if options.color:
+        raise UserError(f"--color={options.color} is a column, and pictures have none; leave it out")
+    return sources.named_pictures(options.file), []
 
 
 def _texts(options: Options) -> tuple[list[str], list[str]]:
@@ -139,12 +154,13 @@ def _saved(options: Options, count: int) -> np.ndarray:
     return vectors
 
 
-def _write(to: str, texts: list[str], vectors: np.ndarray):
+def _write(to: str, items: Sequence[Any], vectors: np.ndarray):
     """The vectors as one array, or as an object a line."""
     if to.endswith(".jsonl"):
         with line_writer(to) as write:
-            for text, vector in zip(texts, vectors.tolist(), strict=True):
-                write(json_text({"text": text, "vector": vector}))
+            for item, vector in zip(items, vectors.tolist(), strict=True):
+                name = "text" if isinstance(item, str) else "file"
+                write(json_text({name: str(item), "vector": vector}))
         return
     part = Path(f"{to}.part")
     try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
-from train import UserError, exit_code
+from train import UserError, exit_code, tasks
 from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
@@ -89,7 +89,7 @@ def evaluate(argv):
     folder = open_folder(options.run, changes)
     explicit = flags.explicit_options(options, argv)
     run = _configure(folder.values, options, explicit)
-    _check(options, folder.task, set(explicit))
+    _check(options, run, set(explicit))
     with contextlib.ExitStack() as stack:
         names = [name for name in FILES if explicit.get(name)]
         writers = {name: stack.enter_context(line_writer(explicit[name], name)) for name in names}
@@ -106,7 +106,6 @@ def _measure(
     import jax
 
     import tfm
-    from train import tasks
     from train.costs import capacity
     from train.devices.mesh import available_devices
     from train.reporting.console import Log
@@ -115,7 +114,7 @@ def _measure(
 
     programs.keep()
     log = Log()
-    task = tasks.find(run.task.name)
+    task = tasks.of(run)
     corpus = task.load(run, log, folder, valid_only=True)
     devices = available_devices()
     capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")
@@ -138,14 +137,13 @@ def _measure(
     return metrics | task.baselines(corpus), contents
 
 
-def _check(options: Options, task: Any, explicit: set[str]):
+def _check(options: Options, run: schema.Run, explicit: set[str]):
     """Raises UserError for flags of another task that are no options of it."""
     options_of_tasks = {name for section in TASKS.values() for name in _field_names(section)}
-    foreign = sorted(explicit - COMMON - options_of_tasks - set(task.EVALUATE_FLAGS))
+    foreign = sorted(explicit - COMMON - options_of_tasks - set(tasks.of(run).EVALUATE_FLAGS))
     if foreign:
-        name = task.__name__.rpartition(".")[2]
         raise UserError(
-            f"--{foreign[0]} is no flag of --task={name}, for which {options.run} was trained; leave it out"
+            f"--{foreign[0]} is no flag of --task={run.task.name}, for which {options.run} was trained; leave it out"
         )
 
 

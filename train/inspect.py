@@ -61,7 +61,7 @@ def inspect(argv):
 
     log = Log()
     run, corpus = startup.prepare(rest, log)
-    if contact_sheet := tasks.find(run.task.name).contact_sheet:
+    if contact_sheet := tasks.of(run).contact_sheet:
         _draw_pictures(options, run, corpus, contact_sheet, log)
     else:
         _show_tokens(options, run, corpus, log)
@@ -92,7 +92,7 @@ def _show_tokens(options: Options, run: Any, corpus: Any, log: Any):
     from train.runs import folder as folders
 
     facts = corpus.facts()
-    reader = roles.Reader(tasks.find(run.task.name).batch_spec(run), corpus.processor, facts.get("classes") or ())
+    reader = roles.Reader(tasks.of(run).batch_spec(run), corpus.processor, facts.get("classes") or ())
     batches = [list(reader.rows(batch)) for batch in _batches(options, corpus)]
     shares = roles.shares(list(itertools.chain(*batches)))
     title = f"{run.task.name} {run.preset}: {'validation' if options.eval else 'training'} batches"

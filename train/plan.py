@@ -115,7 +115,7 @@ class Planner:
         from train.runs.tuning import specs_of
         from train.training.job import Job
 
-        task = tasks.find(run.task.name)
+        task = tasks.of(run)
         return Job(run, task, mesh_for(run, specs_of(task, run), self.devices))
 
     def examine(self, run: Run) -> dict[str, Any]:

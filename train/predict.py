@@ -21,8 +21,9 @@ blanks of --text="The [MASK] sat."; a language model says the perplexity of a to
 model translates. IN has the format of the run's training data, or is a .txt with a text a line (of a classifier also a
 pair, with a tab between). --data.field=NAME, --data.header=false, --data.format=text and the like say how to read it.
 If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=image IN is a picture, a folder or a glob; a
-line is a file, its class, probability. Of --task=tag a line is an entity: type, text, first
-character, the one after its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column
+line is a file, its class, probability; a model of pictures and captions chooses from --labels='a cat,a dog', each
+in the text --template='a photo of {}'. Of --task=tag a line is an entity: type, text, first character, the one after
+its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column
 more."""
 
 
@@ -39,6 +40,8 @@ class Options:
     to: the file to write to; by default stdout
     field: the text column of the file, if it has another name than in the training data
     attention: a folder for pictures of where the model looks (image)
+    labels: labels to choose from, with commas between, or a .txt with a line each (contrast of pictures and captions)
+    template: a text with {} in the place of a label; several with | between, or in a .txt: their vectors are averaged
     batch: texts at a time
     weights: trained | int8: kernels and tables in eight bits; train.evaluate says what it costs
     top_k: tokens for each blank (mlm)
@@ -53,6 +56,8 @@ class Options:
     to: str = ""
     field: str = ""
     attention: str = ""
+    labels: str = ""
+    template: str = ""
     batch: int = 32
     weights: Weights = "trained"
     top_k: int = 5

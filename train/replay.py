@@ -60,7 +60,7 @@ def run_step(argv):
 
     step = _step(options, folder.path, run.steps, replay.newest_box(folder.path))
     log = Log()
-    task = tasks.find(run.task.name)
+    task = tasks.of(run)
     corpus = task.load(run, log, read_saved(folder.path))
     folder.check_data(corpus.facts())
     job = Job(run, task, tfm.make_mesh(devices=jax.devices()[:1]))

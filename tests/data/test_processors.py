@@ -34,7 +34,7 @@ def read_levels(path):
         raise ValueError(str(error)) from error
 
 
-KIND = ProcessorKind("levels.json", lambda levels: json.dumps(dataclasses.asdict(levels)), read_levels)
+KIND = ProcessorKind(("levels.json",), lambda levels: (json.dumps(dataclasses.asdict(levels)),), read_levels)
 
 
 class Images:

@@ -9,7 +9,7 @@ from hf_models import stored
 
 import tfm
 from tfm import Config
-from train import evaluate, predict, tasks
+from train import evaluate, predict
 from train.costs import capacity
 from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.sources import files
@@ -19,6 +19,7 @@ from train.files.lines import line_writer
 from train.generation import options as generation
 from train.runs import folder as folders
 from train.settings import flags, resolve, schema
+from train.settings.tasks import Lm
 from train.text import tokenizer as tokenize
 
 HUGE = 10**30
@@ -249,7 +250,7 @@ def test_memory_of_a_decoder():
 def test_flags_of_another_task():
     options = evaluate.Options(run="r", against="x")
     assert "--against is no flag of --task=lm" in outcome(
-        lambda: evaluate._check(options, tasks.find("lm"), {"against"})
+        lambda: evaluate._check(options, schema.Run(task=Lm()), {"against"})
     )
 
 

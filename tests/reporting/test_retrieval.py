@@ -26,6 +26,21 @@ def test_retrieval_is_that_of_loops(size):
     assert retrieval(queries, candidates, size) == pytest.approx(expected)
 
 
+def test_equal_groups_are_as_right():
+    """Of a picture with two captions either is right, and both pictures of a caption are."""
+    rng = np.random.default_rng(1)
+    groups = rng.integers(0, 8, 20)
+    queries, candidates = units(20, 0), units(20, 1) + units(20, 0)
+    ranks = []
+    for row in range(20):
+        cosines = candidates @ queries[row]
+        best = max(cosines[place] for place in range(20) if groups[place] == groups[row])
+        ranks.append(sum(cosines[place] > best for place in range(20) if groups[place] != groups[row]))
+    expected = {f"retrieval_{count}": np.mean([rank < count for rank in ranks]) for count in (1, 5)}
+    assert expected["retrieval_1"] > retrieval(queries, candidates)["retrieval_1"]
+    assert retrieval(queries, candidates, None, groups) == pytest.approx(expected)
+
+
 def test_ties_count_in_part():
     """Of two equal texts each is a half; vectors that are all the same are worth a guess."""
     x = units(6, 0)[[0, 0, 1, 2, 3, 4]]

@@ -12,7 +12,7 @@ from small import call, read_lines, run
 
 import tfm
 from train import UserError, evaluate, export, inspect, plan, predict
-from train.images import attention, drawings
+from train.images import attention, drawings, sources
 from train.images.decoding import decode
 from train.images.processor import ImageProcessor, to_text
 from train.main import main
@@ -238,4 +238,4 @@ def test_bad_predictions(home):
         image.inputs(types.SimpleNamespace(text="", file="x*.png", attention=""), folder)
     (picture,) = image.inputs(types.SimpleNamespace(text="", file="broken.png", attention=""), folder)
     with pytest.raises(UserError, match=r"broken.png is empty: it has zero bytes; leave it out of --file"):
-        image._opened(picture["image"], ImageProcessor((8, 8)))
+        sources.opened(picture["image"], 3)

@@ -180,7 +180,7 @@ def _metrics(
                 run, _ = resolve.resolve(argv, folders.resumed_values, folders.run_values)
             except UserError as error:
                 raise UserError(f"row {row.name}: {error}") from error
-        metrics = tasks.find(run.task.name).METRICS
+        metrics = tasks.of(run).METRICS
         for name in names:
             if name not in metrics:
                 raise UserError(f"--metric={name} is unknown{suggest(name, metrics)}")

@@ -42,7 +42,7 @@ def check_run(run: Run, explicit: Set[str]) -> None:
     """
     vocab = run.model.vocab if "model.vocab" in explicit else 1 + run.model.head.input_only
     model = dataclasses.replace(run.model, vocab=vocab)
-    specs = jax.tree.leaves(specs_of(tasks.find(run.task.name), dataclasses.replace(run, model=model)))
+    specs = jax.tree.leaves(specs_of(tasks.of(run), dataclasses.replace(run, model=model)))
     sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in specs]
     needed, capacity = sum(count * size for count, size in sizes), device_bytes()
     if needed > capacity:

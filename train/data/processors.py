@@ -20,26 +20,26 @@ def _no_hf_folder(*_: Any) -> Any:
 class ProcessorKind(NamedTuple):
     """How a run folder keeps a processor, and how Hugging Face folders do.
 
-    file: its name in the run folder
-    to_text: processor -> the content of the file
-    read: path of the file -> processor; raises ValueError where it is damaged
+    files: their names in the run folder
+    to_texts: processor -> the content of each file
+    read: paths of the files -> processor; raises ValueError where one is damaged
     read_hf: a Hugging Face folder, the configuration of its model -> processor; raises UserError or ValueError
     save_hf: writes what transformers reads: processor, module of the task, run, folder
     hf_fields: processor -> the fields of config.json that depend on it
     """
 
-    file: str
-    to_text: Callable[[Any], str]
-    read: Callable[[Path], Any]
+    files: tuple[str, ...]
+    to_texts: Callable[[Any], tuple[str, ...]]
+    read: Callable[..., Any]
     read_hf: Callable[[Path, Any], Any] = _no_hf_folder
     save_hf: Callable[[Any, Any, Any, Path], None] = _no_hf_folder
     hf_fields: Callable[[Any], Mapping[str, Any]] = lambda processor: {}
 
 
-def _tokenizer_text(tokenizer) -> str:
-    return tokenizer.to_str(pretty=True)
+def _tokenizer_texts(tokenizer) -> tuple[str, ...]:
+    return (tokenizer.to_str(pretty=True),)
 
 
 TOKENIZER = ProcessorKind(
-    "tokenizer.json", _tokenizer_text, read_own, hf_tokenizer.read, hf_tokenizer.save, hf_tokenizer.fields
+    ("tokenizer.json",), _tokenizer_texts, read_own, hf_tokenizer.read, hf_tokenizer.save, hf_tokenizer.fields
 )

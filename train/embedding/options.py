@@ -3,14 +3,15 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tfm.config.choices import check_fields, check_minimum
 from train import UserError
 
-Encode = Callable[[Sequence[str]], np.ndarray]
+# Texts, or pictures of a model that reads both, -> vectors.
+Encode = Callable[[Sequence[Any]], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +62,23 @@ class EncoderOptions:
         return tuple(int(word) for word in words)
 
 
-def open_encoder(options: EncoderOptions, log) -> Encode:
-    """The function from texts to vectors float32 [N,D] that the options name. Raises UserError for bad files."""
+def open_encoder(options: EncoderOptions, log, pictures: bool = False) -> Encode:
+    """The function from texts to vectors float32 [N,D] that the options name.
+
+    `pictures` says that it is to read pictures too. Raises UserError for bad files, and where it cannot.
+    """
+    if options.encoder and pictures:
+        raise UserError(f"--encoder={options.encoder} reads words; name a run of pictures and captions with --run")
     if options.encoder:
         from train.embedding.word_vectors import BagOfWords
 
         kind, _, file = options.encoder.partition(":")
         return BagOfWords(file, weighted=kind == "sif")
-    from train.embedding.folder import FolderEncoder, Pooling
+    from train.embedding.folder import Pooling
+    from train.embedding.towers import folder_encoder
 
     pooling = Pooling(options.pool, options.layers, options.length, options.expand)
-    encoders = [FolderEncoder(path, pooling, log) for path in options.runs]
+    encoders = [folder_encoder(path, pooling, log, pictures) for path in options.runs]
     return lambda texts: np.concatenate([encode(texts) for encode in encoders], axis=1)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from train import UserError
 from train.images.decoding import array_image
 
 SIDE = 32  # pixels
@@ -186,6 +187,12 @@ def _shade(colour: str, rng: random.Random) -> tuple[int, int, int]:
     """A colour, a little lighter or darker."""
     red, green, blue = (value + rng.randrange(-16, 17) for value in COLOURS[colour])
     return red, green, blue
+
+
+def check_label(label: str):
+    """Raises UserError for what no drawing is labelled with."""
+    if label not in LABELS:
+        raise UserError(f"--data.label={label} is no label of the built-in drawings; known are {', '.join(LABELS)}")
 
 
 def rows(drawings: list[Drawing], label: str) -> list[dict[str, Any]]:

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tfm.config.model import Config
 from train import UserError
 from train.images.palette import AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
-from train.settings.images import parsed_channels
-from train.settings.schema import Run
+from train.settings.images import Pixels, parsed_channels
 
 
-def check_processor(processor: AnyProcessor, run: Run):
+def check_processor(processor: AnyProcessor, model: Config):
     """Raises UserError for a processor of another kind or shape than the model reads."""
-    reads_palette = run.model.input.grid is None
+    reads_palette = model.input.grid is None
     if isinstance(processor, PaletteProcessor) != reads_palette:
         source = "pixels" if reads_palette else "image"
         raise UserError(
-            f"model.input={run.model.input.name} does not read what the processor of --init makes of pictures; name a "
+            f"model.input={model.input.name} does not read what the processor of --init makes of pictures; name a "
             f"run of --task={source}, or another --preset"
         )
     height, width = processor.shape
     shape = height * width if reads_palette else (height, width, processor.channels)
-    required = run.model.length if reads_palette else picture_shape(run)
+    required = model.length if reads_palette else picture_shape(model)
     if shape != required:
         raise UserError(
             f"the model reads pictures of {_sides(required)} pixels, and their processor makes {_sides(shape)}; leave "
@@ -29,23 +29,26 @@ def check_processor(processor: AnyProcessor, run: Run):
         )
 
 
-def picture_shape(run: Run) -> tuple[int, int, int]:
-    """Height, width and channels of the pictures that the model reads."""
-    options: Any = run.model.input
+def picture_shape(model: Config) -> tuple[int, int, int]:
+    """Height, width and channels of the pictures that a model, or a tower, reads."""
+    options: Any = model.input
     return options.pixels
 
 
-def model_processor(run: Run) -> ImageProcessor:
-    """The processor that --task.pixels describes, for the pictures that the model reads.
+def image_tokens(model: Config) -> int:
+    """The tokens that a model, or a tower, makes of a picture."""
+    rows, columns = model.input.grid or (0, 0)
+    return model.input.prefix + rows * columns
+
+
+def model_processor(model: Config, pixels: Pixels) -> ImageProcessor:
+    """The processor that --task.pixels describes, for the pictures that a model, or a tower, reads.
 
     Raises UserError for a model that reads a palette, which --task=pixels makes.
     """
-    if run.model.input.grid is None:
-        raise UserError(
-            f"--preset={run.preset} reads the colours of a palette; name a run of --task=pixels with --init=FOLDER"
-        )
-    height, width, channels = picture_shape(run)
-    pixels = run.task.pixels
+    if model.input.grid is None:
+        raise UserError("the model reads the colours of a palette; name a run of --task=pixels with --init=FOLDER")
+    height, width, channels = picture_shape(model)
     mean, std = (parsed_channels(name, getattr(pixels, name)) for name in ("mean", "std"))
     crop = None if pixels.resize is None else (height, width)
     size = (height, width) if pixels.resize is None else pixels.resize

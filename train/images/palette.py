@@ -151,6 +151,10 @@ def to_text(processor: AnyProcessor) -> str:
     return json.dumps(fields, sort_keys=True) + "\n"
 
 
+def _to_texts(processor: AnyProcessor) -> tuple[str, ...]:
+    return (to_text(processor),)
+
+
 def read(path: Path) -> AnyProcessor:
     """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
     processor, fields = images.read(path), read_object(path)
@@ -176,4 +180,4 @@ def save_hf(processor: AnyProcessor, task: Any, run: Any, folder: Path):
     (folder / FILE).write_text(to_text(processor))
 
 
-IMAGE_PROCESSOR = ProcessorKind(FILE, to_text, read, read_hf, save_hf)
+IMAGE_PROCESSOR = ProcessorKind((FILE,), _to_texts, read, read_hf, save_hf)

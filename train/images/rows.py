@@ -31,6 +31,7 @@ class ImageRows:
 
     def __init__(self, rows: Sequence[Row], labels: np.ndarray, processor: AnyProcessor, length: int):
         self.pictures = [row["image"] for row in rows]
+        self.digests = [row.get("digest", "") for row in rows]
         self.withheld = np.array([row.get("withheld", False) for row in rows], bool)
         self.labels, self.processor, self.length = labels, processor, length
         self.train_with(LossFields(), Augment())
@@ -77,6 +78,11 @@ class ImageRows:
     def pixels(self, rows: np.ndarray) -> np.ndarray:
         """Pictures as they are shown, uint8 [B,H,W,C]."""
         return np.stack([self.processor.prepare(self._open(row)) for row in rows])
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """A number for every row, int [N]: rows of equal pictures have equal ones."""
+        return np.unique(self.digests, return_inverse=True)[1]
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -1,5 +1,6 @@
 """Pictures of pictures, as PNG files: contact sheets, and maps laid over a picture."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import numpy as np
 from train.reporting.plots import figure
 
 _COLUMNS = 8
+
+# Letters of a line of a title.
+_LETTERS = 24
 
 
 def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns: int | None = None):
@@ -21,6 +25,27 @@ def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns
         for panel, image, title in zip(panels, images, titles, strict=False):
             panel.imshow(_shown(image), **_COLOURS)
             panel.set_title(title, fontsize=7)
+
+
+def similarities(images: np.ndarray, captions: Sequence[str], cosines: np.ndarray, path: Path):
+    """Pictures uint8 [N,H,W,C] over a table of their cosines with captions, [captions, pictures]."""
+    count, lines = len(images), [wrapped(caption) for caption in captions]
+    with figure(path, (3 + 0.8 * count, 1.2 + 0.8 * len(lines))) as axes:
+        axes.imshow(cosines, cmap="viridis", vmin=-1, vmax=1)
+        axes.set_yticks(range(len(lines)), lines, fontsize=7)
+        axes.set_xticks([])
+        for row, column in np.ndindex(*cosines.shape):
+            color = "black" if cosines[row, column] > 0.3 else "white"
+            axes.text(column, row, f"{cosines[row, column]:.2f}", ha="center", va="center", fontsize=7, color=color)
+        for column, image in enumerate(images):
+            panel = axes.inset_axes((column - 0.45, -1.5, 0.9, 0.9), transform=axes.transData)
+            panel.imshow(_shown(image), **_COLOURS)
+            panel.axis("off")
+
+
+def wrapped(caption: str) -> str:
+    """A caption in lines that fit over a picture."""
+    return textwrap.fill(caption, _LETTERS)
 
 
 def maps(image: np.ndarray, by_title: Mapping[str, np.ndarray], path: Path):

@@ -22,7 +22,7 @@ from train.data.sources import sources
 from train.data.sources.files import Row
 from train.images import files
 from train.images.checking import checked
-from train.images.decoding import ENDINGS, array_image, decode
+from train.images.decoding import ENDINGS, BrokenImageError, array_image, decode
 from train.settings.schema import Data
 
 
@@ -92,11 +92,13 @@ class Reader(NamedTuple):
     """What a task reads of pictures: `image`, the column of paths in tables, and `label`, that of labels or captions.
 
     check_label: raises ValueError for a value that is no label of the task
+    several: a picture may have several labels, in a row each
     """
 
     image: str
     label: str
     check_label: Callable[[Any], None]
+    several: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -181,6 +183,14 @@ def named_pictures(pattern: str) -> list[PictureFile]:
     return [PictureFile(str(path)) for path in pictures]
 
 
+def opened(picture: Picture, channels: int) -> Image.Image:
+    """A picture that a flag names, decoded. Raises UserError for one that is broken."""
+    try:
+        return picture.open(channels)
+    except BrokenImageError as error:
+        raise UserError(f"{picture} {error}; leave it out of --file") from error
+
+
 def _read(source: str, data: Data, reader: Reader) -> Parts:
     """The rows of a source, which are not looked at yet. Raises UserError for a bad one."""
     if source.startswith("tfds:"):
@@ -222,13 +232,13 @@ def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
 def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:
     """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
     labels: dict[str, Any] = {}
-    for row in rows:
-        path, label = row[reader.image], row[reader.label]
-        if labels.setdefault(path, label) != label:
+    pairs = dict.fromkeys((row[reader.image], row[reader.label]) for row in rows)
+    for path, label in pairs:
+        if labels.setdefault(path, label) != label and not reader.several:
             raise UserError(
                 f"{table} names {path} with the label {labels[path]!r} and with {label!r}; leave one of them out"
             )
-    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in labels.items()]
+    return [{"image": PictureFile(str(_path_in(table, path))), "label": label} for path, label in pairs]
 
 
 def _path_in(table: Path, path: str) -> Path:

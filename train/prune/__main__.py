@@ -87,7 +87,7 @@ def prune(argv):
     from train.reporting.console import Log
     from train.training.job import Job
 
-    log, task = Log(), tasks.find(run.task.name)
+    log, task = Log(), tasks.of(run)
     corpus = task.load(run, log, folder)
     job = Job(run, task, tfm.make_mesh(devices=jax.devices()[:1]))
     params = merge_low_rank(folder.load(job.mesh, log.info, options.average))

@@ -12,27 +12,31 @@ _BLOCK = 512
 _TIE = 1e-6
 
 
-def retrieval(queries: Any, candidates: Any, size: int | None = None) -> dict[str, float]:
+def retrieval(
+    queries: Any, candidates: Any, size: int | None = None, groups: np.ndarray | None = None
+) -> dict[str, float]:
     """queries and candidates [N,D] of length 1, arrays or sparse matrices -> shares of queries, by name.
 
     Row n of the candidates is right for row n of the queries. `retrieval_1` is the share of queries to which no
     candidate is nearer, `retrieval_5` of those to which at most four are; candidates that are equally near count in
     part. The candidates of a query are the rows of its group of `size`, in order, or all rows; the last group is left
-    out where it is not full.
+    out where it is not full. Where `groups`, int [N], are equal, a candidate of the group is as right as the row's own.
     """
     total = queries.shape[0]
     size = min(size or total, total)
-    places = [
-        _places(queries[first : first + size], candidates[first : first + size]) for first in _firsts(total, size)
-    ]
+    groups = np.arange(total) if groups is None else groups
+    cuts = [slice(first, first + size) for first in _firsts(total, size)]
+    places = [_places(queries[cut], candidates[cut], groups[cut]) for cut in cuts]
     nearer, equal = np.concatenate(places, axis=1)
     return {f"retrieval_{count}": float(np.clip((count - nearer) / equal, 0, 1).mean()) for count in (1, 5)}
 
 
-def both_retrievals(first: np.ndarray, second: np.ndarray, size: int | None = None) -> dict[str, float]:
+def both_retrievals(
+    first: np.ndarray, second: np.ndarray, size: int | None = None, groups: np.ndarray | None = None
+) -> dict[str, float]:
     """`retrieval` of the second vectors by the first, and, with `_back` behind the names, the other way round."""
-    backwards = {f"{name}_back": value for name, value in retrieval(second, first, size).items()}
-    return retrieval(first, second, size) | backwards
+    backwards = {f"{name}_back": value for name, value in retrieval(second, first, size, groups).items()}
+    return retrieval(first, second, size, groups) | backwards
 
 
 def usual_and_withheld(weights: np.ndarray, withheld: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -47,15 +51,17 @@ def _firsts(total: int, size: int) -> range:
     return range(0, total - size + 1, max(size, 1))
 
 
-def _places(queries: Any, candidates: Any) -> np.ndarray:
-    """For every query, the candidates that are nearer than the right one, and those that are as near, int [2,N]."""
+def _places(queries: Any, candidates: Any, groups: np.ndarray) -> np.ndarray:
+    """For every query, the wrong candidates that are nearer than the nearest right one, and those that are as near with
+    that one, int [2,N]."""
     counts = []
     for start in range(0, queries.shape[0], _BLOCK):
         cosines = queries[start : start + _BLOCK] @ candidates.T
         cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
-        rows = np.arange(len(cosines))
-        above = cosines - cosines[rows, start + rows, None]
-        counts.append(np.stack([(above > _TIE).sum(1), (abs(above) <= _TIE).sum(1)]))
+        is_right = groups[start : start + _BLOCK, None] == groups
+        above = cosines - np.where(is_right, cosines, -np.inf).max(1, keepdims=True)
+        ties = (abs(above) <= _TIE) & ~is_right
+        counts.append(np.stack([((above > _TIE) & ~is_right).sum(1), 1 + ties.sum(1)]))
     return np.concatenate(counts, axis=1)
 
 

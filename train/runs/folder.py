@@ -70,22 +70,24 @@ class RunFolder:
     @property
     def task(self):
         """The module of the task."""
-        return tasks.find(self.config.task.name)
+        return tasks.of(self.config)
 
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         kind = self.task.PROCESSOR
-        path = self.path / kind.file
-        if not path.exists():
-            raise UserError(f"{self.path} is not a run folder: it has no {kind.file}")
-        files = self._section("files")
-        if not isinstance(files, dict) or files.get(kind.file) != checksum.of_bytes(path.read_bytes()):
-            raise UserError(f"{path} is damaged, or of another run; restore it or start a new run")
+        paths = [self.path / name for name in kind.files]
+        for path in paths:
+            if not path.exists():
+                raise UserError(f"{self.path} is not a run folder: it has no {path.name}")
+            checksums = self._section("files")
+            if not isinstance(checksums, dict) or checksums.get(path.name) != checksum.of_bytes(path.read_bytes()):
+                raise UserError(f"{path} is damaged, or of another run; restore it or start a new run")
         try:
-            return kind.read(path)
+            return kind.read(*paths)
         except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+            names = " or ".join(map(str, paths))
+            raise UserError(f"{names} is damaged ({error}); restore it or start a new run") from error
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -239,10 +241,11 @@ def read_saved(path: str | Path, facts: bool = True) -> Saved:
 def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
     """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
     path.mkdir(parents=True, exist_ok=True)
-    kind = tasks.find(run.task.name).PROCESSOR
+    kind = tasks.of(run).PROCESSOR
     if not run.resume:
-        write(path / kind.file, kind.to_text(processor))
-    files = {kind.file: checksum.of_bytes((path / kind.file).read_bytes())}
+        for name, text in zip(kind.files, kind.to_texts(processor), strict=True):
+            write(path / name, text)
+    files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files}
     write_json(path / CONFIG, describe(run, {**facts, "files": files}))
 
 

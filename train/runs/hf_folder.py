@@ -49,7 +49,7 @@ class HfFolder:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
         values = flatten(model, "model.") | {"task": self._task_name, "preset": ""}
-        values |= {"batch.length": 512, "batch.size": 8} | tasks.find(self._task_name).hf_run_values(head, self)
+        values |= {"batch.length": 512, "batch.size": 8} | self._task_module(self._task_name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
         return flatten(flags.build(Run, values, self.changes)) | {"out": str(self.path)}
 
@@ -59,7 +59,12 @@ class HfFolder:
         model, head = self._opened.config, self._opened.head.kind
         options: Mapping[str, Any] = TASKS
         readers = [name for name in TASKS if model.input.name in options[name].inputs]
-        return next((name for name in readers if head in tasks.find(name).HF_HEADS), readers[0])
+        return next((name for name in readers if head in self._task_module(name).HF_HEADS), readers[0])
+
+    def _task_module(self, name: str) -> Any:
+        """The module of a task for this model."""
+        options: Any = TASKS[name]
+        return tasks.find(options.module(self._opened.config))
 
     @cached_property
     def _opened(self) -> Any:
@@ -78,13 +83,13 @@ class HfFolder:
     @property
     def task(self):
         """The module of the task."""
-        return tasks.find(self.config.task.name)
+        return tasks.of(self.config)
 
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            return tasks.find(self._task_name).PROCESSOR.read_hf(self.path, self._opened.config)
+            return self._task_module(self._task_name).PROCESSOR.read_hf(self.path, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -114,7 +119,8 @@ class HfFolder:
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images."""
         kind = self.task.PROCESSOR
-        (to / kind.file).write_text(kind.to_text(self.processor), encoding="utf-8")
+        for name, text in zip(kind.files, kind.to_texts(self.processor), strict=True):
+            (to / name).write_text(text, encoding="utf-8")
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.

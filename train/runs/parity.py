@@ -60,6 +60,9 @@ def _inputs(config: tfm.Config, seed: int) -> jax.Array:
 def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
     """The states after the embeddings and after each layer of each stack, by name; a decoder attends to the
     encoder's."""
+    if isinstance(params, tfm.Towers):
+        yield from _tower_states(config, params)
+        return
     memory = None
     for name in ("encoder", "decoder"):
         model = getattr(params, name, None)
@@ -74,6 +77,13 @@ def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
             yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x
         if is_seq2seq and name == "encoder":
             memory = tfm.remember(params.decoder, config, states[-1])
+
+
+def _tower_states(config: tfm.Config, params: tfm.Towers) -> Iterator[tuple[str, jax.Array]]:
+    """The same of the towers of texts and of images."""
+    for name, tower, tower_config in (("text", params.text, config), ("image", params.image, config.in_images())):
+        for layer, x in enumerate(_stack_states(tower, tower_config, tower_config.head.causal, None)):
+            yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x
 
 
 def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: tfm.Memory | None) -> list[jax.Array]:
@@ -98,6 +108,8 @@ def _predicted(config: tfm.Config, params: Any) -> jax.Array:
 
 def _output(config: tfm.Config, params: Any) -> jax.Array:
     """What the whole model predicts."""
+    if isinstance(params, tfm.Towers):
+        return jax.jit(_tower_vectors, static_argnums=0)(config, params)
     inputs = _inputs(config, seed=1)
     if isinstance(params, tfm.MaskedLM):
         hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
@@ -113,3 +125,16 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
     elif isinstance(params, tfm.Tagger):
         predict = tfm.classify_tokens
     return jax.jit(predict, static_argnums=1)(params, config, inputs)
+
+
+def _tower_vectors(config: tfm.Config, params: tfm.Towers) -> jax.Array:
+    """The vectors of random texts and images, and the scale of their cosines."""
+    texts = tfm.text_vectors(params, config, _text_rows(config))
+    images = tfm.image_vectors(params, config, _inputs(config.in_images(), seed=2))
+    return jnp.concatenate([texts, images, jnp.broadcast_to(params.log_scale, (1, texts.shape[1]))])
+
+
+def _text_rows(config: tfm.Config) -> jax.Array:
+    """Random tokens, as many as the model reads."""
+    rng = np.random.default_rng(1)
+    return jnp.asarray(rng.integers(0, config.vocab, (2, config.length)))

@@ -1,9 +1,10 @@
-"""The options of contrastive training, and what its presets have beside the shape of a model."""
+"""The options of contrastive training, and what its presets of texts have beside the shape of a model."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
+from train.settings.images import Augment, Pixels
 from train.settings.task_options import TaskOptions
 
 
@@ -11,20 +12,28 @@ from train.settings.task_options import TaskOptions
 class Contrast(TaskOptions):
     """Vectors of texts: near for texts that belong together, far for all others of a batch (Gao et al. 2021).
 
-    --data.field names one column (a text meets itself under another dropout), two (texts that belong together), or
-    more (a third text that does not belong to the first, and so on). --batch.accumulate=N encodes a batch in N parts.
+    With --model.images a row is a picture and its caption, with a vector each (Radford et al. 2021): --data.field names
+    the column of pictures, and --data.label that of captions. Else --data.field names one column (a text meets itself
+    under another dropout), two (texts that belong together), or more (a third text that does not belong to the first,
+    and so on). --batch.accumulate=N encodes a batch in N parts.
 
     kind: pairs | scores: in-batch negatives, or the cosine of two texts is to be their score (--data.label)
     temperature: of the softmax over cosines
     scale: what scores are divided by, so that they are at most 1, as cosines are; those of STS need 5
     candidates: validation texts among which the right one is looked for; none: all of them
+    pixels: how a picture becomes pixels
+    augment: random changes of training pictures
     """
+
+    reads_captions: ClassVar[bool] = True
 
     name: Literal["contrast"] = tag("contrast")
     kind: Literal["pairs", "scores"] = "pairs"
     temperature: float = 0.05
     scale: float = 1.0
     candidates: int | None = None
+    pixels: Pixels = Pixels()
+    augment: Augment = Augment()
 
     def __post_init__(self):
         check_fields(self)
@@ -38,7 +47,25 @@ class Contrast(TaskOptions):
         if self.scale != 1 and self.kind != "scores":
             raise ValueError(f"scale={self.scale} is of kind=scores; leave it out")
 
+    @classmethod
+    def module(cls, model: Any) -> str:  # noqa: D102
+        return cls.name if model.images is None else "captions"
+
     def check(self, run: Any) -> None:  # noqa: D102
+        if run.batch.size < 2 and self.kind == "pairs":
+            raise ValueError(f"batch.size={run.batch.size} leaves no other text to tell apart; raise it")
+        if run.model.images is None:
+            self._check_texts(run)
+        else:
+            self._check_captions(run)
+
+    def _check_texts(self, run: Any):
+        """Raises ValueError for a run that texts alone cannot have."""
+        if self.pixels != Pixels() or self.augment != Augment():
+            raise ValueError(
+                "task.pixels and task.augment are for models of pictures and captions; say --preset=clip-tiny, or "
+                "leave them out"
+            )
         columns = run.data.field.split(",")
         if self.kind == "scores" and len(columns) != 2:
             raise ValueError(f"data.field={run.data.field} must name two columns with task.kind=scores")
@@ -47,8 +74,29 @@ class Contrast(TaskOptions):
                 f"data.field={run.data.field} is one column, whose texts meet themselves under another dropout: add "
                 "--model.dropout=0.1, or name two columns"
             )
-        if run.batch.size < 2 and self.kind == "pairs":
-            raise ValueError(f"batch.size={run.batch.size} leaves no other text to tell apart; raise it")
+
+    def _check_captions(self, run: Any):
+        """Raises ValueError for a run that pictures with captions cannot have."""
+        if "," in run.data.field:
+            image, caption = run.data.field.split(",", 1)
+            raise ValueError(
+                f"data.field={run.data.field} must name the column of pictures alone; say --data.field={image} "
+                f"--data.label={caption}"
+            )
+        if self.kind != "pairs":
+            raise ValueError(f"task.kind={self.kind} is for texts alone; leave it out with model.images")
+        if self.temperature != type(self).temperature:
+            raise ValueError(
+                f"task.temperature={self.temperature} is for texts alone; with model.images it is a parameter, which "
+                "is trained"
+            )
+        if run.model.images.reads_padding and run.batch.length != run.model.length:
+            raise ValueError(
+                f"batch.length={run.batch.length} must be model.length={run.model.length}: "
+                "model.images.reads_padding=true reads captions with their padding"
+            )
+        if self.augment.mixes:
+            raise ValueError("task.augment.mixup and cutmix mix classes, and captions do not mix; leave them out")
 
 
 # Texts that belong together, in two columns; the mean of the tokens of a text is its vector.

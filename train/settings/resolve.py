@@ -35,6 +35,9 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 # Sections whose flags `--help` lists without their explanations.
 _OF_MACHINES = ("cpu.", "distributed.")
 
+# Parts of a model, of which `--help` lists what differs from the model itself, as of kinds of layers.
+PARTS = ("model.images.", "model.encoder.")
+
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
 
@@ -194,10 +197,11 @@ def help_text(argv: Sequence[str]) -> str | None:
         for flag in every_flag
         if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_OF_MACHINES)
     ]
-    brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_layer(flag)]
+    brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_part(flag)]
     return flags.format_help(USAGE, explained, ALIASES, brief)
 
 
-def _is_default_of_layer(flag: flags.Flag) -> bool:
-    """Whether a kind of layers has not chosen this."""
-    return flag.value == flag.default and any(word.isdigit() for word in flag.name.split("."))
+def _is_default_of_part(flag: flags.Flag) -> bool:
+    """Whether a kind of layers, or another part of the model, has not chosen this."""
+    is_part = flag.name.startswith(PARTS) or any(word.isdigit() for word in flag.name.split("."))
+    return flag.value == flag.default and is_part

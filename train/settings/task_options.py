@@ -20,8 +20,16 @@ class TaskOptions(Options):
     # Whether rows are pictures, not texts.
     reads_pictures: ClassVar[bool] = False
 
+    # Whether they are pictures with captions, where the model has a tower for each.
+    reads_captions: ClassVar[bool] = False
+
     # What the model may read them as (--model.input), the usual one first.
     inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
+
+    @classmethod
+    def module(cls, model: Any) -> str:
+        """The file of train/tasks/ that trains such a model."""
+        return cls.name
 
     @property
     def vocab(self) -> int | None:
@@ -35,6 +43,11 @@ class TaskOptions(Options):
             raise ValueError(
                 f"model.input={run.model.input.name} does not read the {rows} of task={self.name}; say "
                 f"--model.input={self.inputs[0]}"
+            )
+        if run.model.images is not None and not self.reads_captions:
+            raise ValueError(
+                f"model.images={run.model.images.name} reads pictures beside texts, and task={self.name} does not; say "
+                "--task=contrast, or leave it out"
             )
         self.check(run)
 

@@ -1,4 +1,4 @@
-"""One file per task, found by its name. Each module has:
+"""One file per task, found by its name, or as its options say (`TaskOptions.module`). Each module has:
 
 `specs(run)`, `batch_spec(run)`, `PROCESSOR`   the parameters, the fields of a batch, and what turns examples into them
 `load(run, log, saved, valid_only)`            the corpus
@@ -55,17 +55,23 @@ def measure(task: Any, outputs: Mapping[str, Any], corpus: Any, during_training:
 
 
 def reads_pictures(task: Any) -> bool:
-    """Whether a task reads pictures and no texts."""
+    """Whether a task reads pictures, with texts or without."""
     return task.PROCESSOR is not TOKENIZER
 
 
-def refuse_pictures(task: Any, command: str):
-    """Raises UserError for a task that reads no texts."""
-    if reads_pictures(task):
-        name = task.__name__.rpartition(".")[2]
-        raise UserError(f"--task={name} reads pictures, and {command} looks at tokens; look at them with train.inspect")
+def refuse_pictures(run: Any, command: str):
+    """Raises UserError for a run whose task reads pictures."""
+    if reads_pictures(of(run)):
+        raise UserError(
+            f"--task={run.task.name} reads pictures, and {command} looks at tokens; look at them with train.inspect"
+        )
+
+
+def of(run: Any):
+    """The module that trains the model of a run."""
+    return find(run.task.module(run.model))
 
 
 def find(name: str):
-    """The module of a task of `train.settings.tasks.TASKS`."""
+    """The module in a file of this folder, by the name of the file."""
     return importlib.import_module(f"train.tasks.{name}")

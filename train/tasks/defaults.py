@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = [
     *("EVALUATE_FLAGS", "GENERATES", "HF_HEADS", "HF_TOKENS", "PREDICT_FLAGS"),
-    *("contact_sheet", "corpus_metrics", "draw_progress", "generation_metrics"),
+    *("contact_sheet", "corpus_metrics", "draw_progress", "encode_items", "generation_metrics"),
     *("hf_fields", "hf_run_values", "hf_template", "save_hf", "text_pool"),
 ]
 
@@ -26,6 +26,9 @@ HF_TOKENS: Mapping[str, str] = {}
 
 # How train.inspect draws the batches of a task that reads pictures, (batches, corpus, rows, path); None: as tokens.
 contact_sheet = None
+
+# How train.embed makes vectors of texts and of pictures, (params, folder, items, log); None: of texts, from states.
+encode_items = None
 
 # What draws pictures that the model makes, at every evaluation, (params, run, corpus, folder); None: nothing.
 draw_progress = None

@@ -30,7 +30,6 @@ from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.files import cache
 from train.images import attention, drawings, sheets, sources
-from train.images.decoding import BrokenImageError
 from train.images.model_processor import check_processor, model_processor, picture_shape
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
@@ -69,7 +68,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     if run.model.input.grid is None:
         inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
     else:
-        shape = dict(zip("hwc", picture_shape(run), strict=True))
+        shape = dict(zip("hwc", picture_shape(run.model), strict=True))
         inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
     floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
     mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
@@ -137,8 +136,8 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     """
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, lambda: builtin(run.data.label), log, valid_only)
-    processor = saved.processor if saved else model_processor(run)
-    check_processor(processor, run)
+    processor = saved.processor if saved else model_processor(run.model, run.task.pixels)
+    check_processor(processor, run.model)
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
     length = run.row_tokens
@@ -156,10 +155,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
 
 def builtin(label: str) -> sources.Parts:
     """The built-in drawings: those to train on, and to validate on, with those of withheld pairs."""
-    if label not in drawings.LABELS:
-        raise UserError(
-            f"--data.label={label} is no label of the built-in drawings; known are {', '.join(drawings.LABELS)}"
-        )
+    drawings.check_label(label)
     train, valid, withheld = drawings.generate()
     return sources.Parts(drawings.rows(train, label), drawings.rows([*valid, *withheld], label))
 
@@ -222,7 +218,9 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
     with log.progress("classifying", len(pictures)) as advance:
         for rows, count in row_batches(range(len(pictures)), batch):
-            pixels = np.stack([processor.prepare(_opened(pictures[row]["image"], processor)) for row in rows])
+            pixels = np.stack(
+                [processor.prepare(sources.opened(pictures[row]["image"], processor.channels)) for row in rows]
+            )
             logits = np.asarray(checked(_logits, params, run.model, processor.normalize(pixels)))
             for row, row_logits in zip(rows[:count], logits, strict=False):
                 guess = prediction("single", classes, row_logits)
@@ -232,13 +230,6 @@ def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: i
             if to := pictures[rows[0]]["attention"]:
                 attention.draw(params, run.model, processor, pixels[:count], Path(to), first=int(rows[0]) + 1)
             advance(count)
-
-
-def _opened(picture: Any, processor: AnyProcessor) -> Any:
-    try:
-        return picture.open(processor.channels)
-    except BrokenImageError as error:
-        raise UserError(f"{picture} {error}; leave it out of --file") from error
 
 
 @partial(jax.jit, static_argnums=1)

@@ -126,9 +126,9 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
 
 
 def _draw_positions(params, model: tfm.Config, folder: Path):
-    """Draws plots/positions.png: of the decoder where there is one, else of the encoder."""
+    """Draws plots/positions.png: of the decoder where there is one, else of the encoder with which a model begins."""
     decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
-    stack = params.encoder if decoder is None else decoder
+    stack = getattr(params, dataclasses.fields(params)[0].name) if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
     scores = tfm.position_scores(stack, model, length, causal=decoder is not None)
     plots.positions(tfm.position_similarity(stack, model, length), scores, folder)

@@ -58,7 +58,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     devices.use_cores(run)
     capacity.check_run(run, explicit)
     source = folders.read_saved(run.init, facts=False) if run.init else None
-    corpus = tasks.find(run.task.name).load(run, log, source)
+    corpus = tasks.of(run).load(run, log, source)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
 
 
@@ -78,7 +78,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
     """The corpus of the task, with the tokenizer of the run that `--resume` or `--init` names."""
     source = folder if run.resume else run.init
     saved = folders.read_saved(source, facts=run.resume) if source else None
-    corpus = tasks.find(run.task.name).load(run, log, saved)
+    corpus = tasks.of(run).load(run, log, saved)
     if run.resume:
         folders.RunFolder(folder).check_data(corpus.facts())
     if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
@@ -90,7 +90,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
 
 def job_on_mesh(run: Run, log: Log) -> Job:
     """The run on the mesh that it asks for; the log says how a mesh was chosen."""
-    task = tasks.find(run.task.name)
+    task = tasks.of(run)
     return Job(run, task, devices.mesh_for(run, specs_of(task, run), report=log.info))
 
 

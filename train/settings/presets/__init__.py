@@ -8,6 +8,7 @@ from tfm.config.dotted import override
 from tfm.config.model import Config
 from train.settings.contrast import QUICK_SIDES, SIDES
 from train.settings.forerunners import FORERUNNERS
+from train.settings.presets.captions import CAPTIONS
 from train.settings.presets.images import IMAGE, PIXELS
 from train.settings.presets.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
@@ -278,6 +279,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "contrast": {
         "bert-tiny": _classify(2, 128, 2, rate=1e-3) | SIDES | QUICK_SIDES | _steps(1500, every=500),
         **{name: preset | SIDES for name, preset in _fine_tuned(_classify).items()},
+        **CAPTIONS,
     },
     "image": IMAGE,
     "pixels": PIXELS,
