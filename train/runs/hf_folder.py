@@ -80,6 +80,11 @@ class HfFolder:
         """The module of the task."""
         return tasks.find(self.config.task.name)
 
+    @property
+    def specs(self) -> Any:
+        """The spec tree of the parameters."""
+        return self._opened.specs
+
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""

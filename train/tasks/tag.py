@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.heads import token_logits
 from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
@@ -36,7 +37,9 @@ from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import hf_template as hf_template  # the same pairs
+from train.tasks.classification import read
 from train.tasks.predicting.tagged import Query, marked, tagged
+from train.tasks.teaching import ClassOutputs, OutputLoss
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -64,21 +67,30 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the tokens of a batch."""
+    valid = batch["valid"] > 0
+    hidden, head_key = read(params, model, batch["tokens"], valid, key=key)
+    return ClassOutputs(hidden, valid, token_logits(params, model, hidden, head_key))
+
+
+def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
     """Sums over the words of a batch, float32: `loss` in nats, `weight` (their count) and `right`.
 
     For evaluation also `guesses`, the most probable class of every place, int32 [B,T].
     """
     weights = batch["weights"]
-    logits = tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0, None, key)
-    guesses = logits.argmax(-1).astype(jnp.int32)
+    guesses = outputs.logits.argmax(-1).astype(jnp.int32)
     return {
-        "loss": (tfm.cross_entropy(logits, batch["labels"]) * weights).sum(),
+        "loss": (tfm.cross_entropy(outputs.logits, batch["labels"]) * weights).sum(),
         "weight": weights.sum(),
         "right": ((guesses == batch["labels"]).astype(jnp.float32) * weights).sum(),
         "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
         "guesses": guesses,
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
