@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from small import FLAGS, call, read_lines, run, write_text
 
 import tfm
@@ -241,8 +242,7 @@ def test_a_student_gets_nearer_to_its_teacher(home, monkeypatch):
     run(*student, *taught, "--out=taught")
     distilled = ("--model.input.distilled=true", "--model.head.distilled=true")
     run(*student, "--teacher=teacher", "--teacher.kind=hard", *distilled, "--out=deit")
-    rows, _, _ = generate(train=2000, valid=200, withheld=20)[1], None, None
-    images = drawings.rows(rows, "shape")
+    images = generate(train=2000, valid=200, withheld=20)[1]
     teacher = said(home / "teacher", images)
     distances = {
         name: float(np.mean(tfm.soft_losses(said(home / name, images), teacher))) for name in ("alone", "taught")
@@ -257,7 +257,8 @@ def said(path, images):
 
     folder = open_folder(path)
     params, model, processor = folder.load(), folder.config.model, folder.processor
-    pixels = processor.normalize(np.stack([processor.prepare(row["image"]) for row in images]))
+    prepared = [processor.prepare(Image.fromarray(drawings.draw(drawing))) for drawing in images]
+    pixels = processor.normalize(np.stack(prepared))
     return np.asarray(tfm.classify(params, model, pixels))
 
 

@@ -38,7 +38,7 @@ _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
 # Sections whose flags `--help` lists without their explanations.
-_OF_MACHINES = ("cpu.", "distributed.")
+_LISTED = ("cpu.", "distributed.", "teacher.")
 
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
@@ -115,7 +115,7 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
         raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
     trained = [name for name in texts if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]
     origin = texts.get("init" if source else "teacher.folder")
-    if origin and trained:
+    if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
@@ -196,9 +196,7 @@ def help_text(argv: Sequence[str]) -> str | None:
             raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
         return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
     explained = [
-        flag
-        for flag in every_flag
-        if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_OF_MACHINES)
+        flag for flag in every_flag if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_LISTED)
     ]
     brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_layer(flag)]
     return flags.format_help(USAGE, explained, ALIASES, brief)

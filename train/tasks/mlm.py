@@ -109,9 +109,7 @@ def sums(
         "right_words": (right * batch["words"]).sum(),
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
     }
-    if params.next is None:
-        return of_tokens
-    return of_tokens | _next_loss(params, model, batch, outputs.hidden, of_tokens)
+    return of_tokens if params.next is None else of_tokens | _next_loss(params, model, batch, outputs.hidden, of_tokens)
 
 
 loss = OutputLoss(outputs, sums)

@@ -39,6 +39,7 @@ from train.tasks import Prediction
 from train.tasks.classification import hf_template as hf_template  # the same pairs
 from train.tasks.classification import read
 from train.tasks.predicting.tagged import Query, marked, tagged
+from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
 from train.tasks.teaching import ClassOutputs, OutputLoss
 from train.text import tokenizer as tokenize
 
@@ -244,17 +245,6 @@ def report(params, run: Run, corpus: Corpus[Sentences], log, outcomes: Mapping[s
     }
     log.table("entities by type", lines)
     plots.types(by_type, folder)
-
-
-def inputs(options, folder) -> list[Query]:
-    """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
-    if options.text:
-        return [Query.of({"text": options.text})]
-    data = folder.config.data
-    if files.ending(Path(options.file), data) == ".txt":
-        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
-    rows = files.read(Path(options.file), data, conll.TaggedWords(options.field or data.field))
-    return [Query.of(row, in_file=True) for row in rows]
 
 
 def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: int = 32) -> Iterator[Prediction]:
