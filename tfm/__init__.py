@@ -86,7 +86,7 @@ PUBLIC = {
     "models.segments": ("SegmentMemory", "read_segment", "segment_memory"),
     "models.position_effects": ("position_scores", "position_similarity"),
     "models.classifier": ("Classifier", "classifier_specs", "classify", "classify_distilled"),
-    "models.first_layers": ("first_layers",),
+    "models.first_layers": ("first_layers", "spaced_layers"),
     "models.interpolation": ("interpolate_positions",),
     "models.heads": (
         *("CausalLM", "MaskedLM", "MlmHead", "Tagger", "causal_lm", "causal_lm_specs", "classify_tokens"),
@@ -96,6 +96,7 @@ PUBLIC = {
     "models.choices": ("score_choices",),
     "models.towers": ("Towers", "image_vectors", "text_vectors", "towers_specs"),
     "losses.contrast": ("in_batch_losses", "sigmoid_losses", "symmetric_losses"),
+    "losses.distillation": ("cosine_losses", "hard_losses", "soft_losses"),
     "models.features": ("LayerMix", "features"),
     "models.bidirectional_lm": ("BidirectionalLM", "bidirectional_lm_specs", "directions"),
     "models.skip_thought": ("SkipThought", "sentence_vector", "skip_thought_specs", "write_sentence"),

@@ -16,6 +16,7 @@ from train.files import programs
 from train.runs import checkpoint
 from train.runs import folder as folders
 from train.settings.schema import Run
+from train.tasks.teaching import training_metrics
 from train.training import optimizer, replay
 from train.training.evaluation import Evaluator
 from train.training.job import tokens_per_step
@@ -144,7 +145,7 @@ class Hooks:
         """Metrics of the steps since the last log line."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
-        metrics = self.evaluator.job.task.metrics(sums)
+        metrics = training_metrics(self.evaluator.job.task, sums)
         schedule = optimizer.schedule(self.run.optim, self.run.steps)
         metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:

@@ -15,8 +15,10 @@ from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
+from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
 from train.settings.schema import Config, Run
+from train.tasks.teaching import DistilledLoss
 from train.training import optimizer, step
 from train.training.layer_rates import scale_by_layer
 
@@ -47,12 +49,19 @@ class Job:
     @cached_property
     def state(self) -> step.State:
         """Shapes and shardings of the training state."""
-        return step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+        state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+        return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> step.State:
-        """A fresh training state."""
+        """A fresh training state, with the weights of the teacher."""
         run = self.run
-        return step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+        return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
+
+    @cached_property
+    def teacher(self) -> TeacherModel | None:
+        """The model that this one learns from beside its labels. Raises UserError where it cannot teach this run."""
+        return TeacherModel(self.run, self.task) if self.run.teacher.folder else None
 
     def new_memory(self, parts: int | None = None) -> tfm.SegmentMemory | None:
         """The memory of rows whose text begins, leaves [parts, ...]; None where rows do not continue those before.
@@ -79,9 +88,16 @@ class Job:
         kernel = self.run.attention.kernel
         return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
+    @cached_property
+    def training_loss(self) -> Any:
+        """The loss that steps minimize: the task's, or that of the task and a teacher."""
+        if self.teacher is None:
+            return self.task.loss
+        return DistilledLoss(self.task.loss, self.run.teacher, self.teacher.running_model)
+
     def loss(self, params, batch, key):
-        """The sums of the task's loss over one part of a batch."""
-        return self.task.loss(params, self.model, batch, key)
+        """The sums of that loss over one part of a batch."""
+        return self.training_loss(params, self.model, batch, key)
 
     @cached_property
     def train_step(self):
@@ -89,7 +105,7 @@ class Job:
         run = self.run
         options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
         return step.make_train_step(
-            self.task.loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
+            self.training_loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
@@ -119,13 +135,14 @@ def largest_batch(job: Job) -> Fields:
 
 
 def largest_part(job: Job) -> dict[str, Any]:
-    """Shapes and shardings of the fields [rows, ...] of one part of that batch, and of its memory."""
+    """Shapes and shardings of the fields [rows, ...] of one part of that batch, of its memory, and of the teacher."""
 
     def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(job.mesh, PartitionSpec(*field.sharding.spec[1:]))
         return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
 
-    return jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
+    part = jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
+    return dict(step.with_teacher(part, job.state.teacher))
 
 
 def batch_tokens(job: Job) -> int:
