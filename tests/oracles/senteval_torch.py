@@ -1,4 +1,4 @@
-"""SentEval's two paths, with torch and with scikit-learn, written plainly: rows, features, and one classifier at a time.
+"""The two paths of SentEval, torch and scikit-learn, written plainly: rows, features, one classifier at a time.
 
 Texts are encoded by `encode(words)`, one sentence at a time; settings are those of `train.sentences`.
 """
