@@ -111,14 +111,14 @@ COMPUTED = r"^final_logits_bias$|^(en|de)coder\.embed_positions\.weight$"
 BESIDE_TOWERS = r"position_ids$|^(text|visual)_projection\.|^logit_scale$"
 
 
-def _tower(name: str, beside: str) -> dict[str, Any]:
+def _tower(name: str, absent: str) -> dict[str, Any]:
     """A tower of CLIP, whose parameters keep their prefix; folders of it alone may lack it."""
     family = HF_FAMILIES[name]
     tensors = {path: HfTensor(str(tensor)) if isinstance(tensor, str) else tensor for path, tensor in _names(family)}
     names = {
         path: tensor._replace(fallback_name=tensor.name.removeprefix(family.prefix)) for path, tensor in tensors.items()
     }
-    return {"prefix": "", "names": names, "unused": rf"{BESIDE_TOWERS}|^{beside}\."}
+    return {"prefix": "", "names": names, "unused": rf"{BESIDE_TOWERS}|^{absent}\."}
 
 
 def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
@@ -128,8 +128,8 @@ def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "clip_text_model": _tower("clip_text_model", beside="vision_model"),
-    "clip_vision_model": _tower("clip_vision_model", beside="text_model"),
+    "clip_text_model": _tower("clip_text_model", absent="vision_model"),
+    "clip_vision_model": _tower("clip_vision_model", absent="text_model"),
     "roberta": {
         "read": _read_roberta,
         "write": _write_roberta,

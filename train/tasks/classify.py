@@ -34,6 +34,7 @@ from train.data.sources import files, generated, sources
 from train.data.synthetic import opinions
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
@@ -42,7 +43,6 @@ from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
 from train.tasks.defaults import *
-from train.tasks.teaching import ClassOutputs, OutputLoss
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

@@ -34,6 +34,7 @@ from train.images import attention, drawings, sheets, sources
 from train.images.model_processor import check_processor, model_processor, picture_shape
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
@@ -42,7 +43,6 @@ from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read
 from train.tasks.defaults import *
-from train.tasks.teaching import ClassOutputs, OutputLoss
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max)

@@ -32,11 +32,11 @@ from train.data.rows.causal import Packed, Windows, count_between
 from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
 from train.tasks.defaults import *
 from train.tasks.predicting.scoring import inputs as inputs  # of train.predict
 from train.tasks.predicting.scoring import predict as predict
-from train.tasks.teaching import OutputLoss, TokenOutputs
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

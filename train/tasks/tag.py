@@ -30,6 +30,7 @@ from train.data.rows.tagging import Lexicon, Sentences, classes_of, describe_tag
 from train.data.sources import conll, files, sources
 from train.data.synthetic import entities as builtin
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import entities as spans
 from train.reporting import plots
 from train.reporting.finite import checked
@@ -40,7 +41,6 @@ from train.tasks.classification import read
 from train.tasks.defaults import *
 from train.tasks.predicting.tagged import Query, marked, tagged
 from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
-from train.tasks.teaching import ClassOutputs, OutputLoss
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.

@@ -13,10 +13,10 @@ from tfm.config.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.files import programs
+from train.losses.teaching import training_metrics
 from train.runs import checkpoint
 from train.runs import folder as folders
 from train.settings.schema import Run
-from train.tasks.teaching import training_metrics
 from train.training import optimizer, replay
 from train.training.evaluation import Evaluator
 from train.training.job import tokens_per_step

@@ -15,10 +15,10 @@ from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
+from train.losses.teaching import DistilledLoss
 from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
 from train.settings.schema import Config, Run
-from train.tasks.teaching import DistilledLoss
 from train.training import optimizer, step
 from train.training.layer_rates import scale_by_layer
 

@@ -11,10 +11,10 @@ import numpy as np
 import tfm
 from tfm.low_rank import with_dropout_keys
 from train.devices import distributed
+from train.losses.joint import scalar_sums
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
-from train.tasks import scalar_sums
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError

@@ -17,6 +17,7 @@ from train.costs import capacity
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
+from train.losses.teaching import TEACHER
 from train.reporting import trackers
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
@@ -25,7 +26,6 @@ from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.settings import resolve
 from train.settings.schema import Run
-from train.tasks.teaching import TEACHER
 from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping

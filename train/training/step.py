@@ -12,8 +12,8 @@ from jax import Array
 
 import tfm
 from tfm.low_rank import with_dropout_keys
-from train.tasks import JointLoss, scalar_sums
-from train.tasks.teaching import TEACHER
+from train.losses.joint import JointLoss, scalar_sums
+from train.losses.teaching import TEACHER
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
