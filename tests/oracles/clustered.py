@@ -75,8 +75,8 @@ def _across(
     for place, (_, token) in enumerate(places):
         starts = {place // chunk * chunk, (place // chunk - 1) % count * chunk}
         seen = [places[start + n][1] for start in starts for n in range(chunk)]
-        others = [t for t in seen if t not in (token, -1)]
-        for t in others if token >= 0 else []:
+        candidates = [t for t in seen if t not in (token, -1)]
+        for t in candidates if token >= 0 else []:
             weight = np.exp(q[token] @ k[t])
             numerators[token] += weight * v[t]
             sums[token] += weight

@@ -12,10 +12,8 @@ these hold.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import jax
 
 from train import UserError
 from train.data.processors import TOKENIZER

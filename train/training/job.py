@@ -108,11 +108,12 @@ class Job:
             self.training_loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
 
-    def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
-        """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-        parts = self.run.batch.accumulate
-        batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
-        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+
+def device_batch(job: Job, corpus, n: int) -> dict[str, jax.Array]:
+    """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
+    parts = job.run.batch.accumulate
+    batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, job.mesh, parts))
+    return feed.to_devices(batch, job.batch_spec, job.mesh, parts)
 
 
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
