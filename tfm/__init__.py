@@ -70,7 +70,7 @@ PUBLIC = {
     "positions": ("position_of",),
     "positions.alibi": ("alibi",),
     "positions.rotary": ("rotary_angles", "rotate"),
-    "positions.sinusoidal": ("sinusoidal",),
+    "positions.absolute.sinusoidal": ("sinusoidal",),
     "positions.t5": ("T5Bias",),
     "residuals": ("residual_of",),
     "layers.feed_forward": ("FeedForward", "feed_forward", "feed_forward_specs"),

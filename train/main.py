@@ -27,7 +27,6 @@ def train(argv):
     from train.costs.estimate import estimate, explain_oom
     from train.training import evaluation, startup
     from train.training.hooks import open_hooks
-    from train.training.job import device_batch
 
     with startup.claimed_folder(run, distributed.initialize(run.distributed)) as folder:
         run, corpus, log = startup.load_data(run, explicit, folder)
@@ -36,7 +35,7 @@ def train(argv):
         job = startup.job_on_mesh(run, log)
         with explain_oom(job):
             state, step, progress = startup.first_state(job, corpus, folder, log)
-        costs = estimate(job, device_batch(job, corpus, 0))
+        costs = estimate(job, job.device_batch(corpus, 0))
         train_step = startup.guarded_step(job, corpus)
         evaluator = evaluation.Evaluator(job, corpus, log, folder)
         # from here on, files are left behind
@@ -46,7 +45,7 @@ def train(argv):
         # ------------------------------------------------------------ loop
         with explain_oom(job), open_hooks(evaluator, train_step, progress, state, folder, costs.peak_seconds) as hooks:
             while step < run.steps and not hooks.should_stop(step):
-                state, sums = train_step(state, device_batch(job, corpus, step))
+                state, sums = train_step(state, job.device_batch(corpus, step))
                 step += 1
                 hooks.after_step(step, state, sums)
             hooks.save_last(step, state)

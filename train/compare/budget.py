@@ -16,7 +16,7 @@ from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs.suite import forget_programs
 from train.training import startup
-from train.training.job import device_batch, tokens_per_step
+from train.training.job import tokens_per_step
 
 FILE = "plan.json"
 
@@ -78,7 +78,7 @@ def _costs(row: Row, words: list[str], reference: list[str], budget: str) -> Cos
         run, corpus = startup.prepare(words, log)
         job = startup.job_on_mesh(run, log)
         with explain_oom(job):
-            estimate(job, device_batch(job, corpus, 0))
+            estimate(job, job.device_batch(corpus, 0))
             several = bool(corpus.train[0].buckets)
             flops = timing.mean_flops(job, corpus.batch, _BATCHES if several else 1)
             seconds = None

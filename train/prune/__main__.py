@@ -147,10 +147,9 @@ def _count(options: Options, run: schema.Run) -> int:
 def _scores(options: Options, job: Any, params: Any, corpus: Any) -> dict[str, Any]:
     """The scores of the heads, on training batches."""
     from train.prune.scores import by_gradient, by_learned_gates
-    from train.training.job import device_batch
 
     count = options.batches or BATCHES[options.by]
-    batches = ({name: field[0] for name, field in device_batch(job, corpus, n).items()} for n in range(count))
+    batches = ({name: field[0] for name, field in job.device_batch(corpus, n).items()} for n in range(count))
     if options.by == "gradient":
         scores = by_gradient(job.task.loss, job.model, params, batches)
     else:

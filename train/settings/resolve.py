@@ -40,8 +40,8 @@ _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 # Sections whose flags `--help` lists without their explanations.
 _LISTED = ("cpu.", "distributed.", "teacher.")
 
-# Parts of a model, of which `--help` lists what differs from the model itself, as of kinds of layers.
-PARTS = ("model.images.", "model.encoder.")
+# Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
+PARTS = ("model.images.", "model.encoder.", "teacher.")
 
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
@@ -206,6 +206,6 @@ def help_text(argv: Sequence[str]) -> str | None:
 
 
 def _is_default_of_part(flag: flags.Flag) -> bool:
-    """Whether a kind of layers, or another part of the model, has not chosen this."""
+    """Whether this is of a kind of layers, or of another part, and nobody has chosen it."""
     is_part = flag.name.startswith(PARTS) or any(word.isdigit() for word in flag.name.split("."))
-    return flag.value == flag.default and is_part
+    return flag.value == flag.default and is_part and flag.name not in ALIASES.values()

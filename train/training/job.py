@@ -88,16 +88,9 @@ class Job:
         kernel = self.run.attention.kernel
         return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
-    @cached_property
-    def training_loss(self) -> Any:
-        """The loss that steps minimize: the task's, or that of the task and a teacher."""
-        if self.teacher is None:
-            return self.task.loss
-        return DistilledLoss(self.task.loss, self.run.teacher, self.teacher.running_model)
-
     def loss(self, params, batch, key):
-        """The sums of that loss over one part of a batch."""
-        return self.training_loss(params, self.model, batch, key)
+        """The sums of the loss that steps minimize over one part of a batch."""
+        return _loss(self)(params, self.model, batch, key)
 
     @cached_property
     def train_step(self):
@@ -105,15 +98,21 @@ class Job:
         run = self.run
         options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
         return step.make_train_step(
-            self.training_loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
+            _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
 
+    def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
+        """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
+        parts = self.run.batch.accumulate
+        batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
+        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
 
-def device_batch(job: Job, corpus, n: int) -> dict[str, jax.Array]:
-    """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-    parts = job.run.batch.accumulate
-    batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, job.mesh, parts))
-    return feed.to_devices(batch, job.batch_spec, job.mesh, parts)
+
+def _loss(job: Job) -> Any:
+    """The loss that steps minimize: the task's, or that of the task and a teacher."""
+    if job.teacher is None:
+        return job.task.loss
+    return DistilledLoss(job.task.loss, job.run.teacher, job.teacher.running_model)
 
 
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:

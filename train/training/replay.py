@@ -16,7 +16,7 @@ from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
 from train.training import optimizer, startup, stochastic_rounding
-from train.training.job import Job, device_batch
+from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
 from train.training.step import State, with_memory, with_teacher
 
@@ -57,7 +57,7 @@ class Replay(NamedTuple):
 
 def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
     """Runs the step behind `state`, part by part, with checks on; without several processes."""
-    loss, batch = _loss(job), device_batch(job, corpus, step - 1)
+    loss, batch = _loss(job), job.device_batch(corpus, step - 1)
     parts = _parts(job, batch, state)
     trained, frozen = job.optimizer.split(state.params)
     keys = _dropout_keys(job, state, len(parts))
@@ -100,7 +100,7 @@ def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log) -> St
             state, done, _ = startup.first_state(fresh, corpus, folder, log)
             log.info(f"the first state of {folder}, and steps 1 to {step - 1} run again")
         for n in range(done, step - 1):
-            state, _ = job.train_step(state, device_batch(job, corpus, n))
+            state, _ = job.train_step(state, job.device_batch(corpus, n))
     return state
 
 

@@ -29,7 +29,7 @@ from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job, device_batch, planned_shapes
+from train.training.job import Job, planned_shapes
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 from train.training.recompilation import Guard
@@ -200,7 +200,7 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
     """A fresh state whose residual scheme has seen the first batch, where it asks for one (`tfm.calibrate`)."""
     if not tfm.needs_calibration(job.model):
         return state
-    batch = device_batch(job, corpus, 0)
+    batch = job.device_batch(corpus, 0)
     fields = [(batch[name][0], field) for name, field in job.batch_spec.items() if field.counts_tokens]
     # A row may have several texts.
     tokens = [array.reshape(-1, array.shape[-1]) if "T" in field.axes else array for array, field in fields]

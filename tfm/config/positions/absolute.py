@@ -46,7 +46,8 @@ class Axial(PositionOptions):
     """Positions are laid out in rows; the vectors of a row and of a column stand beside one another (Kitaev et al.
     2020, as published; Ho et al. 2019 for images).
 
-    rows, columns: sizes of two tables, together for rows * columns positions
+    rows: size of the table of rows
+    columns: size of the table of columns; positions are rows * columns
     row_width: size of the vectors of rows, the rest of the width is that of columns; none: half of it
     """
 
