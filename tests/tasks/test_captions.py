@@ -202,19 +202,17 @@ def test_a_run_on_a_table(home):
     assert (code, out) == (0, ""), err
     lines = read_lines(home / "out.jsonl")
     assert len(lines) == 40
-    for name, queries in (("circle", 0), ("pictures", 1)):
-        file = ("texts.txt", "shapes")[queries]
-        (home / "texts.txt").write_text("a photo of a circle\na drawing of a circle\n")
-        code, _, err = call(embed.main, "--run=run", f"--file={file}", f"--to={name}.npy", "--query=a small red circle")
+    texts = [f"a {kind} of a {shape}" for shape in ("circle", "square") for kind in ("photo", "drawing")]
+    (home / "texts.txt").write_text("\n".join(texts) + "\n")
+    for name, file in (("labels", "texts.txt"), ("pictures", "shapes")):
+        code, out, err = call(embed.main, "--run=run", f"--file={file}", f"--to={name}.npy", "--query=a red circle")
         assert code == 0, err
-    labels, pictures = np.load("circle.npy"), np.load("pictures.npy")
-    assert labels.shape == (2, 16)
-    mean = labels.mean(0) / np.linalg.norm(labels.mean(0))
-    files = [str(picture) for picture in sources.named_pictures("shapes")]
-    scale = np.exp(np.log(1 / 0.07))
-    odds = [row["probabilities"]["a circle"] / row["probabilities"]["two shapes"] for row in lines]
-    assert [row["file"] for row in lines] == files
-    assert np.corrcoef(np.log(odds), scale * pictures @ mean)[0, 1] > 0.1
+    assert out.splitlines()[0].split("\t")[2].startswith("shapes/")
+    pictures, circle, square = np.load("pictures.npy"), *np.load("labels.npy").reshape(2, 2, 16).mean(1)
+    differences = pictures @ (circle / np.linalg.norm(circle) - square / np.linalg.norm(square))
+    odds = [row["probabilities"]["a circle"] / row["probabilities"]["a square"] for row in lines]
+    assert [row["file"] for row in lines] == [str(picture) for picture in sources.named_pictures("shapes")]
+    assert np.corrcoef(np.log(odds), differences)[0, 1] > 0.999
     code, _, err = call(inspect.main, *flags[:-1], "--to=page.png", "--rows=4")
     assert code == 0, err
     code, out, err = call(plan.main, *SMALL, "--topology=h100:8", "--search=false")
