@@ -322,6 +322,7 @@ def test_templates_are_averaged():
     np.testing.assert_allclose(items[[0, 2, 3, 4]], expected, atol=1e-5)
     of_images = encode[1](params, model, processor.images.normalize(pixels[[0, 1, 1, 1]]))
     np.testing.assert_allclose(items[[1, 5]], of_images[:2], atol=1e-5)
+    np.testing.assert_allclose(zero_shot.encode_items(params, folder, pictures, log, 4), of_images[:2], atol=1e-5)
     means = np.asarray(expected).reshape(2, 2, -1).mean(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(zero_shot.label_vectors(params, folder, asked, log, 4), means, atol=1e-5)
