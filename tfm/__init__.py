@@ -12,6 +12,7 @@ PUBLIC = {
     "config.heads": ("Head",),
     "config.inputs": ("Merging", "Patches", "Tokens"),
     "config.stages": ("Stage",),
+    "config.towers": ("ImageTower",),
     "config.dotted": ("flatten", "override"),
     "params": (
         *(
@@ -93,6 +94,7 @@ PUBLIC = {
         *("next_sentence", "tagger_specs"),
     ),
     "models.choices": ("score_choices",),
+    "models.towers": ("Towers", "image_vectors", "text_vectors", "towers_specs"),
     "losses.contrast": ("in_batch_losses", "sigmoid_losses", "symmetric_losses"),
     "models.features": ("LayerMix", "features"),
     "models.bidirectional_lm": ("BidirectionalLM", "bidirectional_lm_specs", "directions"),

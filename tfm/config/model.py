@@ -21,6 +21,7 @@ from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
 from tfm.config.residuals import PostNorm, Residual
 from tfm.config.stages import Stage
+from tfm.config.towers import ImageTower
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {
@@ -28,16 +29,6 @@ MAX_SIZES = {
     **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), MAX_WIDTH),
     **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), MAX_LENGTH),
 }
-
-# What to choose for a model that reads a text in segments with a memory.
-SEGMENTED = {
-    "mixer": "softmax",
-    "mixer.pattern": "full or sliding",
-    "position": "transformer_xl, rotary, shaw, t5, alibi or none",
-}
-
-# What to choose for a model with a half of the stream for each direction of reading.
-HALVES = {"mixer": "lstm with mixer.bidirectional=true and mixer.separate=true", "residual": "mixer_only"}
 
 # How a model is computed and trained; all other fields say what its weights mean.
 COMPUTE = (
@@ -76,6 +67,7 @@ class Config:
     prefix: kinds of layers before the period; how many
     period: kinds of layers that are repeated to the end; how many
     encoder: what the encoder of a translation model has of its own
+    images: a second model beside this one, which reads images into the same space as texts; none: no such model
     dropout: rate on embeddings, attention weights and sublayer outputs
     attn_dropout: rate on attention weights; none: the same as dropout
     drop_path: rate at which examples skip a sublayer of the last layer; it grows in equal steps from 0 in the first
@@ -115,6 +107,7 @@ class Config:
     prefix: tuple[Layer, ...] = ()
     period: tuple[Layer, ...] = (Layer(),)
     encoder: EncoderOptions = EncoderOptions()
+    images: ImageTower | None = None
     dropout: float = 0.1
     attn_dropout: float | None = None
     drop_path: float = 0.0
@@ -156,6 +149,8 @@ class Config:
         tuple(self.stage_configs)  # each judges itself
         if self.encoder.period or self.encoder.length:
             self.in_encoder()  # raises ValueError for layers that do not fit
+        if self.images is not None:
+            self.in_images()  # the same for the tower of images
 
     def in_encoder(self) -> Self:
         """The configuration of the encoder of a translation model, out of that of the model."""
@@ -174,6 +169,19 @@ class Config:
             period=tuple(map(resolve, period)),
             encoder=EncoderOptions(),
         )
+
+    def in_images(self) -> "Config":
+        """The configuration of the tower of images, out of that of a model of texts and images.
+
+        Raises ValueError for a model without one.
+        """
+        if self.images is None:
+            raise ValueError("images=none: the model reads texts alone; choose images=tower")
+        self.images.check(self)
+        try:
+            return self.images.config(self)
+        except ValueError as error:
+            raise ValueError(f"images: {error}") from error
 
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:
@@ -225,25 +233,6 @@ class Config:
     def reads_packed(self) -> bool:
         """Whether several texts may share a row."""
         return self.input.reads_packed and all(options.reads_packed for kind in self.kinds for options in kind)
-
-    def check_segments(self) -> None:
-        """Raises ValueError for a model that cannot read a text in segments, each with a memory of the one before."""
-        for kind in (*self.kinds, Kind(self.kinds[0].mixer, self.position, self.residual)):
-            pattern = getattr(kind.mixer, "pattern", None)
-            for slot, options in {"mixer.pattern": pattern, "mixer": kind.mixer, "position": kind.position}.items():
-                if options is not None and not options.reads_segments:
-                    name, remedy = f"{slot}={options.name}", f"try {slot}={SEGMENTED[slot]}"
-                    raise ValueError(f"{name} reads a text as one piece, not in segments with a memory; {remedy}")
-
-    def check_halves(self) -> None:
-        """Raises ValueError unless the stream has a half for each direction of reading, as wide as embeddings."""
-        for kind in self.kinds:
-            for slot, remedy in HALVES.items():
-                options = getattr(kind, slot)
-                if not options.keeps_halves:
-                    raise ValueError(f"{slot}={options.name} lets both directions of reading meet; try {slot}={remedy}")
-        if 2 * self.sizes["U"] != self.width:
-            raise ValueError(f"input.width={self.sizes['U']} must be half of width={self.width}, that of a direction")
 
     def within(self, tokens: int) -> "Config":
         """The model whose layers see at most so many tokens before each, and keep as many when they generate."""

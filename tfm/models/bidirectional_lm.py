@@ -5,6 +5,7 @@ from jax import Array
 
 from tfm import params
 from tfm.config.model import Config
+from tfm.config.reading import check_halves
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.heads import check_reads_tokens
 
@@ -27,7 +28,7 @@ class BidirectionalLM:
 def bidirectional_lm_specs(config: Config) -> BidirectionalLM:
     """The spec tree. Raises ValueError for a model whose directions meet, or are not as wide as its embeddings."""
     check_reads_tokens(config)
-    config.check_halves()
+    check_halves(config)
     return BidirectionalLM(
         encoder=encoder_specs(config),
         table=None if config.tie_embeddings else params.weight_spec(config, "VU"),

@@ -1,9 +1,16 @@
-"""One vector of a text, out of the hidden states of its tokens."""
+"""One vector of a text or an image, out of the hidden states of its tokens or patches."""
 
+import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import Array
 
-from tfm.sharding import replicate_length, take_positions
+from tfm.attention.project import Attention, attention_specs, multi_head_attention
+from tfm.config.model import Config
+from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
+from tfm.ops import Norm, broadcast_param, norm, norm_specs
+from tfm.params import vector_spec
+from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
 
 def pool(hidden: Array, valid: Array | None = None, kind: str = "mean") -> Array:
@@ -56,3 +63,35 @@ def ends(hidden: Array, valid: Array | None = None) -> Array:
 
 
 POOLS = {"first": first, "mean": mean, "last": last, "max": maximum, "ends": ends}
+
+
+@struct.dataclass
+class AttentionPooler:
+    """A trained query [D], its attention to all states, and the norm before a feed-forward layer (Lee et al. 2019,
+    section 3.2; for images Zhai et al. 2022, section 3.5)."""
+
+    query: Array
+    attention: Attention
+    norm: Norm
+    feed_forward: FeedForward
+
+
+def pooler_specs(config: Config) -> AttentionPooler:
+    """The spec tree."""
+    return AttentionPooler(
+        query=vector_spec(config, "D"),
+        attention=attention_specs(config),
+        norm=norm_specs(config),
+        feed_forward=feed_forward_specs(config),
+    )
+
+
+@jax.named_scope("attention pool")
+def attention_pool(pooler: AttentionPooler, config: Config, hidden: Array) -> Array:
+    """hidden [B,T,D] -> [B,D], in the same dtype: x + feed_forward(norm(x)) of what attention x has gathered."""
+    states = replicate_length(hidden)
+    query = broadcast_param(pooler.query, states)
+    shape, sharding = (len(states), 1, states.shape[-1]), named_sharding(states, states, *spec_of(states))
+    query = jnp.broadcast_to(query, shape, out_sharding=sharding)
+    x = multi_head_attention(pooler.attention, config, query, memory=states)
+    return (x + feed_forward(pooler.feed_forward, config, norm(config, pooler.norm, x)))[:, 0]

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tfm.attention.context import AttentionContext
 from tfm.axes import partition
 from tfm.config.model import Config
+from tfm.config.reading import check_segments
 from tfm.inputs import default_positions, embed
 from tfm.layers.stack import Layers, stack, states_of
 from tfm.masks.by_example import left_padding
@@ -48,7 +49,7 @@ def segment_memory(config: Config, rows: int, size: int, mesh: Mesh | None = Non
 
     Raises ValueError for a model that cannot read segments, and a size below 1.
     """
-    config.check_segments()
+    check_segments(config)
     if size < 1:
         raise ValueError(f"size={size} tokens of memory must be at least 1")
     place: Any = None if mesh is None else partition("B", (rows,), mesh)[0]
@@ -78,7 +79,7 @@ def read_segment(
     text makes the states those of `decoder` for the text in one piece. A key turns dropout on. Raises ValueError for a
     model that cannot read segments.
     """
-    config.check_segments()
+    check_segments(config)
     size = memory.size
     embed_key, stack_key = split(key, 2)
     context = AttentionContext(

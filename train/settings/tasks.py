@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfm.config.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.config.reading import check_segments
 from train.settings.contrast import Contrast
 from train.settings.forerunners import Bilm, SkipThought
 from train.settings.images import Image, NextPixel
@@ -81,7 +82,7 @@ def _check_memory(task: Lm, run: Any):
             f"tokenizer.dropout={run.tokenizer.dropout} cuts the text anew in each epoch, and task.memory="
             f"{task.memory} continues it; leave out one of them"
         )
-    run.model.check_segments()
+    check_segments(run.model)
 
 
 @dataclass(frozen=True)
