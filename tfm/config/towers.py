@@ -1,5 +1,6 @@
 """The tower of images beside one of texts: what it has of its own, and the space that both share."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -73,6 +74,12 @@ class ImageTower(Options):
     def size(self) -> int:
         """Size of the shared space."""
         return self.projection or self.width
+
+    @property
+    def logit_starts(self) -> tuple[float, float | None]:
+        """Where the logarithm of the scale of cosines starts, and the bias of logits, if any (Radford et al. 2021,
+        section 2.5; Zhai et al. 2023, section 3.2)."""
+        return (math.log(1 / 0.07), None) if self.loss == "softmax" else (math.log(10), -10.0)
 
     def check(self, config: Any) -> None:
         """Raises ValueError unless the model beside the tower reads texts, and one vector stands for each."""

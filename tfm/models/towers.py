@@ -1,7 +1,6 @@
 """A tower of texts and a tower of images, whose vectors meet in one space (CLIP: Radford et al. 2021, figure 3; SigLIP:
 Zhai et al. 2023)."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +18,6 @@ from tfm.models.pooling import attention_pool, pool, pooler_specs
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
 from tfm.params import constant_spec
 from tfm.sharding import positions_like
-
-# Where the logarithm of the scale of cosines and the bias of logits start, by `images.loss` (Radford et al. 2021,
-# section 2.5; Zhai et al. 2023, section 3.2).
-STARTS: dict[str, tuple[float, float | None]] = {
-    "softmax": (math.log(1 / 0.07), None),
-    "sigmoid": (math.log(10), -10.0),
-}
 
 
 @struct.dataclass
@@ -51,7 +43,7 @@ class Towers:
 def towers_specs(config: Config) -> Towers:
     """The spec tree. Raises ValueError for a model without `config.images`."""
     images, tower = config.in_images(), image_tower(config)
-    log_scale, bias = STARTS[tower.loss]
+    log_scale, bias = tower.logit_starts
     return Towers(
         text=encoder_specs(config),
         image=encoder_specs(images),
