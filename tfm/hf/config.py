@@ -4,15 +4,14 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfm.config.choices import check_object, check_type
 from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
-from tfm.hf.fields import IGNORED, TYPES, Field, class_names
+from tfm.hf.fields import IGNORED, TYPES, Field, class_names, flat_fields, nested_fields
+from tfm.hf.heads import Head
 from tfm.hf.names import Names
-from tfm.models import classifier, heads, seq2seq
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -28,45 +27,6 @@ GATED = {
     "gelu": "geglu",
     "gelu_new": "geglu_tanh",
     "gelu_pytorch_tanh": "geglu_tanh",
-}
-
-
-class Head(NamedTuple):
-    """What an architecture predicts (`KINDS`), the names of its own tensors, and fields of ours by dotted name."""
-
-    kind: str
-    names: Names = MappingProxyType({})
-    overrides: Mapping[str, Any] = MappingProxyType({})
-
-    def specs(self, config: Config) -> Any:
-        """The spec tree of such a model."""
-        return KINDS[self.kind](config, self.names)
-
-
-def _model(config: Config, names: Names) -> classifier.Classifier:
-    """An encoder without a head; with a pooler where there is one."""
-    specs = classifier.classifier_specs(config)
-    has_pooler = "pooler" in names
-    return dataclasses.replace(
-        specs, pooler=specs.pooler if has_pooler else None, norm=specs.norm if has_pooler else None, output=None
-    )
-
-
-def _tagger(config: Config, names: Names) -> heads.Tagger:
-    """Outputs for each token: its classes, the start and the end of an answer, or whether it was replaced."""
-    return heads.tagger_specs(config, dense="dense" in names)
-
-
-KINDS: dict[str, Callable[[Config, Names], Any]] = {
-    "model": _model,
-    "mlm": lambda config, names: heads.masked_lm_specs(config),
-    "pretrain": lambda config, names: heads.masked_lm_specs(config, next_sentence=True),
-    **dict.fromkeys(("classify", "classify_pixels", "choice"), lambda config, _: classifier.classifier_specs(config)),
-    "tag": _tagger,
-    "span": _tagger,
-    "detect": _tagger,
-    **dict.fromkeys(("lm", "pixels"), lambda config, names: heads.causal_lm_specs(config)),
-    "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
 }
 
 
@@ -99,6 +59,7 @@ class Family:
     must_equal: fields of theirs that must equal another field of theirs
     unused: a pattern of the names of tensors that are copies or constants
     ignored: fields of theirs that change nothing here
+    nested: fields of theirs that are objects with fields of their own, which are called OBJECT.FIELD here
     types: of fields of theirs that `read` reads, where they are others than in `fields.TYPES`
     read: their fields -> our fields by dotted name that depend on several of theirs, and the names of those; of no
         fields, it names every field of ours that it may set
@@ -116,6 +77,7 @@ class Family:
     must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: str = "$^"
     ignored: frozenset[str] = frozenset()
+    nested: tuple[str, ...] = ()
     types: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]] = read_nothing
     write: Callable[[Config], dict[str, Any]] = write_nothing
@@ -144,10 +106,11 @@ class Family:
 
         Raises ValueError for values that are not supported; warns of fields that change nothing here.
         """
-        fields = self._checked(fields)
+        fields = self._checked(flat_fields(fields, self.nested))
         computed, used = self.read(fields)
-        supported = IGNORED | self.ignored | set(self.fields) | set(self.allowed) | set(self.must_equal) | used
-        unknown = sorted(set(fields) - supported)
+        supported = set(self.fields) | set(self.allowed) | set(self.must_equal) | used
+        ignored = IGNORED | self.ignored
+        unknown = sorted(name for name in set(fields) - supported if name.rpartition(".")[2] not in ignored)
         if unknown:
             warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
         values = {field.name: self._value(name, field, fields) for name, field in self.fields.items()}
@@ -233,7 +196,7 @@ class Family:
         if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
             labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
             fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
-        return fields
+        return nested_fields(fields)
 
 
 def layer_kinds(config: Config) -> list[Kind]:
@@ -262,14 +225,26 @@ def _stack_kinds(config: Config) -> dict[str, Kind]:
 
 def resolved_fields(config: Config) -> dict[str, Any]:
     """All fields by dotted name, with the sizes that None stands for."""
-    return flatten(config) | {
-        "encoder.layers": config.encoder.layers or config.layers,
-        "encoder.length": config.encoder.length or config.length,
-        "kv_heads": config.sizes["K"],
-        "head_size": config.sizes["H"],
-        "ffn": config.sizes["F"],
-        "attn_dropout": config.attn_rate,
-    }
+    return (
+        flatten(config)
+        | _image_sizes(config)
+        | {
+            "encoder.layers": config.encoder.layers or config.layers,
+            "encoder.length": config.encoder.length or config.length,
+            "kv_heads": config.sizes["K"],
+            "head_size": config.sizes["H"],
+            "ffn": config.sizes["F"],
+            "attn_dropout": config.attn_rate,
+        }
+    )
+
+
+def _image_sizes(config: Config) -> dict[str, Any]:
+    """What None stands for in the tower of images, if there is one."""
+    if config.images is None:
+        return {}
+    tower = config.in_images()
+    return {"images.ffn": tower.sizes["F"], "images.activation": tower.activation, "images.norm_eps": tower.norm_eps}
 
 
 def _weight_fields(config: Config) -> dict[str, Any]:
@@ -280,6 +255,9 @@ def _weight_fields(config: Config) -> dict[str, Any]:
         "kv_heads": config.heads,
         "head_size": config.width / config.heads,
         "ffn": 4 * config.width,
+        "images.activation": config.activation,
+        "images.norm_eps": config.norm_eps,
+        "images.ffn": 4 * config.images.width if config.images else None,
     }
     values = flatten(
         dataclasses.replace(

@@ -3,7 +3,7 @@
 The fields in the tables of families have the types of our fields.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from tfm.config.choices import Range, is_optional, plain_type
@@ -142,3 +142,29 @@ def class_names(fields: Mapping[str, Any]) -> list[str]:
     if missing:
         raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {missing[0]}; correct it")
     return [str(labels[str(index)]) for index in range(len(labels))]
+
+
+def flat_fields(fields: Mapping[str, Any], nested: Iterable[str]) -> dict[str, Any]:
+    """Fields of config.json, those of nested objects beside the others: `text_config.hidden_size`.
+
+    Raises ValueError where such a field is no object.
+    """
+    flat: dict[str, Any] = dict(fields)
+    for name in nested:
+        values = flat.pop(name, None)
+        if values is not None and not isinstance(values, Mapping):
+            raise ValueError(f"config.json: {name}={values!r} must be an object")
+        flat |= {f"{name}.{field}": value for field, value in (values or {}).items()}
+    return flat
+
+
+def nested_fields(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `flat_fields`."""
+    fields: dict[str, Any] = {}
+    for key, value in flat.items():
+        name, _, field = key.partition(".")
+        if field:
+            fields.setdefault(name, {})[field] = value
+        else:
+            fields[name] = value
+    return fields

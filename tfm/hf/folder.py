@@ -17,6 +17,7 @@ from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
 from tfm.hf.config import Family, Head, resolved_fields
+from tfm.hf.fields import flat_fields, nested_fields
 from tfm.hf.flax_layout import read_weights
 from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
@@ -62,9 +63,9 @@ class Opened(NamedTuple):
 def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, Any]:
     """The configuration and the float32 parameters in a folder.
 
-    The architecture that config.json names says what they are: `MaskedLM`, `Classifier`, `Tagger`, `CausalLM` or
-    `Seq2Seq`. With a mesh, each device reads its own part. Raises ValueError, before anything is allocated, for what is
-    missing, damaged or not supported; warns of fields of config.json that change nothing here.
+    The architecture that config.json names says what they are: `MaskedLM`, `Classifier`, `Tagger`, `CausalLM`,
+    `Seq2Seq` or `Towers`. With a mesh, each device reads its own part. Raises ValueError, before anything is allocated,
+    for what is missing, damaged or not supported; warns of fields of config.json that change nothing here.
     """
     opened = open_folder(folder)
     return opened.config, load(opened, mesh)
@@ -130,7 +131,7 @@ def _reinitialized(
     def is_absent(leaf: Leaf, name: str) -> bool:
         if name in tensors:
             return "other shape" in reinitialize and tensors.shape(name) != leaf.shape
-        in_head = not leaf.path.startswith(("encoder.", "decoder."))
+        in_head = not leaf.path.startswith(("encoder.", "decoder.", "text.", "image."))
         return "missing" in reinitialize or ("missing head" in reinitialize and in_head)
 
     absent = {name: leaf for leaf in model_leaves for name in leaf.names if is_absent(leaf, name)}
@@ -218,7 +219,8 @@ def to_hf(
     hf_family, architecture, config, params = match_family(config, params, like_fields)
     head = hf_family.heads[architecture]
     fields = hf_family.config_json(config, architecture) | {"dtype": "float32"}
-    fields |= _kept_fields(config, like_fields, hf_family)
+    kept_fields = _kept_fields(config, flat_fields(like_fields, hf_family.nested), hf_family)
+    fields = nested_fields(flat_fields(fields, hf_family.nested) | kept_fields)
     model_leaves = leaves(head.specs(config), hf_family.table(config, head))
     folder.mkdir(parents=True, exist_ok=True)
     write_folder(folder, entries(model_leaves, params))

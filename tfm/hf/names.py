@@ -31,7 +31,8 @@ from tfm.params import Spec
 class HfTensor(NamedTuple):
     """A tensor that holds a parameter of ours, or of each layer.
 
-    name: its name, without .weight or .bias where our parameter is a linear map or a norm; {} stands for the layer
+    name: its name, without .weight or .bias where our parameter is a linear map or a norm, or without these words where
+        it ends with _; {} stands for the layer
     part, parts: its outputs hold this many parameters of ours; and which of them this one is, counted from 0
     by_head: the parts alternate from head to head
     transposed: a kernel is [out, in]
@@ -83,6 +84,8 @@ class Leaf(NamedTuple):
     @property
     def sizes(self) -> tuple[int, ...]:
         """The shape of one layer, without the rows that pad the vocabulary."""
+        if not self.spec.shape:
+            return ()
         first, *rest = self.spec.shape[self.stacked :]
         return first - self.spec.padding // math.prod(rest), *rest
 
@@ -173,7 +176,8 @@ def _leaf(path: str, spec: Spec, layers: tuple[int, ...], names: Names) -> Leaf:
         tensor = _tensor(names[name])
         return Leaf(path, spec, tensor, None, layers)
     if part in names and field in ("kernel", "scale", "bias"):
-        tensor, suffix = _tensor(names[part]), ".bias" if field == "bias" else ".weight"
+        tensor, suffix = _tensor(names[part]), "bias" if field == "bias" else "weight"
+        suffix = suffix if tensor.name.endswith("_") else f".{suffix}"
         fallback_name = tensor.fallback_name and tensor.fallback_name + suffix
         tensor = tensor._replace(name=tensor.name + suffix, fallback_name=fallback_name)
         return Leaf(path, spec, tensor, spec.inputs, layers)

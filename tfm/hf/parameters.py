@@ -30,9 +30,9 @@ def _part(leaf: Leaf, tensors: Weights, index: tuple[slice, ...]) -> np.ndarray:
     inner = tuple(slice(*axis) for axis in bounds[leaf.stacked :])
 
     def copy(row: int, name: str):
-        view = leaf.view(tensors.view(name))[inner]
+        view = leaf.view(tensors.view(name))[..., *inner]
         target = part[row] if leaf.stacked else part
-        _copy(view, target[tuple(slice(0, size) for size in view.shape)])
+        _copy(view, target[(..., *(slice(0, size) for size in view.shape))])
         tensors.release(name)
 
     if part.nbytes < 1 << 20 or len(names) == 1:
