@@ -13,6 +13,7 @@ from typing import Any
 from tfm.compat.auto import Auto, Choices
 from tfm.compat.classes import BASES, Encoder, Images, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
+from tfm.compat.towers import TOWERS
 
 # What an architecture is called besides its family.
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
@@ -54,7 +55,7 @@ def _family_classes(family: str) -> dict[str, type]:
     classes: dict[str, type] = {}
     for architecture, head in FAMILIES[family].heads.items():
         reads_images = FAMILIES[family].base.input.grid is not None
-        base: Any = Images if reads_images else BASES.get(head.kind, Encoder)
+        base: Any = TOWERS.get(family) or (Images if reads_images else BASES.get(head.kind, Encoder))
         doc = base.__doc__ or ""
         fields = {
             "family": family,

@@ -43,7 +43,7 @@ class Encoder(Pretrained):
             ]
         inputs = self._inputs(*fields)._replace(head_mask=self._head_mask(head_mask))
         record = self._record(output_attentions, output_hidden_states)
-        values = encode(self._program, record, self._tree(params), inputs, _key(train, dropout_rng))
+        values = encode(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng))
         if is_choice:
             values["logits"] = values["logits"].reshape(-1, jnp.shape(input_ids)[1])
         return self._output(values, return_dict)
@@ -71,16 +71,21 @@ class Images(Pretrained):
         output_hidden_states=None, return_dict=None,
     ):  # fmt: skip
         """Pixels [B,C,H,W] -> results by name; params is a nested dict like `model.params`."""
-        pixels = jnp.asarray(pixel_values)
-        if pixels.ndim != 4:
-            raise ValueError(
-                f"pixel_values have shape {pixels.shape}; they must be images, [batch, channels, height, width]"
-            )
-        inputs = Inputs(pixels.astype(jnp.float32).transpose(0, 2, 3, 1))
-        record = self._record(output_attentions, output_hidden_states)
+        inputs, record = image_inputs(pixel_values), self._record(output_attentions, output_hidden_states)
         return self._output(
-            encode(self._program, record, self._tree(params), inputs, _key(train, dropout_rng)), return_dict
+            encode(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng)),
+            return_dict,
         )
+
+
+def image_inputs(pixel_values: Any) -> Inputs:
+    """Pixels [B,C,H,W] as a stack reads them. Raises ValueError for another shape."""
+    pixels = jnp.asarray(pixel_values)
+    if pixels.ndim != 4:
+        raise ValueError(
+            f"pixel_values have shape {pixels.shape}; they must be images, [batch, channels, height, width]"
+        )
+    return Inputs(pixels.astype(jnp.float32).transpose(0, 2, 3, 1))
 
 
 class Decoding(Pretrained):
@@ -125,7 +130,7 @@ class Causal(Decoding):
         inputs = self._inputs(input_ids, attention_mask, None, position_ids)
         record = self._record(output_attentions, output_hidden_states)
         return self._output(
-            self._decode(record, inputs, None, past_key_values, params, _key(train, dropout_rng)), return_dict
+            self._decode(record, inputs, None, past_key_values, params, dropout_key(train, dropout_rng)), return_dict
         )
 
 
@@ -138,7 +143,7 @@ class Seq2Seq(Decoding):
         params=None, dropout_rng=None,
     ):  # fmt: skip
         """Sources [B,S] and targets [B,T] -> logits of the target token after each."""
-        key = _key(train, dropout_rng)
+        key = dropout_key(train, dropout_rng)
         encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
         record = self._record(output_attentions, output_hidden_states)
         source = self._inputs(input_ids, attention_mask, None, position_ids)
@@ -166,7 +171,8 @@ class Seq2Seq(Decoding):
         inputs = self._inputs(input_ids, attention_mask, None, position_ids)
         record = self._record(output_attentions, output_hidden_states)
         return self._output(
-            encode_source(self._program, record, self._tree(params), inputs, _key(train, dropout_rng)), return_dict
+            encode_source(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng)),
+            return_dict,
         )
 
     def decode(
@@ -179,7 +185,7 @@ class Seq2Seq(Decoding):
         record = self._record(output_attentions, output_hidden_states)
         source = encoder_outputs[0], None if encoder_attention_mask is None else jnp.asarray(encoder_attention_mask) > 0
         return self._output(
-            self._decode(record, inputs, source, past_key_values, params, _key(train, dropout_rng)), return_dict
+            self._decode(record, inputs, source, past_key_values, params, dropout_key(train, dropout_rng)), return_dict
         )
 
     def _shifted(self, tokens: Array) -> Array:
@@ -223,7 +229,7 @@ def _rows(name: str, field: Any) -> Array | None:
     return field.reshape(-1, field.shape[-1])
 
 
-def _key(train: bool, rng: Array | None) -> Array | None:
+def dropout_key(train: bool, rng: Array | None) -> Array | None:
     """The key of dropout. Raises ValueError where training has none."""
     if train and rng is None:
         raise ValueError("train=True needs dropout_rng, a key of jax.random")

@@ -10,6 +10,7 @@ from tfm.config.model import Config
 from tfm.hf import FAMILIES as HF_FAMILIES
 from tfm.hf.config import Family, Head
 from tfm.hf.families.encoders import bert, electra, roberta
+from tfm.hf.names import HfTensor
 from tfm.models.classifier import Classifier
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.seq2seq import Seq2Seq, encoder_config, seq2seq_specs
@@ -20,6 +21,7 @@ BASE_PREFIXES = {
     **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "vit")},
     **dict.fromkeys(("gpt2", "t5"), "transformer"),
     **dict.fromkeys(("llama", "mistral", "bart", "marian", "pegasus"), "model"),
+    **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model"), ""),
 }
 
 
@@ -100,7 +102,29 @@ def _read_bart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 # Tensors of Marian and Pegasus that a bare model does not use.
 COMPUTED = r"^final_logits_bias$|^(en|de)coder\.embed_positions\.weight$"
 
+# Of a folder of CLIP, what one of its towers does not use.
+BESIDE_TOWERS = r"position_ids$|^(text|visual)_projection\.|^logit_scale$"
+
+
+def _tower(name: str, beside: str) -> dict[str, Any]:
+    """A tower of CLIP, whose parameters keep their prefix; folders of it alone may lack it."""
+    family = HF_FAMILIES[name]
+    tensors = {path: HfTensor(str(tensor)) if isinstance(tensor, str) else tensor for path, tensor in _names(family)}
+    names = {
+        path: tensor._replace(fallback_name=tensor.name.removeprefix(family.prefix)) for path, tensor in tensors.items()
+    }
+    return {"prefix": "", "names": names, "unused": rf"{BESIDE_TOWERS}|^{beside}\."}
+
+
+def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
+    """The tensors of a family whose table does not depend on the configuration."""
+    assert not callable(family.names)
+    return list(family.names.items())
+
+
 CHANGES: dict[str, dict[str, Any]] = {
+    "clip_text_model": _tower("clip_text_model", beside="vision_model"),
+    "clip_vision_model": _tower("clip_vision_model", beside="text_model"),
     "roberta": {
         "read": _read_roberta,
         "write": _write_roberta,

@@ -99,7 +99,7 @@ def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: A
     if program.family == "roberta":
         inputs = inputs._replace(positions=_roberta_positions(inputs))
     config = encoder_config(program.config)
-    hidden, recorded = _encoder(model.encoder, config, record, inputs, stack_key, program.causal)
+    hidden, recorded = encoder_states(model.encoder, config, record, inputs, stack_key, program.causal)
     return predictions(program.architecture, config, model, hidden, inputs.valid, head_key) | recorded
 
 
@@ -107,7 +107,7 @@ def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: A
 def encode_source(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
     """The hidden states of a source."""
     model = take_params(program, params)
-    hidden, recorded = _encoder(model.encoder, encoder_config(program.config), record, inputs, key)
+    hidden, recorded = encoder_states(model.encoder, encoder_config(program.config), record, inputs, key)
     return {"last_hidden_state": hidden, **recorded}
 
 
@@ -162,7 +162,7 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
     return PastKeyValues(Cache(zeros, starts, jnp.int32(0)), slots)
 
 
-def _encoder(
+def encoder_states(
     model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None, causal: bool = False
 ) -> tuple[Array, dict[str, Any]]:
     """Hidden states [B,T,D] of an encoder, and what is recorded."""

@@ -16,7 +16,8 @@ CONFIG_DEFAULTS = dict(
 # Fields of an output, in this order; those that were not requested are None.
 OUTPUT_NAMES = """last_hidden_state pooler_output logits prediction_logits seq_relationship_logits sop_logits
     start_logits end_logits past_key_values hidden_states attentions decoder_hidden_states decoder_attentions
-    cross_attentions encoder_last_hidden_state encoder_hidden_states encoder_attentions sequences scores""".split()
+    cross_attentions encoder_last_hidden_state encoder_hidden_states encoder_attentions sequences scores
+    logits_per_image logits_per_text text_embeds image_embeds text_model_output vision_model_output""".split()
 
 
 @jax.tree_util.register_pytree_node_class
@@ -55,6 +56,9 @@ class Fields:
 
     def __init__(self, fields: Mapping[str, Any], defaults: Mapping[str, Any]):
         vars(self).update(fields)
+        for name, value in fields.items():
+            if name.endswith("_config") and isinstance(value, Mapping):
+                vars(self)[name] = Fields(value, {})
         if isinstance(fields.get("id2label"), Mapping):
             self.id2label = {int(index): label for index, label in fields["id2label"].items()}
         vars(self)["_defaults"] = {**CONFIG_DEFAULTS, **defaults}
@@ -71,7 +75,8 @@ class Fields:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of the file, and those that were set since."""
-        return {name: value for name, value in vars(self).items() if name != "_defaults"}
+        fields = {name: value for name, value in vars(self).items() if name != "_defaults"}
+        return {name: value.to_dict() if isinstance(value, Fields) else value for name, value in fields.items()}
 
     def __repr__(self) -> str:
         return f"Fields({self.to_dict()})"

@@ -32,17 +32,19 @@ class Pretrained:
 
     base_model_prefix: what the bare model is called inside of one with a head
     main_input_name: the first argument of a call
+    config_part: the field of config.json of a larger model that holds the configuration of this one
     """
 
     family: str
     architecture: str
     base_model_prefix: str
     main_input_name = "input_ids"
+    config_part = ""
 
     def __init__(
         self, config: Any, input_shape: tuple = (1, 1), seed: int = 0, dtype: Any = jnp.float32, _do_init: bool = True
     ):
-        fields = {**fields_of(config)}
+        fields = self._own_fields(fields_of(config))
         if jnp.dtype(dtype).name not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"dtype={jnp.dtype(dtype).name} must be float32, bfloat16 or float16")
         if fields.get("model_type", self.family) != self.family:
@@ -113,6 +115,12 @@ class Pretrained:
     def can_generate(cls) -> bool:
         """Whether it has a language model's output, for `generate`."""
         return FAMILIES[cls.family].heads[cls.architecture].kind in ("lm", "seq2seq") and not is_bare(cls.architecture)
+
+    @classmethod
+    def _own_fields(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of this model; config.json may be that of a larger one, which says them in an object."""
+        part = fields.get(cls.config_part)
+        return {**part, "model_type": cls.family} if isinstance(part, Mapping) else {**fields}
 
     @property
     def params(self) -> dict:

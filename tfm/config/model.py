@@ -183,6 +183,11 @@ class Config:
         except ValueError as error:
             raise ValueError(f"images: {error}") from error
 
+    @property
+    def towers(self) -> tuple["Config", ...]:
+        """This configuration, and that of the tower of images, if there is one."""
+        return (self,) if self.images is None else (self, self.in_images())
+
     @functools.cached_property
     def layer_plan(self) -> LayerPlan:
         """The layers in order."""

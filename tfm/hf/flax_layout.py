@@ -120,7 +120,7 @@ class Layout(NamedTuple):
         layers = [leaf.view(torch_kernel(tensor) if is_kernel(leaf) else tensor) for tensor in tensors]
         array = jnp.stack(layers) if leaf.stacked else layers[0]
         padding = [(0, size - unpadded) for size, unpadded in zip(leaf.spec.shape, array.shape, strict=True)]
-        array = jnp.pad(array, padding)
+        array = jnp.pad(array, padding) if padding else array
         return array * jnp.asarray(leaf.tensor.factor, array.dtype) if leaf.tensor.factor != 1 else array
 
 

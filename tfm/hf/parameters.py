@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,7 +33,8 @@ def _part(leaf: Leaf, tensors: Weights, index: tuple[slice, ...]) -> np.ndarray:
     def copy(row: int, name: str):
         view = leaf.view(tensors.view(name))[..., *inner]
         target = part[row] if leaf.stacked else part
-        _copy(view, target[(..., *(slice(0, size) for size in view.shape))])
+        unpadded: Any = tuple(slice(0, size) for size in view.shape)
+        _copy(view, target[..., *unpadded])
         tensors.release(name)
 
     if part.nbytes < 1 << 20 or len(names) == 1:

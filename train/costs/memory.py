@@ -7,10 +7,10 @@ from collections.abc import Callable
 import jax
 
 import tfm
-from tfm.config.model import Config
 from tfm.low_rank import with_dropout_keys
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
+from train.settings.schema import Run
 from train.training.job import Job, largest_part
 from train.training.optimizer import Optimizer
 
@@ -32,7 +32,7 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
         memory["gradients"] *= 2  # the sum over the parts, and the gradients of one part
     temporaries = _gathered_parameters(job) if job.mesh.shape.get("fsdp", 1) > 1 else 0
     if job.run.model.remat != "none":
-        block = job_loss_memory(without_remat(job), state, part)["activations"] * _largest_block(job.run.model)
+        block = job_loss_memory(without_remat(job), state, part)["activations"] * _largest_block(job.run)
         temporaries += UNFUSED * block
         width = jax.numpy.dtype(job.run.model.dtype).itemsize / 4
         temporaries += width * memory["parameters"] if width < 1 else 0
@@ -40,9 +40,11 @@ def step_memory(job: Job, state=None, part=None) -> dict[str, float]:
     return {"all": sum(memory.values()), **memory}
 
 
-def _largest_block(model: Config) -> float:
+def _largest_block(run: Run) -> float:
     """The largest block's share of the activations of all blocks."""
-    stages = [(stage.layers, math.prod(stage.grid or ()) * stage.width) for stage in model.stage_configs]
+    configs = [stage for tower in run.model.towers for stage in tower.stage_configs]
+    tokens = [math.prod(stage.input.grid) if stage.input.grid else run.row_tokens for stage in configs]
+    stages = [(stage.layers, count * stage.width) for stage, count in zip(configs, tokens, strict=True)]
     return max(size for _, size in stages) / sum(count * size for count, size in stages)
 
 

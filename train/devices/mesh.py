@@ -79,7 +79,8 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
     tokens = max(batch.tokens or 0, batch.unit * run.row_tokens) // batch.accumulate
     if run.mesh != schema.Mesh() or sizes["D"] < 256 or tokens > 3 * sizes["D"]:
         return 1
-    divided = (run.model.heads, sizes["F"], run.model.pad_vocab_to)
+    divided = [size for tower in run.model.towers for size in (tower.heads, tower.sizes["F"])]
+    divided.append(run.model.pad_vocab_to)
     return max(n for n in range(1, cores + 1) if not any(size % n for size in divided))
 
 
@@ -98,7 +99,7 @@ def mesh_for(
         if devices[0].platform == "cpu":
             sizes = _cpu_sizes(run, len(devices), report)
     if sizes == schema.Mesh():
-        widths = (run.model.sizes["D"], run.model.sizes["U"])
+        widths = [tower.sizes[letter] for tower in run.model.towers for letter in "DU"]
         fsdp, reason = fsdp_size(tfm.count_params(specs), memory_bytes(devices[0]), len(devices), widths)
         sizes = dataclasses.replace(sizes, fsdp=fsdp)
         if fsdp > 1:

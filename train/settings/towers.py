@@ -34,6 +34,7 @@ _SIGLIP = _CLIP | {
     "model.images.loss": "sigmoid",
     "model.images.projection": None,
     "model.images.projection_bias": True,
+    "model.images.reads_padding": True,
 }
 
 

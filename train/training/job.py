@@ -148,7 +148,7 @@ def _token_fields(job: Job) -> list[str]:
 def _largest_array(job: Job) -> int:
     """About the bytes of a step's largest array on a device: the widest activation in float32, or a gradient."""
     part = largest_part(job)
-    width = max(job.run.model.sizes[axis] for axis in "DF")
+    width = max(tower.sizes[axis] for tower in job.run.model.towers for axis in "DF")
     # Tokens and pixels are as wide as float32.
     tokens = max(job.batch_spec[name].tokens(bytes_per_device([part[name]])) for name in _token_fields(job))
     return max(round(width * tokens), *(bytes_per_device([leaf]) for leaf in jax.tree.leaves(job.state.params)))
