@@ -51,6 +51,12 @@ LONGT5 = dict(
     encoder_attention_type="local", relative_attention_num_buckets=8, relative_attention_max_distance=7,
     decoder_start_token_id=0,
 )  # fmt: skip
+REFORMER = dict(
+    vocab_size=103, hidden_size=24, num_attention_heads=3, attention_head_size=10, feed_forward_size=40,
+    attn_layers=["local", "lsh", "lsh"], local_attn_chunk_length=2, lsh_attn_chunk_length=4, num_buckets=[2, 4],
+    num_hashes=2, hash_seed=3, axial_pos_shape=[5, 8], axial_pos_embds_dim=[10, 14], max_position_embeddings=40,
+    local_attention_probs_dropout_prob=0.0, is_decoder=True,
+)  # fmt: skip
 IMAGES = dict(
     hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=[6, 4], patch_size=2,
     hidden_dropout_prob=0.1,
@@ -233,6 +239,17 @@ MODELS = {
         LONGT5 | dict(encoder_attention_type="transient-global", global_block_size=4),
         ["LongT5ForConditionalGeneration"],
     ),
+    "reformer": ("reformer", REFORMER, ["ReformerModelWithLMHead", "ReformerModel"]),
+    "reformer_one_chunk": (
+        "reformer",
+        REFORMER | dict(axial_pos_embds=False, num_buckets=None, lsh_attn_chunk_length=32, num_hashes=1),
+        ["ReformerModelWithLMHead"],
+    ),
+    "reformer_encoder": (
+        "reformer",
+        REFORMER | dict(attn_layers=["lsh"] * 3, num_buckets=6, hash_seed=0, is_decoder=False),
+        ["ReformerModel", "ReformerForSequenceClassification", "ReformerForQuestionAnswering"],
+    ),
     "bart": ("bart", BART, ["BartForConditionalGeneration"]),
     "led": ("led", LED, ["LEDForConditionalGeneration"]),
     "led_windows": ("led", LED | dict(attention_window=[8, 4], global_tokens=2), ["LEDForConditionalGeneration"]),
@@ -362,7 +379,8 @@ def _results(config, params, arrays) -> dict:
     if isinstance(params, tfm.CausalLM):
         hidden = tfm.decoder(params.decoder, config, tokens, tfm.padding(valid))
         return {"logits": tfm.next_logits(params, config, hidden), "hidden": hidden}
-    hidden = tfm.encoder(params.encoder, config, tokens, tfm.padding(valid), types=types)
+    states = tfm.decoder if config.head.causal else partial(tfm.encoder, types=types)
+    hidden = states(params.encoder, config, tokens, tfm.padding(valid))
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
     if isinstance(params, tfm.MaskedLM):
         logits = tfm.mlm_logits(params.head, config, hidden, params.encoder.embed.tokens)
@@ -418,6 +436,11 @@ def torch_results(model, padded: bool = True) -> dict[str, np.ndarray]:
     with torch.no_grad():
         outputs = model(**arguments, output_hidden_states=True)
     tensors = {name: values for name, values in outputs.items() if isinstance(values, torch.Tensor) and values.ndim > 1}
+    if model.config.model_type == "reformer":  # its hidden states are those of one stream
+        with torch.no_grad():
+            return {name: values.numpy() for name, values in tensors.items()} | {
+                "hidden": model.base_model(**arguments).last_hidden_state.numpy()
+            }
     states = outputs.decoder_hidden_states if model.config.is_encoder_decoder else outputs.hidden_states
     last = states[-1][:, : arrays["target" if model.config.is_encoder_decoder else "tokens"].shape[1]]  # not padded
     return {name: values.numpy() for name, values in tensors.items()} | {"hidden": last.numpy()}

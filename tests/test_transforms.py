@@ -43,7 +43,7 @@ ATTENTION, FFN, BLOCK = (
     tfm.block_specs(CONFIG.kinds[0], CONFIG),
 )
 QKV = ("BTKGH", "BSKH", "BSKH")
-SEQ2SEQ, OWN_TABLES = tfm.seq2seq_specs(CONFIG), tfm.seq2seq_specs(dataclasses.replace(CONFIG, source_vocab=64))
+SEQ2SEQ, OWN_TABLES = tfm.seq2seq_specs(CONFIG), tfm.seq2seq_specs(tfm.override(CONFIG, {"encoder.vocab": 64}))
 
 
 def extended(model, tokens, more, starts):

@@ -210,6 +210,14 @@ VARIANTS = {
         {"mixer": "reformer", "mixer.buckets": 2, "mixer.rounds": 3, "mixer.chunk": 3},
         oracle=partial(clustered.reformer, chunk=3),
     ),
+    "reformer_across": Variant(
+        {"mixer": "reformer", "mixer.buckets": 2, "mixer.factor": 4, "mixer.chunk": 3, "mixer.across": True},
+        generates=False,
+        packs=False,
+        ignores_padding=False,
+        oracle=partial(clustered.reformer_across, chunk=3, sizes=(2, 4)),
+    ),
+    "reformer_seed": Variant({"mixer": "reformer", "mixer.chunk": 3, "mixer.seed": 7, "mixer.bias": False}),
     "routing": Variant(
         {"mixer": "routing", "mixer.clusters": 3, "mixer.chunk": 2, "period": 2} | _layer(1, _LOCAL),
         oracle=partial(clustered.routing, chunk=2),
@@ -220,6 +228,7 @@ VARIANTS = {
         packs=False,
         oracle=partial(clustered.sinkhorn, block=3, iterations=4, temperature=0.75),
     ),
+    "axial": Variant({"position": "axial", "position.rows": 3, "position.columns": 6, "position.row_width": 6}),
     "pre": Variant({"residual": "pre"}),
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}, trains_deep=True),
@@ -231,6 +240,9 @@ VARIANTS = {
         {"residual": "reversible", "layers": 6, "position": "t5", "position.buckets": 8, "position.max_distance": 6}
         | {"prefix": 1, "period": 2}
         | _layer(0, _LOCAL)
+    ),
+    "reversible_concatenated": Variant(
+        {"residual": "reversible", "residual.merge": "concatenated", "tie_embeddings": False}
     ),
     "deepnorm": Variant({"residual": "deepnorm"}, trains_deep=True),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),

@@ -39,7 +39,7 @@ def train(argv):
         train_step = startup.guarded_step(job, corpus)
         evaluator = evaluation.Evaluator(job, corpus, log, folder)
         # from here on, files are left behind
-        folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus))
+        folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus, state.teacher))
         startup.announce(job, corpus, step, costs.table(), log)
 
         # ------------------------------------------------------------ loop

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 
 def test_hashes_are_equal_for_equal_directions():
     keys = np.random.default_rng(0).normal(size=(1, 500, 1, 1, 8)).astype(np.float32)
-    rotations = np.random.default_rng(1).normal(size=(8, 4, 3)).astype(np.float32)
-    labels = np.asarray(hashes(jnp.asarray(keys), jnp.asarray(rotations)))
+    rotations = np.random.default_rng(1).normal(size=(1, 1, 8, 4, 3)).astype(np.float32)
+    labels = np.asarray(hashes(jnp.asarray(keys), jnp.asarray(rotations), (6,)))
     assert set(labels.ravel()) == set(range(6))
-    np.testing.assert_array_equal(labels, hashes(jnp.asarray(3 * keys), jnp.asarray(rotations)))
+    np.testing.assert_array_equal(labels, hashes(jnp.asarray(3 * keys), jnp.asarray(rotations), (6,)))
     near = keys + 0.1 * np.random.default_rng(2).normal(size=keys.shape).astype(np.float32)
-    agreement = (labels == np.asarray(hashes(jnp.asarray(near), jnp.asarray(rotations)))).mean()
+    agreement = (labels == np.asarray(hashes(jnp.asarray(near), jnp.asarray(rotations), (6,)))).mean()
     assert agreement > 0.8 > 3 * (labels[:, ::-1] == labels).mean()
 
 

@@ -61,6 +61,37 @@ def test_states_are_those_between_layers(kind):
         tfm.first_layers(params.decoder, config, 6)
 
 
+@pytest.mark.parametrize(("kind", "count"), [("plain", 5), ("plain", 3), ("plain", 1), ("periods", 4), ("prefix", 5)])
+def test_layers_at_equal_distances(kind, count):
+    """Each chosen layer does what it did: the states are those of its blocks in a loop."""
+    config, params = model(tfm.causal_lm_specs, **KINDS[kind], layers=8 if kind == "periods" else 5)
+    if kind == "periods":
+        with pytest.raises(ValueError, match="layers=4 of 8 are of other kinds than a model of 4 layers has"):
+            tfm.spaced_layers(params.decoder, config, 4)
+        return
+    part, part_config = tfm.spaced_layers(params.decoder, config, count)
+    specs = tfm.causal_lm_specs(part_config).decoder
+    assert jax.tree.map(jnp.shape, part) == jax.tree.map(lambda spec: spec.shape, specs)
+    chosen = [index * 5 // count for index in range(count)]
+    names = jax.tree.leaves(jax.tree.map(lambda *_: 0, part.layers))
+    assert len(names) == len(jax.tree.leaves(specs.layers))
+    if kind == "plain":
+        for leaf, source in zip(
+            jax.tree.leaves(part.layers.period), jax.tree.leaves(params.decoder.layers.period), strict=True
+        ):
+            np.testing.assert_array_equal(leaf, np.asarray(source)[chosen])
+    if count == 5:
+        np.testing.assert_array_equal(
+            tfm.decoder(part, part_config, TOKENS), tfm.decoder(params.decoder, config, TOKENS)
+        )
+
+
+def test_no_layers_at_equal_distances():
+    config, params = model(tfm.causal_lm_specs)
+    with pytest.raises(ValueError, match="layers=6 cannot be taken from 5 layers; choose 1 to 5"):
+        tfm.spaced_layers(params.decoder, config, 6)
+
+
 def test_the_norm_is_that_of_the_next_layer():
     config, params = model(tfm.causal_lm_specs)
     part, _ = tfm.first_layers(params.decoder, config, 2)

@@ -33,7 +33,7 @@ VALID = jnp.arange(9)[None] < jnp.array([[9], [5], [7]])
 VARIANTS = {
     "post": {},
     "pre": {"residual": "pre"},
-    "own vocabularies": {"source_vocab": 48, "tie_embeddings": False, "scan": False},
+    "own vocabularies": {"encoder.vocab": 48, "tie_embeddings": False, "scan": False},
     "rotary": {"position": "rotary", "kv_heads": 2, "residual": "pre", "norm": "rms"},
     "kinds of layers": {
         "layers": 4,
@@ -177,7 +177,7 @@ def test_the_alignment_is_how_much_each_place_is_seen():
 @pytest.mark.slow
 def test_coverage_pays_for_what_was_not_looked_at():
     """A beam that follows every text of three tokens, against the scores of all of them (Wu et al. 2016, eq. 14)."""
-    config = dataclasses.replace(CONFIG, vocab=4, pad_vocab_to=4, source_vocab=40, tie_embeddings=False)
+    config = tfm.override(CONFIG, {"vocab": 4, "pad_vocab_to": 4, "encoder.vocab": 40, "tie_embeddings": False})
     params = tfm.init(tfm.seq2seq_specs(config), jax.random.key(2))
     model = tfm.encode_source(params, config, SOURCE[:1, :5])
     strategy = tfm.Beam(64, length_penalty=0.7, coverage=0.4)

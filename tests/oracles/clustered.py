@@ -43,9 +43,50 @@ def reformer(params: Any, x: np.ndarray, chunk: int) -> np.ndarray:
     """Kitaev et al. 2020: softmax attention over the union of rounds (eq. 3), hashes by section 2.2."""
     q, v = shared_heads(params.attention, x)
     k = q / np.linalg.norm(q, axis=-1, keepdims=True)
-    rotated = np.einsum("btkgh,hrn->btkgrn", k, np.asarray(params.rotations, np.float64))
+    rotated = np.einsum("btkgh,kghrn->btkgrn", k, np.asarray(params.rotations, np.float64))
     buckets = np.concatenate([rotated, -rotated], axis=-1).argmax(-1)
     return output(params.attention, bucket_attention(np.einsum("btkgh,bskgh->bkgts", q, k), v, buckets, chunk))
+
+
+def reformer_across(params: Any, x: np.ndarray, chunk: int, sizes: tuple[int, ...]) -> np.ndarray:
+    """The same with chunks out of all buckets and rounds, each of which sees the one before it; buckets of several
+    hashes. A token that two rounds show counts twice, as in the rounds of section 2.2 that are added."""
+    q, v = shared_heads(params.attention, x)
+    k = q / np.linalg.norm(q, axis=-1, keepdims=True)
+    rotated = np.einsum("btkgh,kghrn->btkgrn", k, np.asarray(params.rotations, np.float64))
+    y = np.zeros(q.shape)
+    for b, head, group in np.ndindex(q.shape[0], *q.shape[2:4]):
+        rows = (rows[b, :, head, group] for rows in (q, k, v, rotated))
+        y[b, :, head, group] = _across(*rows, chunk, sizes)
+    return output(params.attention, y)
+
+
+def _across(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, rotated: np.ndarray, chunk: int, sizes: tuple[int, ...]
+) -> np.ndarray:
+    """q, k, v [T,H] and rotated keys [T,R,n] of one head -> [T,H]."""
+    places: list[tuple[int, int]] = []  # round and token, None for padding, of each place
+    for r in range(rotated.shape[1]):
+        buckets = [_bucket(rotated[t, r], sizes) for t in range(len(q))]
+        places += [(r, t) for t in sorted(range(len(q)), key=lambda t, buckets=buckets: buckets[t])]
+        places += [(r, -1)] * (-len(q) % chunk)
+    count = len(places) // chunk
+    numerators, sums = np.zeros(v.shape), np.zeros(len(q))
+    for place, (_, token) in enumerate(places):
+        starts = {place // chunk * chunk, (place // chunk - 1) % count * chunk}
+        seen = [places[start + n][1] for start in starts for n in range(chunk)]
+        candidates = [t for t in seen if t not in (token, -1)]
+        for t in candidates if token >= 0 else []:
+            weight = np.exp(q[token] @ k[t])
+            numerators[token] += weight * v[t]
+            sums[token] += weight
+    return numerators / sums[:, None]
+
+
+def _bucket(rotated: np.ndarray, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The hashes of a token, the last of which sorts first."""
+    parts = np.split(rotated, np.cumsum([size // 2 for size in sizes])[:-1])
+    return tuple(int(np.concatenate([part, -part]).argmax()) for part in parts)[::-1]
 
 
 def routing(params: Any, x: np.ndarray, chunk: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import tfm
@@ -19,6 +20,7 @@ from train.serving import forward, onnx, stablehlo
 from train.settings import schema
 from train.settings.tasks import Classify
 from train.tasks import classify
+from train.text import hf_tokenizer
 from train.text import tokenizer as tokenize
 
 PAGE = Path(__file__).parents[2] / "docs/guide/export.md"
@@ -103,18 +105,12 @@ def test_the_example_of_the_page_runs_without_the_project(tmp_path):
     run = schema.Run(task=Classify(), model=model, batch=schema.Batch(length=16))
     params = trained(tokenizer, model)
     folder = folder_of(run, classes=["bad", "good"])
-    folder.save_processor = lambda to: hf_save(tokenizer, run, to)
+    folder.save_processor = lambda to: hf_tokenizer.save(tokenizer, classify, run, to)
     stablehlo.write(folder, params, tmp_path / "reviews-program", 16)
     source, expected = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
     source += "\nimport sys\nassert not {'tfm', 'train', 'flax'} & set(sys.modules)\n"
     result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.stdout == expected, result.stderr
-
-
-def hf_save(tokenizer, run, to):
-    from train.runs import hf_tokenizer
-
-    hf_tokenizer.save(tokenizer, classify, run, to)
 
 
 def trained(tokenizer, model):
@@ -124,16 +120,19 @@ def trained(tokenizer, model):
     ids = jnp.asarray([row + [0] * (16 - len(row)) for row in rows])
     valid = jnp.asarray([[True] * len(row) + [False] * (16 - len(row)) for row in rows])
     params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    optimizer = optax.adam(0.02)
 
     @jax.jit
-    def step(params):
+    def step(params, state):
         def loss(params):
             return tfm.cross_entropy(tfm.classify(params, model, ids, valid), labels).mean()
 
-        return jax.tree.map(lambda leaf, grad: leaf - 0.3 * grad, params, jax.grad(loss)(params))
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
 
+    state = optimizer.init(params)
     for _ in range(100):
-        params = step(params)
+        params, state = step(params, state)
     return params
 
 

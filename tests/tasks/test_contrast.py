@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from small import call, run
 
-from train import embed, evaluate, export, predict
+from train import embed, embedding, evaluate, export, predict
 from train.data.rows.sides import RowFields, SideRows
 from train.data.sources.sides import Sides
 from train.data.tokens import in_memory
 from train.main import main
 from train.reporting.console import Log
 from train.settings.schema import Batch, Data, Run
+from train.text import sentence_transformers
 from train.text import tokenizer as tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
@@ -187,3 +188,18 @@ def test_exported_vectors_are_those_of_transformers(trained, home):
     mask = inputs["attention_mask"][..., None]
     vectors = ((states * mask).sum(1) / mask.sum(1)).numpy()
     np.testing.assert_allclose(vectors, np.load(home / "ours.npy"), atol=1e-4)
+
+
+@pytest.mark.parity
+def test_exported_vectors_are_those_of_sentence_transformers(trained, home):
+    """The exported folder, and each pooling that it may name."""
+    package = pytest.importorskip("sentence_transformers")
+    assert call(export.main, "--run=pairs", "--to=sentences")[0] == 0
+    texts = (home / "dev.txt").read_text().splitlines()
+    for pool in (None, "mean", "first", "last", "max"):
+        if pool:
+            sentence_transformers.save(home / "sentences", 32, pool, 16)
+        model = package.SentenceTransformer("sentences", device="cpu")
+        assert model.max_seq_length == 16
+        vectors = model.encode(texts, batch_size=7, show_progress_bar=False)
+        np.testing.assert_allclose(vectors, embedding.embed("pairs", texts, pool), atol=1e-5)

@@ -7,6 +7,8 @@ Queries are their own keys, so a token sees itself only if it sees no other toke
 Chunks begin anew in every bucket of every segment. Those of Kitaev et al. are cut out of all buckets together: there a
 token's chunk depends on later tokens, on padding and on the texts in the same row.
 
+Those are `chunk_attention`, for models that were trained so.
+
     bucket of tokens 0..7     1 0 1 1 0 1 1 0
     sorted, chunks of two     1 4 | 7 || 0 2 | 3 5 | 6        token 5 sees 0 2 3, token 6 sees 3 5
 """
@@ -117,7 +119,7 @@ def _one_round(
 ) -> tuple[Array, Array]:
     """q, k and v [B,K,G,T,H] -> the result of one round [B,K,G,T,H], and the logarithm of its sum of exponentials
     [B,K,G,T]."""
-    q, k, v = (_permute(rows, own.order, own.place) for rows in (q, k, v))
+    q, k, v = (permute(rows, own.order, own.place) for rows in (q, k, v))
     scores = jnp.einsum("BKGnQH,BKGnSH->BKGnQS", _blocks(q, own), _windows(k, own), preferred_element_type=jnp.float32)
     if len(rounds.order) > 1:
         scores = scores - jnp.log(_counts(rounds, own))
@@ -128,7 +130,7 @@ def _one_round(
     weights = dropout(jnp.exp(scores - mass[..., None]), rate, key).astype(v.dtype)
     heads = jnp.einsum("BKGnQS,BKGnSH->BKGnQH", weights, _windows(v, own))
     heads, mass = (x.reshape(*x.shape[:3], -1, *x.shape[5:])[:, :, :, : q.shape[3]] for x in (heads, mass))
-    return _permute(heads, own.place, own.order), _permute(mass, own.place, own.order)
+    return permute(heads, own.place, own.order), permute(mass, own.place, own.order)
 
 
 def _counts(rounds: Rounds, own: Rounds) -> Array:
@@ -185,19 +187,19 @@ def _take(x: Array, index: Array) -> Array:
 
 
 @jax.custom_vjp
-def _permute(x: Array, order: Array, place: Array) -> Array:
+def permute(x: Array, order: Array, place: Array) -> Array:
     """x [B,K,G,T,...] -> x[order]; place is the inverse of order. The gradient is a gather too, which is faster than
     the scatter of an index."""
     return jnp.take_along_axis(x, jnp.expand_dims(order, range(4, x.ndim)), axis=3)
 
 
 def _permute_forward(x: Array, order: Array, place: Array):
-    return _permute(x, order, place), (order, place)
+    return permute(x, order, place), (order, place)
 
 
 def _permute_backward(residuals: tuple[Array, Array], dy: Array):
     order, place = residuals
-    return _permute(dy, place, order), None, None
+    return permute(dy, place, order), None, None
 
 
-_permute.defvjp(_permute_forward, _permute_backward)
+permute.defvjp(_permute_forward, _permute_backward)

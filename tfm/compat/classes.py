@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.compat.families import NEED_TARGETS
 from tfm.compat.forward import (
     Inputs,
     PastKeyValues,
@@ -148,7 +149,7 @@ class Seq2Seq(Decoding):
         record = self._record(output_attentions, output_hidden_states)
         source = self._inputs(input_ids, attention_mask, None, position_ids)
         if decoder_input_ids is None:
-            if self.family == "t5":
+            if self.family in NEED_TARGETS:
                 raise ValueError("decoder_input_ids are missing; give input_ids and decoder_input_ids")
             decoder_input_ids = self._shifted(source.tokens)
         encoded = encode_source(self._program, record, self._tree(params), source, encoder_key)

@@ -18,8 +18,9 @@ from tfm.ops import Linear, linear_specs
 
 # Families that had Flax classes, and what their bare models are called inside of models with heads.
 BASE_PREFIXES = {
-    **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "vit")},
-    **dict.fromkeys(("gpt2", "t5"), "transformer"),
+    **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "roformer", "vit")},
+    "big_bird": "bert",
+    **dict.fromkeys(("gpt2", "gpt_neo", "bloom", "t5", "longt5"), "transformer"),
     **dict.fromkeys(("llama", "mistral", "bart", "marian", "pegasus"), "model"),
     **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model"), ""),
 }
@@ -65,9 +66,12 @@ HEADS: dict[str, dict[str, Head]] = {
     "roberta": {"RobertaForCausalLM": Head("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)},
     "electra": {"ElectraForCausalLM": Head("mlm", electra.ELECTRA.heads["ElectraForMaskedLM"].names)},
     "gpt2": {"GPT2Model": Head("lm", overrides=BARE)},
+    "gpt_neo": {"GPTNeoModel": Head("lm", overrides=BARE)},
+    "bloom": {"BloomModel": Head("lm", overrides=BARE)},
     "llama": {"LlamaModel": Head("lm", overrides=BARE)},
     "mistral": {"MistralModel": Head("lm", overrides=BARE)},
     "t5": {"T5Model": Head("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
+    "longt5": {"LongT5Model": Head("seq2seq", overrides=BARE)},
     "bart": {
         "BartModel": Head("seq2seq", overrides=BARE_SEQ2SEQ),
         "BartForSequenceClassification": ReaderHead(
@@ -80,6 +84,7 @@ HEADS: dict[str, dict[str, Head]] = {
     "marian": {"MarianModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
     "pegasus": {"PegasusModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
 }
+NEED_TARGETS = ("t5", "longt5")  # of other translation models, the source is the target by default
 WITHOUT_FLAX = ("T5WithLMHeadModel",)  # architectures of these families that had no Flax class
 
 
@@ -106,14 +111,14 @@ COMPUTED = r"^final_logits_bias$|^(en|de)coder\.embed_positions\.weight$"
 BESIDE_TOWERS = r"position_ids$|^(text|visual)_projection\.|^logit_scale$"
 
 
-def _tower(name: str, beside: str) -> dict[str, Any]:
+def _tower(name: str, absent: str) -> dict[str, Any]:
     """A tower of CLIP, whose parameters keep their prefix; folders of it alone may lack it."""
     family = HF_FAMILIES[name]
     tensors = {path: HfTensor(str(tensor)) if isinstance(tensor, str) else tensor for path, tensor in _names(family)}
     names = {
         path: tensor._replace(fallback_name=tensor.name.removeprefix(family.prefix)) for path, tensor in tensors.items()
     }
-    return {"prefix": "", "names": names, "unused": rf"{BESIDE_TOWERS}|^{beside}\."}
+    return {"prefix": "", "names": names, "unused": rf"{BESIDE_TOWERS}|^{absent}\."}
 
 
 def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
@@ -123,8 +128,8 @@ def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "clip_text_model": _tower("clip_text_model", beside="vision_model"),
-    "clip_vision_model": _tower("clip_vision_model", beside="text_model"),
+    "clip_text_model": _tower("clip_text_model", absent="vision_model"),
+    "clip_vision_model": _tower("clip_vision_model", absent="text_model"),
     "roberta": {
         "read": _read_roberta,
         "write": _write_roberta,

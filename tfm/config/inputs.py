@@ -147,7 +147,7 @@ class Patches(InputOptions):
 
     name: Literal["patches"] = tag("patches")
     reads_packed: ClassVar[bool] = False
-    ignores: ClassVar[tuple[str, ...]] = "vocab", "source_vocab", "length", "tie_embeddings", "pad_vocab_to"
+    ignores: ClassVar[tuple[str, ...]] = "vocab", "length", "tie_embeddings", "pad_vocab_to"
     size: int = 224
     image_width: int | None = None
     patch: int = 16

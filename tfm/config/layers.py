@@ -45,15 +45,17 @@ class EncoderOptions:
     """What the encoder of a translation model has of its own; none is what its decoder has.
 
     layers: number of blocks
+    vocab: number of tokens, with a table of its own; none: both sides share one
     length: rows of tables along the text
     period: kinds of layers that are repeated to the end, in place of prefix and period; how many
     """
 
     layers: int | None = None
+    vocab: int | None = None
     length: int | None = None
     period: tuple[Layer, ...] = ()
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, layers=1, length=1)
-        check_maximum(self, "no model is as large", layers=MAX_LAYERS, length=MAX_LENGTH)
+        check_minimum(self, layers=1, vocab=1, length=1)
+        check_maximum(self, "no model is as large", layers=MAX_LAYERS, vocab=MAX_LENGTH, length=MAX_LENGTH)

@@ -27,7 +27,7 @@ from tfm.config.towers import ImageTower
 MAX_SIZES = {
     "layers": MAX_LAYERS,
     **dict.fromkeys(("width", "heads", "kv_heads", "head_size", "classes", "pad_vocab_to"), MAX_WIDTH),
-    **dict.fromkeys(("ffn", "vocab", "source_vocab", "length"), MAX_LENGTH),
+    **dict.fromkeys(("ffn", "vocab", "length"), MAX_LENGTH),
 }
 
 # How a model is computed and trained; all other fields say what its weights mean.
@@ -49,7 +49,6 @@ class Config:
     head_size: size of a head; none: width / heads
     ffn: size of the feed-forward layer; none: 4 * width
     vocab: number of tokens; images have none
-    source_vocab: tokens of the encoder of a translation model; none: both sides share one vocabulary
     length: rows of tables along the text, the longest text that they allow; of a translation model, of its decoder; for
         images, input says how many
     classes: outputs of a classification head
@@ -90,7 +89,6 @@ class Config:
     head_size: int | None = None
     ffn: int | None = None
     vocab: int = 30522
-    source_vocab: int | None = None
     length: int = 512
     classes: int = 2
     norm: Literal["layer", "rms", "layer_no_bias", "power"] = "layer"
@@ -161,7 +159,7 @@ class Config:
         prefix, period = ((), self.encoder.period) if self.encoder.period else (self.prefix, self.period)
         return replace(
             self,
-            vocab=self.source_vocab or self.vocab,
+            vocab=self.encoder.vocab or self.vocab,
             layers=self.encoder.layers or self.layers,
             length=self.encoder.length or self.length,
             residual=self.residual.in_encoder(self),

@@ -164,11 +164,29 @@ class DeepNorm(Options):
 @dataclass(frozen=True)
 class Reversible(Options):
     """Two streams: a sublayer reads one and adds to the other. The backward pass computes what layers have read from
-    what they have returned, and stores nothing of them (Gomez et al. 2017; Kitaev et al. 2020, section 3)."""
+    what they have returned, and stores nothing of them (Gomez et al. 2017; Kitaev et al. 2020, section 3).
+
+    merge: mean | concatenated: what follows the last layer; concatenated streams are twice as wide, for the last norm
+        and for heads
+    """
 
     name: Literal["reversible"] = tag("reversible")
+    merge: Literal["mean", "concatenated"] = "mean"
+
+    @property
+    def streams(self) -> int:  # type: ignore[override]
+        """Two where both are kept."""
+        return 2 if self.merge == "concatenated" else 1
+
+    def in_encoder(self, config: Any) -> Self:  # noqa: D102
+        return replace(self, merge="mean")
 
     def check(self, config: Any) -> None:  # noqa: D102
+        if self.streams > 1 and (config.stages or config.head.features != "last" or config.head.layer is not None):
+            raise ValueError(
+                "residual.merge=concatenated makes the last states wider than all others, so stages, head.features and "
+                "head.layer cannot follow; try residual.merge=mean"
+            )
         if config.residual != self or any(kind.residual != self for kind in config.kinds):
             raise ValueError("residual=reversible has two streams, which all layers need; give it to the whole model")
 

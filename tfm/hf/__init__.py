@@ -11,6 +11,7 @@ from tfm.hf.families.decoders.gpt_neo import GPT_NEO
 from tfm.hf.families.decoders.gpt_neox import GPT_NEOX
 from tfm.hf.families.decoders.llama import LLAMA, MISTRAL, QWEN3
 from tfm.hf.families.decoders.mpt import MPT
+from tfm.hf.families.decoders.reformer import REFORMER
 from tfm.hf.families.encoders.albert import ALBERT
 from tfm.hf.families.encoders.bert import BERT
 from tfm.hf.families.encoders.big_bird import BIG_BIRD
@@ -38,7 +39,7 @@ FAMILIES = {
     for family in (
         *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
         *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
-        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, LLAMA, MISTRAL, QWEN3),
+        *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3),
         *(T5, LONGT5, BART, MARIAN, PEGASUS, LED),
         *(VIT, DEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
     )

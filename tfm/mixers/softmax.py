@@ -70,6 +70,8 @@ def specs(options: Softmax, config: Config) -> Attention:
     layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
     if not options.key_bias:
         layer = replace(layer, key=replace(layer.key, bias=None))
+    if not options.output_bias:
+        layer = replace(layer, output=replace(layer.output, bias=None))
     if not options.split_states:
         return layer
     half, bias = config.width // 2, config.bias and options.qkv_bias

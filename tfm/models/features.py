@@ -17,6 +17,7 @@ from tfm.models.encoder import Encoder, decoder, encoder, pass_context
 from tfm.models.first_layers import first_layers
 from tfm.ops import broadcast_param, split
 from tfm.params import bias_spec, constant_spec
+from tfm.residuals import output_axis
 
 
 @struct.dataclass
@@ -38,7 +39,7 @@ def mix_specs(config: Config) -> Any:
 def features_axis(config: Config) -> tuple[str, dict[str, Any]]:
     """The letter of the width of the features, and the size of one that is no shared letter."""
     if config.head.features != "concat":
-        return "D", {}
+        return output_axis(config)
     return "f", {"f": config.head.feature_layers * config.width}
 
 

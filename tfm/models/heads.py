@@ -28,6 +28,7 @@ from tfm.ops import (
     norm_specs,
     split,
 )
+from tfm.residuals import output_axis
 from tfm.sharding import take_positions
 
 
@@ -89,16 +90,16 @@ class CausalLM:
 def masked_lm_specs(config: Config, next_sentence: bool = False) -> MaskedLM:
     """The spec tree of BERT's masked language model; `next_sentence` adds the head of its second task."""
     check_reads_tokens(config)
-    pair = dataclasses.replace(config, classes=2)
+    pair, (axis, sizes) = dataclasses.replace(config, classes=2), output_axis(config)
     return MaskedLM(
         encoder=encoder_specs(config),
         head=MlmHead(
-            dense=linear_specs(config, "D", "E" if config.embed_axis == "D" else "U", bias=config.head.bias),
+            dense=linear_specs(config, axis, "E" if config.embed_axis == "D" else "U", bias=config.head.bias, **sizes),
             norm=norm_specs(config, config.embed_axis),
             table=None if config.tie_embeddings else params.weight_spec(config, "V" + config.embed_axis),
             bias=params.bias_spec(config, "V"),
         ),
-        pooler=linear_specs(config, "D", "E", bias=True) if next_sentence else None,
+        pooler=linear_specs(config, axis, "E", bias=True, **sizes) if next_sentence else None,
         next=linear_specs(pair, "D", "C", bias=True) if next_sentence else None,
     )
 
@@ -132,11 +133,16 @@ def check_reads_tokens(config: Config) -> None:
 
 def output_specs(config: Config) -> dict:
     """Table and bias of the output of a language model."""
-    table = None
+    table, (axis, sizes) = None, output_axis(config)
+    if config.tie_embeddings and sizes:
+        raise ValueError(
+            "residual.merge=concatenated needs an output table of its own, twice as wide as that of tokens; "
+            "try tie_embeddings=False"
+        )
     if not config.tie_embeddings:
-        table = params.weight_spec(config, "VD")
+        table = params.weight_spec(config, "V" + axis, **sizes)
         unused = config.padded_vocab - config.outputs
-        table = dataclasses.replace(table, padding=unused * config.width)
+        table = dataclasses.replace(table, padding=unused * config.residual.streams * config.width)
     return {"table": table, "bias": params.bias_spec(config, "V") if config.head.output_bias else None}
 
 
@@ -157,7 +163,7 @@ def causal_lm(
 
 
 def lm_features(config: Config, hidden: Array) -> Array:
-    """hidden [B,T,D] of a decoder -> [B,T,D]: what meets the vocabulary."""
+    """hidden [B,T,D] of a decoder -> the same: what meets the vocabulary."""
     return hidden * config.width**-0.5 if config.head.scale_logits else hidden
 
 

@@ -33,11 +33,11 @@ class Seq2Seq:
 def seq2seq_specs(config: Config) -> Seq2Seq:
     """The spec tree of the first Transformer (Vaswani et al. 2017).
 
-    Source, target and output share one table, unless `config.source_vocab` or `config.tie_embeddings` says otherwise.
+    Source, target and output share one table, unless `config.encoder.vocab` or `config.tie_embeddings` says otherwise.
     """
     check_reads_tokens(config)
     target = encoder_specs(config, cross=True)
-    if config.source_vocab is None:
+    if config.encoder.vocab is None:
         target = dataclasses.replace(target, embed=dataclasses.replace(target.embed, tokens=None))
     return Seq2Seq(encoder_specs(encoder_config(config)), target, **output_specs(config))
 

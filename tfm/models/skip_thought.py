@@ -17,6 +17,7 @@ from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import check_reads_tokens
 from tfm.models.pooling import pool
 from tfm.ops import Linear, Norm, linear, linear_specs, split
+from tfm.residuals import output_axis
 
 
 @struct.dataclass
@@ -43,12 +44,12 @@ class SkipThought:
 def skip_thought_specs(config: Config) -> SkipThought:
     """The spec tree. Raises ValueError for layers that cannot read a vector of another text."""
     check_reads_tokens(config)
-    decoder = decoder_config(config)
+    decoder, (axis, sizes) = decoder_config(config), output_axis(config)
     return SkipThought(
         encoder=encoder_specs(config),
         previous=SentenceDecoder(**stack_specs(decoder)),
         following=SentenceDecoder(**stack_specs(decoder)),
-        dense=linear_specs(config, "D", "E" if config.embed_axis == "D" else "U", bias=True),
+        dense=linear_specs(config, axis, "E" if config.embed_axis == "D" else "U", bias=True, **sizes),
         bias=params.bias_spec(config, "V"),
     )
 

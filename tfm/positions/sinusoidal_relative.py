@@ -11,8 +11,8 @@ from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import SinusoidalRelative
 from tfm.positions import Position
+from tfm.positions.absolute.sinusoidal import sinusoidal
 from tfm.positions.shaw import DistanceTables, table_bias
-from tfm.positions.sinusoidal import sinusoidal
 
 
 def prepare(

@@ -19,7 +19,7 @@ from tfm.config.positions import TransformerXL
 from tfm.ops import Linear, broadcast_param, linear, linear_specs
 from tfm.params import weight_spec
 from tfm.positions import Position
-from tfm.positions.sinusoidal import sinusoidal
+from tfm.positions.absolute.sinusoidal import sinusoidal
 
 
 @struct.dataclass

@@ -83,7 +83,7 @@ class Residual(NamedTuple):
     calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
         an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
     start: (options, config, x) -> what the first block reads
-    finish: (options, config, what a block returns) -> x [B,T,D]
+    finish: (options, config, what a block returns) -> x [B,T,D], or [B,T,o] (`output_axis`)
     reverse: None, or how the backward pass does without stored values
     """
 
@@ -102,6 +102,12 @@ class Residual(NamedTuple):
 def residual_of(options: ResidualOptions) -> Residual:
     """The functions of the scheme that options describe."""
     return variants.load(options).RESIDUAL
+
+
+def output_axis(config: Config) -> tuple[str, dict[str, int]]:
+    """The letter of the width of what follows the last block, and the size of one that is no shared letter."""
+    streams = config.residual.streams
+    return ("D", {}) if streams == 1 else ("o", {"o": streams * config.width})
 
 
 def sublayer_norms(config: Config, names: Mapping[str, Any] | tuple[str, ...]) -> Norms:

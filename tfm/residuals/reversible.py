@@ -2,8 +2,8 @@
 
     first, second = second, first + f(norm(second))
 
-Both are float32, so that subtraction gives back nearly what was added. The mean of the two is what follows the last
-block.
+Both are float32, so that subtraction gives back nearly what was added. What follows the last block is the mean of the
+two, or one beside the other.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,9 @@ def start(options: Reversible, config: Config, x: Array) -> Streams:
 
 
 def finish(options: Reversible, config: Config, streams: Streams) -> Array:
-    """The mean of both streams [B,T,D] in `config.dtype`."""
+    """The mean of both streams [B,T,D], or both [B,T,o] of twice the width, in `config.dtype`."""
+    if options.merge == "concatenated":
+        return jnp.concatenate(streams, axis=-1).astype(config.dtype)
     return (0.5 * (streams[0] + streams[1])).astype(config.dtype)
 
 

@@ -94,6 +94,7 @@ def loss_memory(state, loss: Callable, batch, optimizer: Optimizer | None = None
         "gradients": bytes_per_device(jax.tree.leaves(trained)),
         "optimizer": bytes_per_device(jax.tree.leaves(state.opt)),
         "segments": bytes_per_device(jax.tree.leaves(state.memory)),
+        "teacher": bytes_per_device(jax.tree.leaves(state.teacher)),
         "activations": bytes_per_device(on_device),
     }
     return {"all": sum(memory.values()), **memory}

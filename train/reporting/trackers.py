@@ -128,7 +128,8 @@ def _trackio(subject: Subject) -> Tracker:
     client = importlib.import_module("trackio")
     name, config = _name(subject, "trackio"), dict(subject.config)
     run = client.init(project=PROJECT, name=name, config=config, resume="allow")
-    return ClientTracker(lambda metrics, step: run.log(dict(metrics), step=step), run.finish)
+    # its own finish, which forgets the run: another would come at the end of the program, and write to stdout
+    return ClientTracker(lambda metrics, step: run.log(dict(metrics), step=step), client.finish)
 
 
 def _mlflow(subject: Subject) -> Tracker:

@@ -72,6 +72,13 @@ class RunFolder:
         """The module of the task."""
         return tasks.of(self.config)
 
+    @property
+    def specs(self) -> Any:
+        """The spec tree of the parameters."""
+        from train.runs.tuning import specs_of
+
+        return specs_of(self.task, self.config)
+
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
@@ -143,10 +150,9 @@ class RunFolder:
         import tfm
         from train.devices.mesh import available_devices
         from train.runs import saved
-        from train.runs.tuning import specs_of
 
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
-        like = tfm.abstract(specs_of(self.task, self.config), mesh)
+        like = tfm.abstract(self.specs, mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
         params = saved.load_params(self.path, like, log, verify, best, average)
         finite.refuse_parameters(params, str(self.path))

@@ -85,6 +85,11 @@ class HfFolder:
         """The module of the task."""
         return tasks.of(self.config)
 
+    @property
+    def specs(self) -> Any:
+        """The spec tree of the parameters."""
+        return self._opened.specs
+
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""

@@ -22,12 +22,17 @@ def load_parts(path: str, params: Any, mesh, log: Callable[[str], None], causal:
     source = merge_low_rank(open_folder(path).load(mesh, log))
     if causal and isinstance(source, CausalLM):
         source = Classifier(encoder=source.decoder, pooler=None, output=None)
+    return take_parts(f"--init={path}", source, params)
+
+
+def take_parts(origin: str, source: Any, params: Any) -> tuple[Any, list[str]]:
+    """The same from the parameters of another model; `origin` is what errors call it."""
     base = low_rank_base(params)
     parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     main = next(iter(parts))
     if not hasattr(source, main):
-        raise UserError(f"--init={path} holds no {main}; start from a run of another task")
-    _check_shapes(path, main, parts[main], getattr(source, main))
+        raise UserError(f"{origin} holds no {main}; start from a run of another task")
+    _check_shapes(origin, main, parts[main], getattr(source, main))
     loaded = {
         name: jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), getattr(source, name), part)
         for name, part in parts.items()
@@ -37,14 +42,14 @@ def load_parts(path: str, params: Any, mesh, log: Callable[[str], None], causal:
     return with_base(params, dataclasses.replace(base, **loaded)), fresh
 
 
-def _check_shapes(path: str, name: str, part: Any, source: Any):
+def _check_shapes(origin: str, name: str, part: Any, source: Any):
     """Raises UserError, with the first difference, if two trees of parameters differ in a shape."""
     shapes, source_shapes = _shapes(part), _shapes(source)
     for leaf in {**shapes, **source_shapes}:
         shape, source_shape = shapes.get(leaf, "absent"), source_shapes.get(leaf, "absent")
         if shape != source_shape:
             raise UserError(
-                f"--init={path} is of another architecture: {name}{leaf} is {source_shape} there and {shape} here"
+                f"{origin} is of another architecture: {name}{leaf} is {source_shape} there and {shape} here"
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tfm.config import choices, dotted
+from tfm.config.layers import Layer
 from train import UserError
 
 T = TypeVar("T")
@@ -150,8 +151,9 @@ def flags_of(config: Any, prefix: str = "") -> Iterator[Flag]:
         if classes := choices.alternatives(hint):
             variants = {tag: (cls.__doc__ or "").partition("\n")[0] for tag, cls in classes.items()}
             # Without a class of its own, a layer takes the model's; "none" may be a tag.
-            chosen, default = (getattr(options, "name", "model") for options in (value, field.default))
-            yield Flag(key, chosen, default, f"{' | '.join(classes)}: {text}", variants)
+            absent = "model" if isinstance(config, Layer) else None
+            chosen, default = (getattr(options, "name", absent) for options in (value, field.default))
+            yield Flag(key, chosen, default, f"{' | '.join(classes)}: {text}", variants, chosen is not None)
         elif choices.is_list(hint):
             yield Flag(key, len(value), len(field.default), text, is_set=bool(value))  # type: ignore[arg-type]
             for index, element in enumerate(value):

@@ -96,9 +96,9 @@ _QUICK = {
     "batch.size": 32,
     "batch.length": 32,
     "optim.rate": 4e-3,
-    "steps": 1200,
-    "eval.every": 600,
-    "checkpoint.every": 600,
+    "steps": 700,
+    "eval.every": 350,
+    "checkpoint.every": 350,
 }
 
 # The recipes of the papers: 20,000 words, sentences of 30 of them, Adam, a small clip; sampled words of a large

@@ -15,7 +15,12 @@ from train.settings.tasks import TASKS, Mlm
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
 Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
 
-ALIASES = {"data": "data.source", "eval-data": "data.eval", "features": "model.head.features"}
+ALIASES = {
+    "data": "data.source",
+    "eval-data": "data.eval",
+    "features": "model.head.features",
+    "teacher": "teacher.folder",
+}
 
 # What may differ between a saved run and its resumption.
 MAY_CHANGE = ("steps", "stop_at", "resume", "out", "log.", "eval.", "mesh.", "cpu.", "distributed.", "checkpoint.")
@@ -33,10 +38,10 @@ _OF_TRAINING = ("data.source", "data.eval", "data.folds", "data.fold")
 _OF_TOKENIZING = ("tokenizer.dropout", "tokenizer.draws")
 
 # Sections whose flags `--help` lists without their explanations.
-_OF_MACHINES = ("cpu.", "distributed.")
+_LISTED = ("cpu.", "distributed.", "teacher.")
 
-# Parts of a model, of which `--help` lists what differs from the model itself, as of kinds of layers.
-PARTS = ("model.images.", "model.encoder.")
+# Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
+PARTS = ("model.images.", "model.encoder.", "teacher.")
 
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
@@ -112,8 +117,9 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if preset not in PRESETS[task]:
         raise UserError(f"--preset={preset} is unknown{suggest(preset, PRESETS[task])}")
     trained = [name for name in texts if name.startswith("tokenizer.") and name not in _OF_TOKENIZING]
-    if source and trained:
-        raise UserError(f"--init={texts['init'].text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
+    origin = texts.get("init" if source else "teacher.folder")
+    if origin and origin.text and trained:
+        raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
@@ -193,15 +199,13 @@ def help_text(argv: Sequence[str]) -> str | None:
             raise UserError(f"--help={section} is unknown{suggest(section, [flag.name for flag in every_flag])}")
         return flags.format_help(USAGE, chosen, ALIASES, show_variants=True)
     explained = [
-        flag
-        for flag in every_flag
-        if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_OF_MACHINES)
+        flag for flag in every_flag if flag.is_set and flag.name.count(".") < 2 and not flag.name.startswith(_LISTED)
     ]
     brief = [flag for flag in every_flag if flag not in explained and not _is_default_of_part(flag)]
     return flags.format_help(USAGE, explained, ALIASES, brief)
 
 
 def _is_default_of_part(flag: flags.Flag) -> bool:
-    """Whether a kind of layers, or another part of the model, has not chosen this."""
+    """Whether this is of a kind of layers, or of another part, and nobody has chosen it."""
     is_part = flag.name.startswith(PARTS) or any(word.isdigit() for word in flag.name.split("."))
-    return flag.value == flag.default and is_part
+    return flag.value == flag.default and is_part and flag.name not in ALIASES.values()

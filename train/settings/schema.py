@@ -8,6 +8,7 @@ from tfm.config.model import Config
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Log
 from train.settings.tasks import Mlm, Task
+from train.settings.teacher import Teacher
 from train.settings.text import Data, Tokenizer
 from train.settings.tuning import All, Tune
 
@@ -216,6 +217,7 @@ class Run:
 
     task: what to train for
     preset: the model's shape and what goes with it
+    teacher: what the run learns from a larger model
     tune: what of the model is trained
     init: a run folder whose weights and tokenizer to start from
     adapter: a folder of PEFT: low-rank updates to start from, over the weights of --init; none: without
@@ -228,6 +230,7 @@ class Run:
 
     task: Task = Mlm()
     preset: str = ""
+    teacher: Teacher = Teacher()
     tune: Tune = All()
     init: str = ""
     adapter: str | None = None

@@ -82,6 +82,8 @@ def _check_memory(task: Lm, run: Any):
             f"tokenizer.dropout={run.tokenizer.dropout} cuts the text anew in each epoch, and task.memory="
             f"{task.memory} continues it; leave out one of them"
         )
+    if run.teacher.folder:
+        raise ValueError(f"task.memory={task.memory} keeps the states of one model; leave --teacher out")
     check_segments(run.model)
 
 
@@ -110,6 +112,10 @@ class Classify(TaskOptions):
         for name in ("smoothing", "focal"):
             if getattr(self, name) and self.kind == "regression":
                 raise ValueError(f"{name}={getattr(self, name)} is for classes, not for kind=regression; leave it out")
+
+    def check(self, run: Any) -> None:  # noqa: D102
+        if run.teacher.folder and self.kind != "single":
+            raise ValueError(f"task.kind={self.kind} learns from labels alone; a teacher is for task.kind=single")
 
 
 @dataclass(frozen=True)

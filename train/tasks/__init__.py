@@ -12,34 +12,11 @@ these hold.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import jax
 
 from train import UserError
 from train.data.processors import TOKENIZER
-
-
-class JointLoss(NamedTuple):
-    """The `loss` of a task in which the rows of a batch meet one another. Parts of a batch are not losses of their own.
-
-    encode: (params, model, fields of a part, key) -> vectors [rows, ...] of its rows
-    compare: (params, vectors [parts, rows, ...], fields [parts, rows, ...]) -> what a loss returns
-    """
-
-    encode: Callable[..., Any]
-    compare: Callable[..., dict[str, Any]]
-
-    def __call__(self, params: Any, model: Any, batch: Mapping[str, Any], key: Any) -> dict[str, Any]:
-        """The loss of a batch in one part, as other tasks have it."""
-        vectors, fields = jax.tree.map(lambda leaf: leaf[None], (self.encode(params, model, batch, key), dict(batch)))
-        return self.compare(params, vectors, fields)
-
-
-def scalar_sums(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The sums over a batch among the outputs of a loss."""
-    return {name: value for name, value in outputs.items() if getattr(value, "ndim", None) == 0}
 
 
 class Prediction(NamedTuple):

@@ -31,9 +31,10 @@ from train.images.captions import CAPTION_PROCESSOR, CaptionProcessor, CaptionRo
 from train.images.model_processor import check_processor, image_tokens, model_processor, picture_shape
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
+from train.losses.joint import JointLoss
 from train.reporting.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
 from train.settings.schema import Run
-from train.tasks import JointLoss, Prediction
+from train.tasks import Prediction
 from train.tasks.defaults import *
 from train.tasks.predicting import zero_shot
 from train.text import tokenizer as tokenize

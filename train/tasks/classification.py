@@ -9,6 +9,22 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.ops import split
+
+
+def read(
+    params: Any,
+    model: tfm.Config,
+    inputs: Array,
+    valid: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> tuple[Array, Array | None]:
+    """What `model.input` reads -> the states that the head of a classifier or tagger reads [B,T,D], and the key of the
+    head; arguments are those of `tfm.classify`."""
+    encoder_key, head_key = split(key, 2)
+    mask = None if valid is None else tfm.padding(valid)
+    return tfm.features(params.encoder, params.mix, model, inputs, mask, types, encoder_key), head_key
 
 
 def class_losses(logits: Array, batch: Mapping[str, Array], present: Array | None = None) -> Array:

@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.classifier import text_logits
 from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
@@ -33,13 +34,14 @@ from train.data.sources import files, generated, sources
 from train.data.synthetic import opinions
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classification import class_losses, counted, prediction, truth, used_types
+from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
 from train.tasks.defaults import *
 from train.text import tokenizer as tokenize
 
@@ -76,21 +78,29 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the texts of a batch."""
+    valid = batch["valid"] > 0
+    hidden, head_key = read(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
+    return ClassOutputs(hidden, valid, text_logits(params, model, hidden, valid, head_key))
+
+
+def sums(
+    params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
+) -> dict[str, Array]:
     """Sums over the texts of a batch, float32: `loss` (nats, or squared error), `weight`, and `right` for classes.
 
     For evaluation also `scores` [B,C], labels and weights of every text.
     """
-    labels, weights = batch["labels"], batch["weights"]
-    logits = tfm.classify(params, model, batch["tokens"], batch["valid"] > 0, used_types(model, batch["types"]), key)
+    labels, weights, logits = batch["labels"], batch["weights"], outputs.logits
     right = None
     if labels.ndim == 1 and labels.dtype == jnp.float32:
         losses = jnp.square(logits[:, 0] - labels)
     else:
         losses = class_losses(logits, batch)
         right = logits.argmax(-1) == labels if labels.ndim == 1 else ((logits > 0) == (labels > 0)).all(-1)
-    sums = {} if right is None else {"right": (right.astype(jnp.float32) * weights).sum()}
-    return sums | {
+    hits = {} if right is None else {"right": (right.astype(jnp.float32) * weights).sum()}
+    return hits | {
         "loss": (losses * weights).sum(),
         "weight": weights.sum(),
         "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
@@ -98,6 +108,9 @@ def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], 
         "labels": labels,
         "weights": weights,
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

@@ -37,11 +37,12 @@ from train.data.sources import files, sources
 from train.data.sources.sides import WITHHELD, Sides, builtin, read_pairs
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.joint import JointLoss
 from train.reporting import metrics as scores
 from train.reporting.finite import checked
 from train.reporting.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
 from train.settings.schema import Run
-from train.tasks import JointLoss, Prediction
+from train.tasks import Prediction
 from train.tasks.defaults import *
 from train.text import sentence_transformers
 from train.text import tokenizer as tokenize

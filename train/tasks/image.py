@@ -23,6 +23,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.classifier import both_logits, text_logits
 from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
@@ -33,13 +34,14 @@ from train.images import attention, drawings, sheets, sources
 from train.images.model_processor import check_processor, model_processor, picture_shape
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classification import class_losses, counted, prediction
+from train.tasks.classification import class_losses, counted, prediction, read
 from train.tasks.defaults import *
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -80,13 +82,21 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the pictures of a batch."""
+    pictures = batch["pixels" if "pixels" in batch else "tokens"]
+    hidden, head_key = read(params, model, pictures, key=key)
+    if params.distilled is None:
+        return ClassOutputs(hidden, None, text_logits(params, model, hidden, key=head_key))
+    return ClassOutputs(hidden, None, *both_logits(params, model, hidden, head_key))
+
+
+def sums(params: Any, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
     """Sums over the pictures of a batch, float32: `loss` in nats, `weight`, `right`, and those of withheld pairs.
 
     For evaluation also `scores` [B,C], labels and weights of every picture.
     """
-    labels, weights = batch["labels"], batch["weights"]
-    logits = tfm.classify(params, model, batch["pixels" if "pixels" in batch else "tokens"], key=key)
+    labels, weights, logits = batch["labels"], batch["weights"], outputs.logits
     losses = class_losses(logits, batch)
     if "shares" in batch:
         shares = batch["shares"]
@@ -102,6 +112,9 @@ def loss(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array 
         "labels": labels,
         "weights": weights,
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

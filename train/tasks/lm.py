@@ -32,6 +32,7 @@ from train.data.rows.causal import Packed, Windows, count_between
 from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
 from train.tasks.defaults import *
 from train.tasks.predicting.scoring import inputs as inputs  # of train.predict
@@ -75,21 +76,28 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return spec
 
 
-def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], key: Array | None) -> dict[str, Any]:
+def outputs(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], key: Array | None) -> TokenOutputs:
+    """What the model says of the next tokens of a batch; with a `memory` of the rows before, also that of the next
+    rows."""
+    memory, valid = None, None
+    if "memory" in batch:
+        before = batch["memory"]
+        before = before.replace(lengths=jnp.where(batch["continues"], before.lengths, 0))
+        hidden, memory = tfm.read_segment(params.decoder, model, batch["tokens"], before, key)
+    else:
+        mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
+        valid = batch["segments"] > 0 if "segments" in batch else None
+        hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
+    return TokenOutputs(hidden, valid, tfm.lm_features(model, hidden), model, params.output, params.bias, memory)
+
+
+def sums(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], outputs: TokenOutputs) -> dict[str, Any]:
     """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
 
     With a `memory` of the rows before, the sums have that of the next rows.
     """
-    memory: dict[str, Any] = {}
-    if "memory" in batch:
-        before = batch["memory"]
-        before = before.replace(lengths=jnp.where(batch["continues"], before.lengths, 0))
-        hidden, memory["memory"] = tfm.read_segment(params.decoder, model, batch["tokens"], before, key)
-    else:
-        mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
-        hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
     total, _, hits = tfm.vocabulary_loss(
-        model, params.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], bias=params.bias
+        model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
     )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
     return {
@@ -98,8 +106,11 @@ def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], key:
         "right": (right * batch["weights"]).sum(),
         "bytes": batch["bytes"].sum(),
         "used": (batch["weights"] > 0).astype(jnp.float32).mean() * weight,
-        **memory,
+        **({} if outputs.memory is None else {"memory": outputs.memory}),
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:

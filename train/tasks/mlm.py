@@ -35,6 +35,7 @@ from train.data.rows import packing, pairs
 from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
 from train.tasks.defaults import *
 from train.tasks.predicting.blanks import inputs as inputs  # of train.predict
@@ -81,19 +82,26 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return spec
 
 
-def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> TokenOutputs:
+    """What the model says of the predicted tokens of a batch."""
+    mask = packing.row_mask(model, batch["segments"])
+    hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
+    features = tfm.mlm_features(params.head, model, tfm.take_positions(hidden, batch["where"]))
+    return TokenOutputs(hidden, batch["segments"] > 0, features, model, params.output, params.head.bias)
+
+
+def sums(
+    params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs
+) -> dict[str, Array]:
     """Sums over the predicted tokens of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
 
     With next-sentence prediction, `loss` is the mean loss of a token plus the mean loss of a pair, times `weight`.
     """
-    mask = packing.row_mask(model, batch["segments"])
-    hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"], batch.get("types"), key)
-    states = tfm.mlm_features(params.head, model, tfm.take_positions(hidden, batch["where"]))
     total, _, hits = tfm.vocabulary_loss(
-        model, params.output, states, batch["targets"], batch["weights"], bias=params.head.bias
+        model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
     )
     right, weight = hits.astype(jnp.float32), batch["weights"].sum()
-    sums = {
+    of_tokens = {
         "loss": total,
         "weight": weight,
         "right": (right * batch["weights"]).sum(),
@@ -101,7 +109,10 @@ def loss(params: tfm.MaskedLM, model: tfm.Config, batch: Mapping[str, Array], ke
         "right_words": (right * batch["words"]).sum(),
         "padding": (batch["segments"] == 0).astype(jnp.float32).mean() * weight,
     }
-    return sums if params.next is None else sums | _next_loss(params, model, batch, hidden, sums)
+    return of_tokens if params.next is None else of_tokens | _next_loss(params, model, batch, outputs.hidden, of_tokens)
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def _next_loss(

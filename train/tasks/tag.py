@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.heads import token_logits
 from train import UserError
 from train.data.batching import row_batches
 from train.data.corpus import Corpus
@@ -29,14 +30,17 @@ from train.data.rows.tagging import Lexicon, Sentences, classes_of, describe_tag
 from train.data.sources import conll, files, sources
 from train.data.synthetic import entities as builtin
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import entities as spans
 from train.reporting import plots
 from train.reporting.finite import checked
 from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
+from train.tasks.classification import read
 from train.tasks.defaults import *
 from train.tasks.predicting.tagged import Query, marked, tagged
+from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -64,21 +68,30 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the tokens of a batch."""
+    valid = batch["valid"] > 0
+    hidden, head_key = read(params, model, batch["tokens"], valid, key=key)
+    return ClassOutputs(hidden, valid, token_logits(params, model, hidden, head_key))
+
+
+def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
     """Sums over the words of a batch, float32: `loss` in nats, `weight` (their count) and `right`.
 
     For evaluation also `guesses`, the most probable class of every place, int32 [B,T].
     """
     weights = batch["weights"]
-    logits = tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0, None, key)
-    guesses = logits.argmax(-1).astype(jnp.int32)
+    guesses = outputs.logits.argmax(-1).astype(jnp.int32)
     return {
-        "loss": (tfm.cross_entropy(logits, batch["labels"]) * weights).sum(),
+        "loss": (tfm.cross_entropy(outputs.logits, batch["labels"]) * weights).sum(),
         "weight": weights.sum(),
         "right": ((guesses == batch["labels"]).astype(jnp.float32) * weights).sum(),
         "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
         "guesses": guesses,
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
@@ -232,17 +245,6 @@ def report(params, run: Run, corpus: Corpus[Sentences], log, outcomes: Mapping[s
     }
     log.table("entities by type", lines)
     plots.types(by_type, folder)
-
-
-def inputs(options, folder) -> list[Query]:
-    """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
-    if options.text:
-        return [Query.of({"text": options.text})]
-    data = folder.config.data
-    if files.ending(Path(options.file), data) == ".txt":
-        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
-    rows = files.read(Path(options.file), data, conll.TaggedWords(options.field or data.field))
-    return [Query.of(row, in_file=True) for row in rows]
 
 
 def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: int = 32) -> Iterator[Prediction]:

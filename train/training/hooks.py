@@ -13,6 +13,7 @@ from tfm.config.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.files import programs
+from train.losses.teaching import training_metrics
 from train.runs import checkpoint
 from train.runs import folder as folders
 from train.settings.schema import Run
@@ -144,7 +145,7 @@ class Hooks:
         """Metrics of the steps since the last log line."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
-        metrics = self.evaluator.job.task.metrics(sums)
+        metrics = training_metrics(self.evaluator.job.task, sums)
         schedule = optimizer.schedule(self.run.optim, self.run.steps)
         metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:

@@ -15,6 +15,8 @@ from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
+from train.losses.teaching import DistilledLoss
+from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
 from train.settings.schema import Config, Run
 from train.training import optimizer, step
@@ -47,12 +49,19 @@ class Job:
     @cached_property
     def state(self) -> step.State:
         """Shapes and shardings of the training state."""
-        return step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+        state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+        return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> step.State:
-        """A fresh training state."""
+        """A fresh training state, with the weights of the teacher."""
         run = self.run
-        return step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+        return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
+
+    @cached_property
+    def teacher(self) -> TeacherModel | None:
+        """The model that this one learns from beside its labels. Raises UserError where it cannot teach this run."""
+        return TeacherModel(self.run, self.task) if self.run.teacher.folder else None
 
     def new_memory(self, parts: int | None = None) -> tfm.SegmentMemory | None:
         """The memory of rows whose text begins, leaves [parts, ...]; None where rows do not continue those before.
@@ -80,8 +89,8 @@ class Job:
         return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
     def loss(self, params, batch, key):
-        """The sums of the task's loss over one part of a batch."""
-        return self.task.loss(params, self.model, batch, key)
+        """The sums of the loss that steps minimize over one part of a batch."""
+        return _loss(self)(params, self.model, batch, key)
 
     @cached_property
     def train_step(self):
@@ -89,7 +98,7 @@ class Job:
         run = self.run
         options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
         return step.make_train_step(
-            self.task.loss, self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
+            _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
@@ -97,6 +106,13 @@ class Job:
         parts = self.run.batch.accumulate
         batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
         return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+
+
+def _loss(job: Job) -> Any:
+    """The loss that steps minimize: the task's, or that of the task and a teacher."""
+    if job.teacher is None:
+        return job.task.loss
+    return DistilledLoss(job.task.loss, job.run.teacher, job.teacher.running_model)
 
 
 def planned_shapes(job: Job, corpus) -> list[dict[str, tuple[int, ...]]]:
@@ -119,13 +135,14 @@ def largest_batch(job: Job) -> Fields:
 
 
 def largest_part(job: Job) -> dict[str, Any]:
-    """Shapes and shardings of the fields [rows, ...] of one part of that batch, and of its memory."""
+    """Shapes and shardings of the fields [rows, ...] of one part of that batch, of its memory, and of the teacher."""
 
     def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(job.mesh, PartitionSpec(*field.sharding.spec[1:]))
         return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
 
-    return jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
+    part = jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
+    return dict(step.with_teacher(part, job.state.teacher))
 
 
 def batch_tokens(job: Job) -> int:

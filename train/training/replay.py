@@ -11,14 +11,14 @@ import numpy as np
 import tfm
 from tfm.low_rank import with_dropout_keys
 from train.devices import distributed
+from train.losses.joint import scalar_sums
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
-from train.tasks import scalar_sums
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import State, with_memory
+from train.training.step import State, with_memory, with_teacher
 
 BLACKBOX = "blackbox"
 REPORT = "report.json"
@@ -154,9 +154,10 @@ def _loss(job: Job) -> Callable[..., Any]:
 
 
 def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[dict[str, Any]]:
-    """The parts of a batch, with the memory of their rows."""
+    """The parts of a batch, with the memory of their rows, and the teacher."""
     fields = dict(with_memory(batch, state.memory))
-    return [jax.tree.map(lambda field, n=index: field[n], fields) for index in range(job.run.batch.accumulate)]
+    parts = [jax.tree.map(lambda field, n=index: field[n], fields) for index in range(job.run.batch.accumulate)]
+    return [dict(with_teacher(part, state.teacher)) for part in parts]
 
 
 def _updated(job: Job, state: State, batch: Any) -> State:

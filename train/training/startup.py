@@ -17,10 +17,12 @@ from train.costs import capacity
 from train.devices import cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
+from train.losses.teaching import TEACHER
 from train.reporting import trackers
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
+from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.settings import resolve
 from train.settings.schema import Run
@@ -57,8 +59,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
     devices.use_cores(run)
     capacity.check_run(run, explicit)
-    source = folders.read_saved(run.init, facts=False) if run.init else None
-    corpus = tasks.of(run).load(run, log, source)
+    corpus = _read_corpus(run, None, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
 
 
@@ -75,16 +76,30 @@ def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log
 
 
 def _load_corpus(run: Run, folder: Path, log: Log):
-    """The corpus of the task, with the tokenizer of the run that `--resume` or `--init` names."""
-    source = folder if run.resume else run.init
-    saved = folders.read_saved(source, facts=run.resume) if source else None
-    corpus = tasks.of(run).load(run, log, saved)
+    """The corpus of the task, the same as before and in all processes."""
+    corpus = _read_corpus(run, folder if run.resume else None, log)
     if run.resume:
         folders.RunFolder(folder).check_data(corpus.facts())
     if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
         raise UserError(
             "the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE"
         )
+    return corpus
+
+
+def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
+    """The corpus of the task, with the processor of the run that `--resume`, `--init` or `--teacher` names."""
+    task, saved = tasks.of(run), None
+    teacher = TeacherModel(run, task) if run.teacher.folder else None
+    if resumed is not None:
+        saved = folders.read_saved(resumed)
+    elif run.init:
+        saved = folders.read_saved(run.init, facts=False)
+    elif teacher is not None:
+        saved = teacher.saved
+    corpus = task.load(run, log, saved)
+    if teacher is not None:
+        teacher.check_corpus(corpus)
     return corpus
 
 
@@ -101,7 +116,10 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.Sta
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
     state = job.new_state()
     if run.resume:
+        _check_teacher(state, folder)
         return _resumed(job, state, progress, folder, log)
+    if run.teacher.copy:
+        return _with_layers_of_teacher(job, state, log), 0, progress
     if run.tune.name != "all" and not run.init:
         raise UserError(f"--tune={run.tune.name} trains a part of a model that is there; name it with --init=FOLDER")
     if run.init:
@@ -141,6 +159,25 @@ def _resumed(
     progress.restore(note)
     log.info(f"going on from step {done} of {folder}")
     return state, done, progress
+
+
+def _check_teacher(state: step.State, folder: Path):
+    """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
+    before = folders.RunFolder(folder).surroundings.get(TEACHER)
+    if state.teacher is not None and before and before["hash"] != fingerprint(state.teacher):
+        raise UserError(
+            f"the weights of --teacher={before['folder']} have changed since {folder} began; restore them, or start a "
+            "new run"
+        )
+
+
+def _with_layers_of_teacher(job: Job, state: step.State, log: Log) -> step.State:
+    """The state with weights of the teacher; its average starts at them."""
+    assert job.teacher is not None, "the caller has looked"
+    params, fresh = job.teacher.copy_into(state.params, state.teacher, job.model, job.mesh)
+    note = f"; what it lacks starts fresh: {', '.join(fresh)}" if fresh else ""
+    log.info(f"taken from {job.teacher.path}: {job.model.layers} of {job.teacher.model.layers} layers{note}")
+    return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
 def _spelled(job: Job, state: step.State, corpus: Any) -> step.State:
@@ -186,9 +223,10 @@ def _with_weights_of(run: Run, state: step.State, job: Job, log: Log) -> step.St
     return dataclasses.replace(state, params=params, ema=average)
 
 
-def facts(job: Job, corpus) -> dict[str, Any]:
-    """What run.json records besides the configuration."""
-    return {
+def facts(job: Job, corpus, teacher: Any = None) -> dict[str, Any]:
+    """What run.json records besides the configuration; `teacher` are the parameters of the teacher."""
+    taught = {} if teacher is None else {TEACHER: {"folder": job.run.teacher.folder, "hash": fingerprint(teacher)}}
+    return taught | {
         "data": corpus.facts(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),

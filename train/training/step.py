@@ -12,7 +12,8 @@ from jax import Array
 
 import tfm
 from tfm.low_rank import with_dropout_keys
-from train.tasks import JointLoss, scalar_sums
+from train.losses.joint import JointLoss, scalar_sums
+from train.losses.teaching import TEACHER
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
@@ -42,6 +43,7 @@ class State:
     ema: a moving average of the parameters, or None
     memory: what layers remember of the rows of the last batch, leaves [parts, ...]; None where rows are texts of their
         own
+    teacher: the parameters of the teacher, which no step changes and no checkpoint has; None without one
     """
 
     step: Array
@@ -49,6 +51,7 @@ class State:
     opt: object
     ema: object = None
     memory: Any = None
+    teacher: Any = None
 
     @property
     def eval_params(self):
@@ -103,9 +106,10 @@ def make_train_step(
     state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
     """
 
-    def summed_loss(changing, frozen, part, key):
+    def summed_loss(changing, constants, part, key):
         """The sum to differentiate, all scalar sums and the memory."""
-        outputs = loss(_params_of(optimizer, frozen, changing, key), model, part, key)
+        frozen, teacher = constants
+        outputs = loss(_params_of(optimizer, frozen, changing, key), model, with_teacher(part, teacher), key)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
@@ -117,7 +121,7 @@ def make_train_step(
             params_of = partial(_params_of, optimizer, frozen)
             (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
         else:
-            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), frozen)
+            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), (frozen, state.teacher))
             inputs = dict(with_memory(batch, state.memory)), _part_keys(key, _parts(batch))
             (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
@@ -129,7 +133,7 @@ def make_train_step(
         params = optax.apply_updates(wide_params, updates)
         average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
         params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), _rounding_key(seed, state.step))
-        return State(state.step + 1, optimizer.join(params, frozen), opt, average, memory), sums
+        return State(state.step + 1, optimizer.join(params, frozen), opt, average, memory, state.teacher), sums
 
     return train_step
 
@@ -148,6 +152,11 @@ def _rounding_key(seed: int, step: Array) -> Array:
 def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:
     """The fields of a batch, or of a part of it, and the memory of its rows where there is one."""
     return fields if memory is None else {**fields, MEMORY: memory}
+
+
+def with_teacher(part: Mapping[str, Any], teacher: Any) -> Mapping[str, Any]:
+    """The fields of a part of a batch, and the parameters of the teacher where there is one."""
+    return part if teacher is None else {**part, TEACHER: teacher}
 
 
 def _part_keys(key: Array | None, parts: int) -> Array | None:

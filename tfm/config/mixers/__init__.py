@@ -33,6 +33,7 @@ class Softmax(Options):
         v tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2)
     split_states: queries and keys read the first half of a state, values the second one (Daniluk et al. 2017)
     key_bias: keys have a bias where projections have one; scaled products do not depend on it
+    output_bias: add a bias to what heads are mapped to where the model has biases
     """
 
     name: Literal["softmax"] = tag("softmax")
@@ -42,6 +43,7 @@ class Softmax(Options):
     score: Literal["scaled_dot", "dot", "multiplicative", "additive"] = "scaled_dot"
     split_states: bool = False
     key_bias: bool = True
+    output_bias: bool = True
 
     def check(self, config: Any) -> None:  # noqa: D102
         self.pattern.check(config)

@@ -10,22 +10,45 @@ from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum,
 class Reformer(Options):
     """Attention among tokens with the same hash, in time linear in the length (Kitaev et al. 2020).
 
+    Folders of transformers set the last four options.
+
     buckets: values of a hash
     rounds: hashes of a token; it sees the tokens that share at least one
     chunk: a token sees the tokens of its bucket in its own chunk of so many, and in the one before
+    across: chunks are cut out of all buckets together, as in the paper; what a token sees then depends on later tokens
+        and on the length of the row
+    factor: values of a second hash, with which the first one makes buckets * factor buckets; none: there is one hash
+    seed: of the random matrices of all layers, which are then those of torch; none: each layer draws and stores its own
+    bias: add biases in attention where the model has biases
     """
 
     name: Literal["reformer"] = tag("reformer")
     buckets: int = 32
     rounds: int = 2
     chunk: int = 64
+    across: bool = False
+    factor: int | None = None
+    seed: int | None = None
+    bias: bool = True
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, buckets=2, rounds=1, chunk=1)
-        check_maximum(self, "no model is as large", buckets=1 << 20, rounds=1 << 10, chunk=MAX_LENGTH)
-        if self.buckets % 2:
-            raise ValueError(f"buckets={self.buckets} must be even; try buckets={self.buckets + 1}")
+        check_minimum(self, buckets=2, rounds=1, chunk=1, factor=2, seed=0)
+        check_maximum(self, "no model is as large", buckets=1 << 20, rounds=1 << 10, chunk=MAX_LENGTH, factor=1 << 20)
+        check_maximum(self, "torch has no larger seeds of this kind", seed=(1 << 32) - 1)
+        for name, size in {"buckets": self.buckets, "factor": self.factor or 2}.items():
+            if size % 2:
+                raise ValueError(f"{name}={size} must be even; try {name}={size + 1}")
+
+    @property
+    def reads_packed(self) -> bool:  # type: ignore[override]
+        """Chunks that are cut out of all buckets hold tokens of several texts."""
+        return not self.across
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The values of each hash."""
+        return (self.buckets,) if self.factor is None else (self.buckets, self.factor)
 
 
 @dataclass(frozen=True)

@@ -4,42 +4,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
+from tfm.config.positions.absolute import Axial, Learned, Sinusoidal
 from tfm.config.positions.checks import check_axes, check_buckets, check_distance
 from tfm.config.positions.grid import Swin, SwinV2
-from tfm.config.positions.options import Absolute, Place, PositionOptions
-
-
-@dataclass(frozen=True)
-class Learned(Absolute):
-    """A trained vector for each position (Devlin et al. 2018).
-
-    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
-    """
-
-    name: Literal["learned"] = tag("learned")
-    place: Place = "added"
-
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
-        return config.sizes["P"]
-
-
-@dataclass(frozen=True)
-class Sinusoidal(Absolute):
-    """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
-
-    order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
-    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
-    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
-    """
-
-    name: Literal["sinusoidal"] = tag("sinusoidal")
-    order: Literal["interleaved", "halves"] = "interleaved"
-    place: Place = "added"
-    axes: int = 1
-
-    def check(self, config: Any) -> None:  # noqa: D102
-        super().check(config)
-        check_axes(self, config, config.sizes[config.embed_axis])
+from tfm.config.positions.options import PositionOptions
 
 
 @dataclass(frozen=True)
@@ -252,6 +220,7 @@ class NoPosition(PositionOptions):
 Position = (
     Learned
     | Sinusoidal
+    | Axial
     | Rotary
     | T5
     | Alibi

@@ -46,12 +46,14 @@ class Prepared(NamedTuple):
     rows: TokenRows
 
 
-def shared_specs(config: Config) -> SharedAttention:
-    """The spec tree; every query head has keys of its own, and groups of them share values."""
+def shared_specs(config: Config, bias: bool = True) -> SharedAttention:
+    """The spec tree, without biases where `bias` is false or the model has none; every query head has keys of its own,
+    and groups of them share values."""
+    bias = config.bias and bias
     return SharedAttention(
-        query=linear_specs(config, "D", "KGH"),
-        value=linear_specs(config, "D", "KH", branch=True),
-        output=linear_specs(config, "KGH", "D", branch=True),
+        query=linear_specs(config, "D", "KGH", bias),
+        value=linear_specs(config, "D", "KH", bias, branch=True),
+        output=linear_specs(config, "KGH", "D", bias, branch=True),
     )
 
 

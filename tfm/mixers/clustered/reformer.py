@@ -1,19 +1,23 @@
 """Reformer (Kitaev et al. 2020): attention among tokens whose keys have the same locality-sensitive hash.
 
 Queries are keys too. The hash of a key is the largest of [xR; -xR], R a random matrix (section 2.2). The matrices are
-drawn with the parameters and stored with them, so that a model hashes always alike. What a token sees of its bucket:
-`tfm.attention.buckets`.
+drawn with the parameters and stored with them, or drawn from a seed, so that a model hashes always alike. What a token
+sees of its bucket: `tfm.attention.buckets`; with `across`, `tfm.attention.chunks`.
 """
 
+import math
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import Array
 
 from tfm.attention.buckets import BucketedKeys
-from tfm.attention.context import LayerCall, MixerOutput
+from tfm.attention.chunks import chunk_attention, sort_chunks
+from tfm.attention.context import LayerCall, MixerOutput, refuse
 from tfm.attention.project import merge_heads
 from tfm.config.mixers.clustered import Reformer
 from tfm.config.model import Config
@@ -25,10 +29,11 @@ from tfm.params import fixed_spec
 
 @struct.dataclass
 class ReformerParams:
-    """Projections, and the random matrices [H,r,b] of r rounds, which are not trained."""
+    """Projections, and the random matrices [K,G,H,r,b] of heads and r rounds, which are not trained; None where a seed
+    decides them."""
 
     attention: SharedAttention
-    rotations: Array
+    rotations: Array | None
 
 
 def specs(options: Reformer, config: Config) -> ReformerParams:
@@ -37,8 +42,8 @@ def specs(options: Reformer, config: Config) -> ReformerParams:
     def init(key, shape, sharding):
         return jax.random.normal(key, shape, jnp.float32, out_sharding=sharding)
 
-    rotations = fixed_spec(config, "Hrb", init, r=options.rounds, b=options.buckets // 2)
-    return ReformerParams(shared_specs(config), rotations)
+    rotations = fixed_spec(config, "KGHrb", init, r=options.rounds, b=sum(options.sizes) // 2)
+    return ReformerParams(shared_specs(config, options.bias), rotations if options.seed is None else None)
 
 
 def forward(call: LayerCall, x: Array, score: Any, state: BucketedKeys | None) -> tuple[Array, MixerOutput]:
@@ -47,17 +52,79 @@ def forward(call: LayerCall, x: Array, score: Any, state: BucketedKeys | None) -
     q = positioned(call, score, layer.attention, linear(layer.attention.query, "BTD,DKGH->BTKGH", x))
     v = linear(layer.attention.value, "BTD,DKH->BTKH", x)
     k = unit_length(q)
-    buckets = hashes(k, layer.rotations)
-    heads, output = attend_in_buckets(call, (q, k.astype(q.dtype), v), buckets, options.buckets, state)
+    buckets = hashes(k, _rotations(call), options.sizes)
+    projected = q, k.astype(q.dtype), v
+    if options.across:
+        heads, output = _attend_across(call, projected, buckets), MixerOutput()
+    else:
+        heads, output = attend_in_buckets(call, projected, buckets, math.prod(options.sizes), state)
     return merge_heads(layer.attention.projections, heads), output
 
 
-def hashes(keys: Array, rotations: Array) -> Array:
-    """keys [B,T,K,G,H], rotations [H,r,b] -> int32 [B,T,K,G,r] below 2b: the hash of each round, from float32
-    products."""
+def hashes(keys: Array, rotations: Array, sizes: tuple[int, ...]) -> Array:
+    """keys [B,T,K,G,H], rotations [K,G,H,r,b] -> int32 [B,T,K,G,r]: the bucket of each round, from float32 products.
+
+    sizes: the values of each hash, twice the columns b that are its own; buckets are all combinations of them
+    """
     keys, rotations = (jax.lax.stop_gradient(x).astype(jnp.float32) for x in (keys, rotations))
-    rotated = jnp.einsum("BTKGH,Hrb->BTKGrb", keys, rotations, precision="highest")
-    return jnp.concatenate([rotated, -rotated], axis=-1).argmax(-1).astype(jnp.int32)
+    rotated = jnp.einsum("BTKGH,KGHrb->BTKGrb", keys, rotations, precision="highest")
+    buckets, column, factor = jnp.zeros(rotated.shape[:-1], jnp.int32), 0, 1
+    for size in sizes:
+        part = rotated[..., column : column + size // 2]
+        buckets = buckets + factor * jnp.concatenate([part, -part], axis=-1).argmax(-1).astype(jnp.int32)
+        column, factor = column + size // 2, factor * size
+    return buckets
+
+
+def _rotations(call: LayerCall) -> Array:
+    """The random matrices [K,G,H,r,b] of a layer."""
+    options, sizes = call.options, call.config.sizes
+    if call.params.rotations is not None:
+        return call.params.rotations
+    shape = (*(sizes[letter] for letter in "KGH"), options.rounds, sum(options.sizes) // 2)
+    return jnp.asarray(torch_normals(options.seed, math.prod(shape)).reshape(shape))
+
+
+@cache
+def torch_normals(seed: int, count: int) -> np.ndarray:
+    """The float32 [count] that torch draws of a normal distribution on a CPU after `torch.manual_seed(seed)`, to 1e-6;
+    at least 16.
+
+    Uniform numbers of 24 bits that stand 8 apart in every 16 become two normal ones (Box & Muller 1958). Where 16 does
+    not divide the count, the last 16 are drawn anew.
+    """
+    generator = np.random.RandomState(seed)
+
+    def uniform(count: int) -> np.ndarray:
+        return (generator.randint(0, 1 << 32, count, np.uint32) % (1 << 24)).astype(np.float32) / (1 << 24)
+
+    values = uniform(count)
+    normals = _box_muller(values[: count // 16 * 16])
+    if count % 16:
+        normals = np.concatenate([normals, values[normals.size :]])
+        normals[-16:] = _box_muller(uniform(16))
+    return normals
+
+
+def _box_muller(values: np.ndarray) -> np.ndarray:
+    """Uniform numbers [n] in [0, 1), n a multiple of 16 -> normal ones [n]."""
+    first, second = np.moveaxis(values.reshape(-1, 2, 8), 1, 0)
+    radius, angle = np.sqrt(-2 * np.log(1 - first)), 2 * np.pi * second
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1).astype(np.float32)
+
+
+def _attend_across(call: LayerCall, projected: tuple[Array, Array, Array], buckets: Array) -> Array:
+    """q and k [B,T,K,G,H], v [B,T,K,H], buckets [B,T,K,G,R] -> [B,T,K,G,H]. Raises VariantError for a pass that
+    generates."""
+    context, rows = call.prepared
+    if context.keep:
+        refuse(
+            call.options,
+            "with mixer.across=true reads a text as one piece and cannot generate",
+            "try mixer.across=false, whose chunks depend on earlier tokens alone",
+        )
+    chunks = sort_chunks(buckets, rows.valid, call.options.chunk, context.causal)
+    return chunk_attention(*projected, chunks, call.config.attn_rate, call.key)
 
 
 MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)

@@ -1,10 +1,12 @@
 """What train.predict reads and writes for --task=tag: texts or words, and the entities in them."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from train.data.sources import conll, files
 from train.data.sources.files import Row
 from train.reporting import entities as spans
 from train.reporting.entities import Entity
@@ -35,6 +37,17 @@ class Query(NamedTuple):
             return cls({"text": row["text"]}, basic_words(row["text"]), in_file=in_file)
         words = joined_words(row["tokens"])
         return cls({"tokens": row["tokens"]}, words, row.get("lines", ()), row.get("before", ()), in_file)
+
+
+def inputs(options, folder) -> list[Query]:
+    """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
+    if options.text:
+        return [Query.of({"text": options.text})]
+    data = folder.config.data
+    if files.ending(Path(options.file), data) == ".txt":
+        return [Query.of({"text": line}, in_file=True) for line in files.read_lines(Path(options.file))]
+    rows = files.read(Path(options.file), data, conll.TaggedWords(options.field or data.field))
+    return [Query.of(row, in_file=True) for row in rows]
 
 
 def tagged(query: Query, names: Sequence[str], logits: np.ndarray) -> Prediction:

@@ -98,7 +98,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
 
     The columns of hidden states may stand in any order, so that this changes no result.
     """
-    if not isinstance(params, seq2seq.Seq2Seq) or config.source_vocab is not None:
+    if not isinstance(params, seq2seq.Seq2Seq) or config.encoder.vocab is not None:
         return config, params
     if config.position == Sinusoidal(order="interleaved") and config.embed_axis == "D":
         columns = np.concatenate([np.arange(0, config.width, 2), np.arange(1, config.width, 2)])

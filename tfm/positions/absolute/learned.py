@@ -15,7 +15,7 @@ from tfm.config.positions import Learned
 from tfm.ops import lookup
 from tfm.params import weight_spec
 from tfm.positions import Position
-from tfm.positions.sinusoidal import sinusoidal
+from tfm.positions.absolute.sinusoidal import sinusoidal
 
 
 def table_spec(config: Config) -> Any:

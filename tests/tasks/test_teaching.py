@@ -1,0 +1,329 @@
+"""Learning from a teacher: the loss against a loop, runs of every task, and one sentence for what does not fit."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+from small import FLAGS, call, read_lines, run, write_text
+
+import tfm
+from train import UserError, tasks
+from train.data import feed
+from train.images import drawings
+from train.main import main
+from train.runs import saved
+from train.runs.teacher import TeacherModel, fingerprint
+from train.settings import resolve
+from train.settings.schema import Optim, Run
+from train.settings.teacher import Teacher
+from train.tasks import image, mlm, teaching
+from train.training import optimizer as optim
+from train.training import step
+
+SMALL = {"layers": 1, "width": 16, "heads": 2, "ffn": 8, "dropout": 0.0, "init_std": 0.3}
+TEXTS = tfm.override(tfm.Config(), SMALL | {"vocab": 60, "length": 16, "pad_vocab_to": 64})
+PICTURES = tfm.override(
+    tfm.Config(),
+    {**SMALL, "input": "patches", "input.size": 8, "input.patch": 4, "residual": "pre", "classes": 3, "init_std": 0.3},
+)
+
+
+def params_of(specs, seed):
+    return tfm.init(specs, jax.random.key(seed))
+
+
+def pictures(distilled=False):
+    return tfm.override(PICTURES, {"input.distilled": distilled, "head.distilled": distilled})
+
+
+def picture_batch():
+    rng = np.random.default_rng(0)
+    return {
+        "pixels": rng.normal(size=(4, 8, 8, 3)).astype(np.float32),
+        "labels": np.int32([0, 2, 1, 1]),
+        "weights": np.float32([1, 1, 0, 2]),
+        "withheld": np.zeros(4, np.float32),
+    }
+
+
+def text_batch(rows=8):
+    rng = np.random.default_rng(1)
+    weights = np.float32(np.arange(3) < rng.integers(1, 4, (rows, 1)))
+    fields = {
+        "tokens": rng.integers(5, 60, (rows, 16)),
+        "segments": np.tile(np.repeat([1, 2, 0], [7, 6, 3]), (rows, 1)),
+        "positions": np.tile(np.arange(16), (rows, 1)),
+        "where": rng.integers(0, 13, (rows, 3)),
+        "targets": rng.integers(5, 60, (rows, 3)),
+    }
+    return {name: np.int32(field) for name, field in fields.items()} | {"weights": weights, "words": weights}
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+def test_the_loss_is_that_of_a_loop(distilled, kind):
+    """With a second output, labels teach the first one and the teacher the second (Touvron et al. 2021, section 4)."""
+    model, batch = pictures(distilled), picture_batch()
+    teacher_model = tfm.override(PICTURES, {"width": 8})
+    params = params_of(tfm.classifier_specs(model), 0)
+    teacher = params_of(tfm.classifier_specs(teacher_model), 1)
+    loss = teaching.DistilledLoss(image.loss, Teacher("there", kind, 0.3, 3.0), teacher_model)
+    sums = loss(params, model, {**batch, "teacher": teacher}, None)
+    of_labels = of_teacher = tfm.classify(params, model, batch["pixels"])
+    if distilled:
+        of_labels, of_teacher = tfm.classify_distilled(params, model, batch["pixels"])
+    said = tfm.classify(teacher, teacher_model, batch["pixels"])
+    labels = taught = 0.0
+    for row, weight in enumerate(batch["weights"]):
+        labels -= weight * log_softmax(of_labels[row])[batch["labels"][row]]
+        if kind == "hard":
+            taught -= weight * log_softmax(of_teacher[row])[int(np.argmax(said[row]))]
+        else:
+            p, q = log_softmax(said[row] / 3), log_softmax(of_teacher[row] / 3)
+            taught += weight * 9 * (np.exp(p) * (p - q)).sum()
+    assert float(sums["loss_labels"]) == pytest.approx(labels, rel=1e-5)
+    assert float(sums["loss_teacher"]) == pytest.approx(taught, rel=1e-4)
+    assert float(sums["loss"]) == pytest.approx(0.7 * labels + 0.3 * taught, rel=1e-4)
+    agrees = np.asarray(of_teacher).argmax(-1) == np.asarray(said).argmax(-1)
+    assert float(sums["agreement"]) == (agrees * batch["weights"]).sum()
+    plain = image.loss(params, model, batch, None)
+    without = loss(params, model, batch, None)
+    assert float(without["loss"]) == float(plain["loss"]), "without a teacher, the loss of labels"
+
+
+def test_states_of_tokens_and_another_vocabulary():
+    """Sanh et al. 2019: states of padding do not count; the teacher's table is longer, and filled up otherwise."""
+    batch = text_batch()
+    teacher_model = tfm.override(TEXTS, {"vocab": 61, "pad_vocab_to": 1, "ffn": 24})
+    params = params_of(tfm.masked_lm_specs(TEXTS), 0)
+    teacher = params_of(tfm.masked_lm_specs(teacher_model), 1)
+    loss = teaching.DistilledLoss(mlm.loss, Teacher("there", weight=0.5, temperature=1.0, hidden=0.25), teacher_model)
+    sums = loss(params, TEXTS, {**batch, "teacher": teacher}, None)
+
+    def said(params, model):
+        mask = tfm.segments(jnp.asarray(batch["segments"]))
+        hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"])
+        return hidden, tfm.masked_lm(params, model, batch["tokens"], batch["where"], mask, batch["positions"])
+
+    (states, logits), (teacher_states, teacher_logits) = said(params, TEXTS), said(teacher, teacher_model)
+    p, q = log_softmax(teacher_logits[..., :60]), log_softmax(logits[..., :60])
+    taught = (batch["weights"][..., None] * np.exp(p) * (p - q)).sum()
+    assert float(sums["loss_teacher"]) == pytest.approx(taught, rel=1e-4)
+    distances = []
+    for row, place in np.argwhere(batch["segments"] > 0):
+        s, t = np.float64(states[row, place]), np.float64(teacher_states[row, place])
+        distances.append(1 - s @ t / np.linalg.norm(s) / np.linalg.norm(t))
+    hidden = np.mean(distances) * batch["weights"].sum()
+    assert float(sums["loss_hidden"]) == pytest.approx(hidden, rel=1e-4)
+    expected = 0.5 * float(sums["loss_labels"]) + 0.5 * taught + 0.25 * hidden
+    assert float(sums["loss"]) == pytest.approx(expected, rel=1e-4)
+    metrics = teaching.training_metrics(mlm, {name: float(value) for name, value in sums.items() if value.ndim == 0})
+    weight = batch["weights"].sum()
+    assert metrics["loss"] == pytest.approx(expected / weight, rel=1e-4)
+    assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss_labels"]), rel=1e-5), "that of the labels"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [{"data": 2, "fsdp": 2, "tensor": 2}, {"data": 4, "context": 2}])
+def test_steps_on_a_mesh_are_those_of_a_device(shape):
+    """In two parts; the teacher stays as it is."""
+    teacher_model = tfm.override(TEXTS, {"ffn": 24})
+    specs, teacher_specs = tfm.masked_lm_specs(TEXTS), tfm.masked_lm_specs(teacher_model)
+    loss = teaching.DistilledLoss(mlm.loss, Teacher("there", hidden=0.5), teacher_model)
+
+    def train(mesh):
+        optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
+        teacher = tfm.init(teacher_specs, jax.random.key(1), mesh)
+        before = fingerprint(teacher)
+        state = dataclasses.replace(step.new_state(specs, optimizer, 0, mesh), teacher=teacher)
+        train_step = step.make_train_step(loss, TEXTS, optimizer, 0, False)
+        losses = []
+        with jax.set_mesh(mesh):
+            for _ in range(3):
+                fields = feed.to_devices(text_batch(), mlm.batch_spec(Run()), mesh, 2)
+                state, sums = train_step(state, fields)
+                losses.append([float(sums[name]) for name in ("loss", "loss_teacher", "loss_hidden", "grad_norm")])
+        assert fingerprint(state.teacher) == before
+        return losses
+
+    single = train(tfm.make_mesh(1, devices=jax.devices()[:1]))
+    np.testing.assert_allclose(train(tfm.make_mesh(**shape)), single, rtol=1e-4)
+    assert single[-1][1] < single[0][1]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / ".cache"))
+    write_text(tmp_path / "text.txt")
+    return tmp_path
+
+
+STUDENT = [flag for flag in FLAGS if not flag.startswith("--tokenizer")]
+
+
+@pytest.mark.slow
+def test_a_student_of_texts(home):
+    """It starts from every second layer, goes on after an interruption, and notices another teacher."""
+    run("--task=mlm", *FLAGS, "--model.layers=2", "--out=teacher")
+    flags = ("--task=mlm", *STUDENT, "--teacher=teacher", "--teacher.copy=true", "--teacher.hidden=0.2")
+    err = run(*flags, "--out=straight")
+    assert "taken from teacher: 1 of 2 layers" in err
+    assert "teacher 0 MB" in err, "the memory table counts it"
+    run(*flags, "--out=cut", "--stop-at=4")
+    run("--resume", "--out=cut")
+    straight, cut = (read_lines(home / name / "metrics.jsonl") for name in ("straight", "cut"))
+    assert [line["loss"] for line in cut] == [line["loss"] for line in straight]
+    first = straight[0]
+    assert first["loss"] == pytest.approx(
+        0.5 * first["loss_labels"] + 0.5 * first["loss_teacher"] + 0.2 * first["loss_hidden"]
+    )
+    assert 0 <= first["agreement"] <= 1
+    facts = json.loads((home / "cut/run.json").read_text())["teacher"]
+    assert facts["folder"] == "teacher"
+    assert len(facts["hash"]) == 16
+    size = sum(path.stat().st_size for path in (home / "straight/checkpoints").rglob("*") if path.is_file())
+    alone = sum(path.stat().st_size for path in (home / "teacher/checkpoints").rglob("*") if path.is_file())
+    assert size < alone, "a checkpoint has no teacher"
+    run("--resume", "--out=teacher", "--steps=8")
+    code, _, err = call(main, "--resume", "--out=cut", "--steps=8")
+    assert (code, "the weights of --teacher=teacher have changed since cut began; restore them" in err) == (2, True), (
+        err
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["lm", "classify", "tag"])
+def test_every_task_has_a_teacher(home, task):
+    """The classes of the data and the tokenizer are those of the teacher; pairs of texts are classified too."""
+    flags = [flag for flag in FLAGS if not flag.startswith("--data")]
+    data = ["--data=text.txt"]
+    if task == "classify":
+        lines = [f"the cat number {n % 7}\tthe dog\t{'ab'[n % 2]}" for n in range(60)]
+        (home / "pairs.tsv").write_text("\n".join(["x\ty\tlabel", *lines]) + "\n")
+        data = ["--data=pairs.tsv", "--data.field=x,y"]
+    if task == "tag":
+        sentences = [f"Ada B-PER\nand O\nBob{n} B-PER\n" for n in range(60)]
+        (home / "words.conll").write_text("\n".join(sentences))
+        data = ["--data=words.conll"]
+    run(f"--task={task}", *flags, *data, "--model.layers=2", "--out=teacher")
+    student = [flag for flag in flags if not flag.startswith("--tokenizer")]
+    run(f"--task={task}", *student, *data, "--teacher=teacher", "--teacher.kind=hard", "--out=student")
+    lines = read_lines(home / "student/metrics.jsonl")
+    assert {"loss_labels", "loss_teacher", "agreement"} <= lines[0].keys()
+    tokenizers = [(home / name / "tokenizer.json").read_text() for name in ("teacher", "student")]
+    assert tokenizers[0] == tokenizers[1]
+
+
+VIT = (
+    "--task=image --preset=vit-micro --model.width=32 --model.heads=2 --model.ffn=64 --model.input.patch=8 "
+    "--model.input.size=32 --batch.size=32 --log.every=50 --eval.every=500 --checkpoint.every=500 --data.label=shape"
+).split()
+
+
+@pytest.mark.slow
+def test_a_student_gets_nearer_to_its_teacher(home, monkeypatch):
+    """Half the layers, few labels: with a teacher its probabilities are nearer to the teacher's than without."""
+    generate = drawings.generate
+    monkeypatch.setattr(drawings, "generate", lambda: generate(train=2000, valid=200, withheld=20))
+    run(*VIT, "--model.layers=4", "--steps=300", "--out=teacher")
+    student = (*VIT, "--model.layers=2", "--steps=150")
+    run(*student, "--out=alone")
+    taught = ("--teacher=teacher", "--teacher.weight=0.9", "--teacher.copy=true")
+    run(*student, *taught, "--out=taught")
+    distilled = ("--model.input.distilled=true", "--model.head.distilled=true")
+    run(*student, "--teacher=teacher", "--teacher.kind=hard", *distilled, "--out=deit")
+    images = generate(train=2000, valid=200, withheld=20)[1]
+    teacher = said(home / "teacher", images)
+    distances = {
+        name: float(np.mean(tfm.soft_losses(said(home / name, images), teacher))) for name in ("alone", "taught")
+    }
+    assert distances["taught"] < 0.8 * distances["alone"], distances
+    assert np.isfinite(said(home / "deit", images)).all()
+
+
+def said(path, images):
+    """The logits of a run for drawings."""
+    from train.runs.folder import open_folder
+
+    folder = open_folder(path)
+    params, model, processor = folder.load(), folder.config.model, folder.processor
+    prepared = [processor.prepare(Image.fromarray(drawings.draw(drawing))) for drawing in images]
+    pixels = processor.normalize(np.stack(prepared))
+    return np.asarray(tfm.classify(params, model, pixels))
+
+
+class Folder:
+    """A folder of a teacher, as far as it is looked at before it is read."""
+
+    def __init__(self, run):
+        self.config = run
+
+
+def run_of(*flags):
+    return resolve.resolve(flags, None, lambda *_: {})[0]
+
+
+def refusal(monkeypatch, teacher_flags, *flags):
+    """The sentence for a run and its teacher."""
+    monkeypatch.setattr("train.runs.teacher.open_folder", lambda path: Folder(run_of(*teacher_flags)))
+    run = run_of(*flags, "--teacher=there")
+    with pytest.raises(UserError) as error:
+        TeacherModel(run, tasks.find(run.task.name))
+    return str(error.value)
+
+
+def test_teachers_that_cannot_teach(monkeypatch):
+    sentence = refusal(monkeypatch, ["--task=span"], "--task=span")
+    assert sentence == "--task=span has no teacher; those with one are mlm, lm, classify, tag, image"
+    sentence = refusal(monkeypatch, ["--task=lm"], "--task=mlm")
+    assert "is a model of task=lm, and this run is of task=mlm; name a model of the same task" in sentence
+    patches = ("--task=image", "--model.input.size=16", "--model.input.patch=4")
+    sentence = refusal(monkeypatch, patches, "--task=image")
+    assert "--teacher=there reads pictures of 16 x 16 x 3, and this model pictures of 32 x 32 x 3" in sentence
+    short = ("--task=mlm", "--model.length=32", "--batch.length=32")
+    assert "reads at most 32 tokens; say --batch.length=32" in refusal(
+        monkeypatch, short, "--task=mlm", "--batch.length=64"
+    )
+    fnet = ("--task=mlm", "--model.mixer=fnet")
+    assert "cannot keep texts of a row apart; add --data.pack=false" in refusal(monkeypatch, fnet, "--task=mlm")
+    sentence = refusal(monkeypatch, ["--task=mlm"], "--task=mlm", "--teacher.hidden=1", "--model.width=64")
+    assert "compares states, which differ in width or in place" in sentence
+    sentence = refusal(monkeypatch, ["--task=mlm"], "--task=mlm", "--teacher.copy=true", "--init=x")
+    assert "--teacher.copy=true takes weights, and so does --init=x; leave one of them out" in sentence
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--teacher.weight=0.3", "weight=0.3 asks for a teacher; add --teacher=FOLDER"),
+        ("--teacher=x --teacher.weight=2", "weight=2.0 must be more than 0 and at most 1; DeiT has 0.5"),
+        ("--teacher=x --teacher.temperature=0", "temperature=0.0 must be more than 0; 2 is usual"),
+        ("--teacher=x --teacher.hidden=-1", "hidden=-1.0 must not be negative; 0 compares no states"),
+        ("--teacher=x --tokenizer.vocab=99", "--teacher=x brings its own tokenizer; leave --tokenizer.vocab out"),
+        (
+            "--teacher=x --task=classify --task.kind=multi",
+            "learns from labels alone; a teacher is for",
+        ),
+        ("--teacher=x --task=lm --task.windows=true --task.memory=8", "keeps the states of one model; leave --teacher"),
+    ],
+)
+def test_options(flags, sentence):
+    with pytest.raises(UserError) as error:
+        run_of(*flags.split())
+    assert sentence in str(error.value)
+
+
+def test_a_checkpoint_has_no_teacher():
+    """It is read from its folder again."""
+    state = step.State(jnp.zeros(()), {"a": jnp.ones(3)}, {}, teacher={"b": jnp.ones(3)})
+    assert "teacher" not in saved.training_only(state)

@@ -1,0 +1,113 @@
+"""Attention in chunks of tokens that are sorted by bucket (Kitaev et al. 2020, section 2.3), in time linear in the
+length.
+
+The tokens of all buckets, and of all rounds behind one another, are cut into chunks; a token sees its own chunk and
+the one before it, the first chunk of all the last one. A text of one chunk is not sorted: all its tokens see each
+other. Rows are as long as a multiple of a chunk, with padding in a last bucket of each round. As in transformers, a
+token that two rounds show counts twice.
+
+`tfm.attention.buckets` cuts each bucket by itself, so that neither later tokens nor padding change what a token sees.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.buckets import SELF_SCORE, permute
+from tfm.masks.mask import MASK_VALUE
+from tfm.ops import dropout
+from tfm.sharding import replicate_length
+
+
+@struct.dataclass
+class Chunks:
+    """Sorted tokens, int32 [R,B,K,G,S]; S is the length, rounded up to a multiple of the chunk.
+
+    order: the token in each place
+    place: the place of each token
+    valid: bool [B or 1,S], the tokens that others may see
+    size: tokens of a chunk
+    causal: no token sees a later one
+    """
+
+    order: Array
+    place: Array
+    valid: Array
+    size: int = struct.field(pytree_node=False)
+    causal: bool = struct.field(pytree_node=False)
+
+    def cut(self, x: Array) -> Array:
+        """[R,B,K,G,S,...] in sorted order -> [B,K,G,n,C,...]: the chunks of all rounds."""
+        x = jnp.moveaxis(x, 0, 3)
+        return x.reshape(*x.shape[:3], -1, self.size, *x.shape[5:])
+
+    def join(self, x: Array) -> Array:
+        """The same back."""
+        return jnp.moveaxis(x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[5:]), 3, 0)
+
+
+def sort_chunks(buckets: Array, valid: Array, size: int, causal: bool) -> Chunks:
+    """buckets int32 [B,T,K,G,R], tokens bool [B or 1,T] -> chunks of `size` tokens."""
+    buckets = jnp.moveaxis(replicate_length(buckets), (4, 1), (0, 4))
+    valid, length = replicate_length(valid), buckets.shape[-1]
+    if length <= size:
+        size, buckets = length, jnp.zeros_like(buckets[:1])
+    else:
+        buckets = jnp.where(valid[None, :, None, None], buckets, _LAST)
+    behind = -length % size
+    buckets = jnp.pad(buckets, ((0, 0),) * 4 + ((0, behind),), constant_values=_LAST)
+    places = jnp.zeros_like(buckets) + jnp.expand_dims(jnp.arange(length + behind), range(4))
+    order = jax.lax.sort((buckets, places), num_keys=1, is_stable=True)[1]
+    place = jax.lax.sort((order, places), num_keys=1)[1]
+    return Chunks(order, place, jnp.pad(valid, ((0, 0), (0, behind))), size, causal)
+
+
+# The bucket of padding.
+_LAST = 2**31 - 1
+
+
+def chunk_attention(q: Array, k: Array, v: Array, chunks: Chunks, rate: float = 0.0, key: Array | None = None) -> Array:
+    """q and k [B,T,K,G,H], v [B,T,K,H] -> [B,T,K,G,H]; scores are products of q and k, softmax in float32.
+
+    Queries are their own keys, so a token sees itself only if it sees no other one. `rate` and `key` drop attention
+    weights.
+    """
+    length, behind = q.shape[1], chunks.order.shape[-1] - q.shape[1]
+    q, k, v = (jnp.pad(replicate_length(x), ((0, 0), (0, behind)) + ((0, 0),) * (x.ndim - 2)) for x in (q, k, v))
+    q, k = (jnp.moveaxis(x, 1, 3) for x in (q, k))
+    v = jnp.moveaxis(v, 1, 2)[:, :, None] + jnp.zeros_like(q)
+
+    def sort(row: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(permute(x, *row) for x in (q, k, v))
+
+    def restore(row: tuple[Array, ...]) -> tuple[Array, Array]:
+        order, place, heads, mass = row
+        return permute(heads, place, order), permute(mass, place, order)
+
+    rounds = chunks.order, chunks.place
+    heads, mass = map(chunks.join, _attend(*map(chunks.cut, jax.lax.map(sort, rounds)), chunks, rate, key))
+    heads, mass = jax.lax.map(restore, (*rounds, heads, mass))
+    # Not jax.nn.softmax: tokens that see nothing but themselves are rounded as in transformers, to 0.4 %.
+    weights = jnp.exp(mass - jax.nn.logsumexp(mass, axis=0, keepdims=True)).astype(heads.dtype)
+    return jnp.moveaxis((weights[..., None] * heads).sum(0), 3, 1)[:, :length]
+
+
+def _attend(q: Array, k: Array, v: Array, chunks: Chunks, rate: float, key: Array | None) -> tuple[Array, Array]:
+    """Chunks q, k and v [B,K,G,n,C,H] -> [B,K,G,n,C,H], and the logarithm of the sum of exponentials [B,K,G,n,C]."""
+    valid = jnp.broadcast_to(chunks.valid[None, :, None, None], chunks.order.shape)
+    valid = chunks.cut(jnp.take_along_axis(valid, chunks.order, axis=4))
+    tokens = chunks.cut(chunks.order)
+    keys, values, key_tokens, seen = map(_with_neighbours, (k, v, tokens, valid))
+    tokens, key_tokens, seen = tokens[..., None], key_tokens[..., None, :], seen[..., None, :]
+    scores = jnp.einsum("BKGnQH,BKGnSH->BKGnQS", q, keys, preferred_element_type=jnp.float32)
+    scores = jnp.where(seen & (key_tokens <= tokens) if chunks.causal else seen, scores, MASK_VALUE)
+    scores = jnp.where(key_tokens == tokens, SELF_SCORE, scores)
+    mass = jax.nn.logsumexp(scores, axis=-1)
+    weights = dropout(jnp.exp(scores - mass[..., None]), rate, key).astype(v.dtype)
+    return jnp.einsum("BKGnQS,BKGnSH->BKGnQH", weights, values), mass
+
+
+def _with_neighbours(x: Array) -> Array:
+    """Chunks [B,K,G,n,C,...] -> [B,K,G,n,S,...]: the chunk before each, and itself; a chunk alone has none."""
+    return x if x.shape[3] == 1 else jnp.concatenate([jnp.roll(x, 1, axis=3), x], axis=4)

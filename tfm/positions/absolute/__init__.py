@@ -1,0 +1,1 @@
+"""Positions that have a vector each."""
