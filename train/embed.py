@@ -22,9 +22,9 @@ USAGE = """usage: python -m train.embed --run=DIR|--encoder=bow:FILE --file=IN [
 
 Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl, .tsv or .csv. Texts that are longer
 than the rows of the model's training are read in windows. A model of pictures and captions also reads pictures: IN is
-then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the nearest
-texts by cosine are printed; --vectors=OUT.npy takes the vectors from an earlier run. --map draws the texts on their two
-principal components."""
+then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the nearest texts by cosine
+are printed; --vectors=OUT.npy takes the vectors from an earlier run. --map draws the texts on their two principal
+components."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,7 @@ pair, with a tab between). --data.field=NAME, --data.header=false, --data.format
 If OUT ends in .jsonl, its lines are objects, with probabilities. Of --task=image IN is a picture, a folder or a glob; a
 line is a file, its class, probability; a model of pictures and captions chooses from --labels='a cat,a dog', each
 in the text --template='a photo of {}'. Of --task=tag a line is an entity: type, text, first character, the one after
-its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column
-more."""
+its last, probability; a .txt or .jsonl may hold texts, and a .conll comes back with a column more."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Contrast of pictures and captions: batches, the loss by parts and on meshes, runs on small files, bad input."""
 
+import dataclasses
 import json
 import types
 
@@ -15,7 +16,7 @@ from train import UserError, embed, evaluate, inspect, plan, predict
 from train.data import feed
 from train.data.tokens import in_memory
 from train.images import drawings, sources
-from train.images.captions import CaptionRows, TextFrame
+from train.images.captions import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, TextFrame
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.main import main
@@ -201,19 +202,17 @@ def test_a_run_on_a_table(home):
     assert (code, out) == (0, ""), err
     lines = read_lines(home / "out.jsonl")
     assert len(lines) == 40
-    for name, queries in (("circle", 0), ("pictures", 1)):
-        file = ("texts.txt", "shapes")[queries]
-        (home / "texts.txt").write_text("a photo of a circle\na drawing of a circle\n")
-        code, _, err = call(embed.main, "--run=run", f"--file={file}", f"--to={name}.npy", "--query=a small red circle")
+    texts = [f"a {kind} of a {shape}" for shape in ("circle", "square") for kind in ("photo", "drawing")]
+    (home / "texts.txt").write_text("\n".join(texts) + "\n")
+    for name, file in (("labels", "texts.txt"), ("pictures", "shapes")):
+        code, out, err = call(embed.main, "--run=run", f"--file={file}", f"--to={name}.npy", "--query=a red circle")
         assert code == 0, err
-    labels, pictures = np.load("circle.npy"), np.load("pictures.npy")
-    assert labels.shape == (2, 16)
-    mean = labels.mean(0) / np.linalg.norm(labels.mean(0))
-    files = [str(picture) for picture in sources.named_pictures("shapes")]
-    scale = np.exp(np.log(1 / 0.07))
-    odds = [row["probabilities"]["a circle"] / row["probabilities"]["two shapes"] for row in lines]
-    assert [row["file"] for row in lines] == files
-    assert np.corrcoef(np.log(odds), scale * pictures @ mean)[0, 1] > 0.1
+    assert out.splitlines()[0].split("\t")[2].startswith("shapes/")
+    pictures, circle, square = np.load("pictures.npy"), *np.load("labels.npy").reshape(2, 2, 16).mean(1)
+    differences = pictures @ (circle / np.linalg.norm(circle) - square / np.linalg.norm(square))
+    odds = [row["probabilities"]["a circle"] / row["probabilities"]["a square"] for row in lines]
+    assert [row["file"] for row in lines] == [str(picture) for picture in sources.named_pictures("shapes")]
+    assert np.corrcoef(np.log(odds), differences)[0, 1] > 0.999
     code, _, err = call(inspect.main, *flags[:-1], "--to=page.png", "--rows=4")
     assert code == 0, err
     code, out, err = call(plan.main, *SMALL, "--topology=h100:8", "--search=false")
@@ -323,9 +322,40 @@ def test_templates_are_averaged():
     np.testing.assert_allclose(items[[0, 2, 3, 4]], expected, atol=1e-5)
     of_images = encode[1](params, model, processor.images.normalize(pixels[[0, 1, 1, 1]]))
     np.testing.assert_allclose(items[[1, 5]], of_images[:2], atol=1e-5)
+    np.testing.assert_allclose(zero_shot.encode_items(params, folder, pictures, log, 4), of_images[:2], atol=1e-5)
     means = np.asarray(expected).reshape(2, 2, -1).mean(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(zero_shot.label_vectors(params, folder, asked, log, 4), means, atol=1e-5)
+
+
+@pytest.mark.parity
+def test_transformers_reads_an_exported_folder(tmp_path):
+    """Its CLIP, tokenizer and image processor make the vectors that train.embed makes."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    run_settings = settings("--model.vocab=60", "--model.pad-vocab-to=4")
+    texts = ["a cat sat on the mat", "it ran"]
+    tokenizer = tokenize.load(Run().tokenizer, texts * 20, Log(quiet=True))
+    model = tfm.override(run_settings.model, {"vocab": tokenizer.get_vocab_size()})
+    run_settings = dataclasses.replace(run_settings, model=model)
+    params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
+    processor = CaptionProcessor(ImageProcessor((16, 16), None, (0.4, 0.5, 0.6), (0.3, 0.2, 0.1)), tokenizer)
+    tfm.to_hf(model, params, tmp_path, like=CAPTION_PROCESSOR.hf_fields(processor))
+    CAPTION_PROCESSOR.save_hf(processor, captions, run_settings, tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
+    pictures = [sources.PictureInArray("pixels", pixels, n) for n in range(2)]
+    folder = types.SimpleNamespace(config=run_settings, processor=processor)
+    expected = zero_shot.encode_items(params, folder, [*texts, *pictures], Log(quiet=True))
+    hf_model = transformers.CLIPModel.from_pretrained(tmp_path).eval()
+    hf_processor = transformers.CLIPProcessor.from_pretrained(tmp_path)
+    hf_inputs = hf_processor(text=texts, images=list(pixels), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        outputs = hf_model(**hf_inputs)
+    np.testing.assert_allclose(outputs.text_embeds.numpy(), expected[:2], atol=1e-5)
+    np.testing.assert_allclose(outputs.image_embeds.numpy(), expected[2:], atol=1e-5)
+    read = CAPTION_PROCESSOR.read_hf(tmp_path, model)
+    assert read.images == processor.images
+    assert read.tokenizer.to_str() == tokenizer.to_str()
 
 
 def test_a_model_of_texts_embeds_no_pictures(home):

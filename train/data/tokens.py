@@ -119,7 +119,7 @@ def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
     """The tokens of a few texts, without the cache."""
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     ids = [np.asarray(encoding.ids, np.int64) for encoding in encodings]
-    return Tokens(np.concatenate(ids), np.cumsum([0, *map(len, ids)]))
+    return Tokens(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
 
 
 def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray):

@@ -131,7 +131,12 @@ def _target(options: Options) -> Path:
 
 
 def _count(options: Options, run: schema.Run) -> int:
-    """The heads that a layer, or a group of its query heads, keeps. Raises UserError where none would go."""
+    """The heads that a layer, or a group of its query heads, keeps. Raises UserError where none would go, and for two
+    towers."""
+    if run.model.images is not None:
+        raise UserError(
+            f"--run={options.run} cannot be pruned: its two towers have heads of their own; name another run"
+        )
     sizes = run.model.sizes
     total = sizes["K"] if sizes["G"] == 1 else sizes["G"]
     count = max(1, round(options.heads * total))

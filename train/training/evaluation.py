@@ -130,7 +130,8 @@ def _draw_positions(params, model: tfm.Config, folder: Path):
     decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
     stack = getattr(params, dataclasses.fields(params)[0].name) if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
-    scores = tfm.position_scores(stack, model, length, causal=decoder is not None)
+    causal = decoder is not None or model.head.causal
+    scores = tfm.position_scores(stack, model, length, causal=causal)
     plots.positions(tfm.position_similarity(stack, model, length), scores, folder)
 
 

@@ -27,9 +27,8 @@ _CLIP = _COLUMNS | {
     "checkpoint.every": 5000,
 }
 
-# The same of Zhai et al. 2023, section 4; captions are read with their padding.
+# The same of Zhai et al. 2023, section 4.
 _SIGLIP = _CLIP | {
-    "model.images.reads_padding": True,
     "tokenizer.kind": "unigram",
     "tokenizer.vocab": 32_000,
     "task.pixels.resize": None,
@@ -62,7 +61,7 @@ _QUICK = _COLUMNS | {
 
 CAPTIONS: dict[str, dict[str, Any]] = {
     "clip-tiny": MODELS["clip-tiny"] | _QUICK,
-    "siglip-tiny": MODELS["siglip-tiny"] | _QUICK | {"model.images.reads_padding": True},
+    "siglip-tiny": MODELS["siglip-tiny"] | _QUICK,
     "clip-vit-base-patch32": MODELS["clip-vit-base-patch32"] | _CLIP,
     "clip-vit-base-patch16": MODELS["clip-vit-base-patch16"] | _CLIP,
     "clip-vit-large-patch14": MODELS["clip-vit-large-patch14"] | _CLIP,

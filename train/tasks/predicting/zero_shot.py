@@ -90,31 +90,38 @@ def encode_items(params: Any, folder: Any, items: Sequence[Any], log: Any, batch
 
     Raises UserError for a picture that is broken. The end of a text that is longer than `batch.length` is cut off.
     """
+    is_text = np.array([isinstance(item, str) for item in items], bool)
+    texts, pictures = np.flatnonzero(is_text), np.flatnonzero(~is_text)
+    fields = _text_fields(folder, [items[place] for place in texts], log)
+
+    def encode_texts(rows: np.ndarray) -> np.ndarray:
+        tokens, valid = (fields[name][rows] for name in ("tokens", "valid"))
+        return np.asarray(checked(_encode_texts, params, folder.config.model, tokens, valid > 0))
+
+    def encode_pictures(rows: np.ndarray) -> np.ndarray:
+        return _image_vectors(params, folder, [items[place] for place in pictures[rows]])
+
     vectors: dict[int, np.ndarray] = {}
-    is_text = [isinstance(item, str) for item in items]
     with log.progress(f"encoding {len(items):,} texts and pictures", len(items)) as advance:
-        for kind, encode in ((True, partial(_text_vectors, log=log)), (False, _image_vectors)):
-            order = [row for row, value in enumerate(is_text) if value == kind]
-            for rows, count in row_batches(order, batch):
-                encoded = encode(params, folder, [items[row] for row in rows])
-                vectors |= dict(zip(rows[:count].tolist(), encoded, strict=False))
+        for places, encode in ((texts, encode_texts), (pictures, encode_pictures)):
+            for rows, count in row_batches(range(len(places)), batch):
+                vectors |= dict(zip(places[rows[:count]].tolist(), encode(rows), strict=False))
                 advance(count)
-    return np.stack([vectors[row] for row in range(len(items))])
+    return np.stack([vectors[place] for place in range(len(items))])
 
 
-def _text_vectors(params: Any, folder: Any, texts: Sequence[str], log: Any) -> np.ndarray:
-    run, tokenizer = folder.config, folder.processor.tokenizer
+def _text_fields(folder: Any, texts: Sequence[str], log: Any) -> dict[str, np.ndarray]:
+    """`tokens` and `valid`, int32 [N,T]."""
+    tokenizer, length = folder.processor.tokenizer, folder.config.batch.length
     tokens, frame = in_memory(tokenizer, texts), TextFrame.of(tokenizer)
-    for text, size in zip(texts, frame.sizes(tokens.lengths), strict=True):
-        if size > run.batch.length:
-            log.info(
-                f"{text[:60]!r} has {size} tokens, and --batch.length={run.batch.length} of the run; its end is cut off"
-            )
-    fields = frame.fill(tokens, np.arange(len(texts)), run.batch.length)
-    return np.asarray(checked(_encode_texts, params, run.model, fields["tokens"], fields["valid"] > 0))
+    longer = int((frame.sizes(tokens.lengths) > length).sum())
+    if longer:
+        log.info(f"{longer:,} of {len(texts):,} texts are longer than {length} tokens and lose their end")
+    return frame.fill(tokens, np.arange(len(texts)), length)
 
 
 def _image_vectors(params: Any, folder: Any, pictures: Sequence[Any]) -> np.ndarray:
+    """Vectors of pictures, float32 [B,D]."""
     processor = folder.processor.images
     pixels = np.stack([processor.prepare(sources.opened(picture, processor.channels)) for picture in pictures])
     return np.asarray(checked(_encode_images, params, folder.config.model, processor.normalize(pixels)))
