@@ -33,8 +33,14 @@ def torch_outputs(model):
     return {name: values.numpy() for name, values in arguments.items()}, outputs
 
 
+# Weights that torch records block by block. BigBird also pads its hidden states to whole blocks.
+BLOCKED = {"big_bird": ("attentions",), "longt5": ("encoder_attentions",)}
+
+
 def assert_equal(name, array, torch_array, valid):
     """Compares a result where there are tokens."""
+    if name == "hidden_states":
+        torch_array = torch_array[:, : valid.shape[1]]
     assert array.shape == torch_array.shape
     if name in ("attentions", "encoder_attentions"):  # a row of a token that is padding is no result
         array, torch_array = np.moveaxis(array, 1, 2), np.moveaxis(torch_array, 1, 2)
@@ -52,8 +58,10 @@ def test_outputs_equal_torch(name, architecture, tmp_path):
     valid = inputs()["valid"]
     for params in (None, old.params):
         outputs = old(**arguments, output_hidden_states=True, output_attentions=True, params=params)
-        assert set(outputs) == set(expected)
-        for name, values in expected.items():
+        blocked = set(BLOCKED.get(old.family, ()))
+        assert set(outputs) - blocked == set(expected) - blocked
+        for name in set(expected) - blocked:
+            values = expected[name]
             pairs = zip(outputs[name], values, strict=True) if isinstance(values, tuple) else [(outputs[name], values)]
             for array, torch_array in pairs:
                 assert_equal(name, np.asarray(array), torch_array.numpy(), valid)
