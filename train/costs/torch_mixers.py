@@ -1,7 +1,7 @@
-"""Mixers for long texts in PyTorch, as their authors or their usual packages compute them: peers of `train.bench`.
+"""Mixers for long texts in PyTorch, as their usual packages compute them: peers of `train.bench`.
 
-`linear` and `performer` are sums of features of keys; those of a decoder run over chunks of a text, as in
-performer-pytorch. `softmax` with a sliding window is the layer of Longformer in transformers, for encoders.
+Sums of features of keys, elu(x) + 1 or random ones, run over chunks of a text where it is a decoder's. Softmax with a
+sliding window is the layer of Longformer in transformers, for encoders.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# Tokens of a chunk of the running sums of decoders, that of performer-pytorch.
+# Tokens of a chunk of the running sums of decoders.
 _CHUNK = 128
 
 
@@ -20,11 +20,11 @@ def mixer_of(shape: dict[str, Any]) -> nn.Module | None:
     name, pattern = options["name"], options.get("pattern", {}).get("name")
     if (name, pattern) == ("softmax", "full"):
         return None
-    if name in ("linear", "performer"):
+    if name == "linear" or "features" in options:
         return FeatureAttention(shape["width"], shape["heads"], options.get("features"))
     if pattern == "sliding" and shape["model"] == "bert":
         return Longformer(shape["width"], shape["heads"], options["pattern"]["window"])
-    raise ValueError(f"mixer={name} of {shape['model']} has no peer; linear, performer and, for bert, sliding have one")
+    raise ValueError(f"mixer={name} of {shape['model']} has no peer; linear, random features and, for bert, sliding do")
 
 
 class FeatureAttention(nn.Module):
