@@ -44,11 +44,13 @@ class Chunks:
     def cut(self, x: Array) -> Array:
         """[R,B,K,G,S,...] in sorted order -> [B,K,G,n,C,...]: the chunks of all rounds."""
         x = jnp.moveaxis(x, 0, 3)
-        return x.reshape(*x.shape[:3], -1, self.size, *x.shape[5:])
+        x = x.reshape(*x.shape[:4], -1, self.size, *x.shape[5:])  # a mesh wants two steps
+        return x.reshape(*x.shape[:3], -1, *x.shape[5:])
 
     def join(self, x: Array) -> Array:
         """The same back."""
-        return jnp.moveaxis(x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[5:]), 3, 0)
+        x = x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[4:])
+        return jnp.moveaxis(x.reshape(*x.shape[:4], -1, *x.shape[6:]), 3, 0)
 
 
 def sort_chunks(buckets: Array, valid: Array, size: int, causal: bool) -> Chunks:
