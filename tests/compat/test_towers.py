@@ -53,8 +53,8 @@ def test_both_towers_and_one_alone(tmp_path):
     np.testing.assert_allclose(tfm.unit_vectors(model.get_image_features(pixels())), images, rtol=1e-4, atol=1e-5)
     for name, inputs in (("Text", tokens()), ("Vision", pixels())):
         tower = getattr(tfm.compat, f"FlaxCLIP{name}Model").from_pretrained(tmp_path)
-        whole = output[f"{name.lower()}_model_output"]
-        np.testing.assert_allclose(tower(inputs).pooler_output, whole.pooler_output, rtol=1e-4, atol=1e-5)
+        both_towers = output[f"{name.lower()}_model_output"]
+        np.testing.assert_allclose(tower(inputs).pooler_output, both_towers.pooler_output, rtol=1e-4, atol=1e-5)
         assert list(tower.params) == [f"{name.lower()}_model"]
     assert isinstance(tfm.compat.FlaxAutoModel.from_pretrained(tmp_path), tfm.compat.FlaxCLIPModel)
 
