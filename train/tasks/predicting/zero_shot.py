@@ -92,14 +92,14 @@ def encode_items(params: Any, folder: Any, items: Sequence[Any], log: Any, batch
     """
     is_text = np.array([isinstance(item, str) for item in items], bool)
     texts, pictures = np.flatnonzero(is_text), np.flatnonzero(~is_text)
-    fields = _text_fields(folder, [items[place] for place in texts], log)
+    fields = _text_fields(folder, [items[place] for place in texts.tolist()], log)
 
     def encode_texts(rows: np.ndarray) -> np.ndarray:
         tokens, valid = (fields[name][rows] for name in ("tokens", "valid"))
         return np.asarray(checked(_encode_texts, params, folder.config.model, tokens, valid > 0))
 
     def encode_pictures(rows: np.ndarray) -> np.ndarray:
-        return _image_vectors(params, folder, [items[place] for place in pictures[rows]])
+        return _image_vectors(params, folder, [items[place] for place in pictures[rows].tolist()])
 
     vectors: dict[int, np.ndarray] = {}
     with log.progress(f"encoding {len(items):,} texts and pictures", len(items)) as advance:
