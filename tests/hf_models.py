@@ -239,7 +239,7 @@ MODELS = {
         LONGT5 | dict(encoder_attention_type="transient-global", global_block_size=4),
         ["LongT5ForConditionalGeneration"],
     ),
-    "reformer": ("reformer", REFORMER, ["ReformerModelWithLMHead", "ReformerModel"]),
+    "reformer": ("reformer", REFORMER, ["ReformerModel", "ReformerModelWithLMHead"]),
     "reformer_one_chunk": (
         "reformer",
         REFORMER | dict(axial_pos_embds=False, num_buckets=None, lsh_attn_chunk_length=32, num_hashes=1),

@@ -107,9 +107,9 @@ class Options:
             raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
         if self.against not in ("", *PEERS):
             raise ValueError(f"against={self.against} must be {' or '.join(PEERS)}")
-        if self.against and (self.lengths or self.generate or self.predict < 1 or self.mixer != "softmax"):
+        if self.against and (self.lengths or self.generate or self.predict < 1):
             raise ValueError(
-                f"against={self.against} is for steps of a plain model; leave out lengths, generate, predict and mixer"
+                f"against={self.against} is for steps of a plain model; leave out lengths, generate and predict"
             )
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")

@@ -111,15 +111,29 @@ def test_bad_input(argv, message, capsys):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("model", ["bert", "gpt", "seq2seq"])
-def test_a_peer_does_the_same_work(model, capsys):
+@pytest.mark.parametrize(
+    ("model", "mixer"),
+    [
+        *((model, "softmax") for model in ("bert", "gpt", "seq2seq")),
+        ("bert", "linear"),
+        ("gpt", "linear"),
+        ("bert", "softmax:pattern=sliding:pattern.window=6"),
+    ],
+)
+def test_a_peer_does_the_same_work(model, mixer, capsys):
     """As many parameters, and as many steps of both sides; the interval holds the ratio."""
-    assert bench.main([f"--model={model}", *TINY, "--against=torch"]) == 0
+    assert bench.main([f"--model={model}", f"--mixer={mixer}", *TINY, "--against=torch"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["peer_params"] == result["params"]
     assert result["ratio_interval"][0] <= result["ratio"] <= result["ratio_interval"][1]
     assert result["ratio_turns"] == 8
     assert min(result["peer_ms_median"], result["own_ms_median"]) > 0
+
+
+@pytest.mark.parity
+def test_a_mixer_without_a_peer_is_refused(capsys):
+    assert bench.main(["--model=bert", "--mixer=fnet", *TINY, "--against=torch"]) == 2
+    assert "cannot run this model: ValueError: mixer=fnet of bert has no peer" in capsys.readouterr().err
 
 
 def test_a_peer_for_other_work_is_refused(capsys):

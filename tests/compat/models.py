@@ -32,7 +32,8 @@ FLAX_ONLY = [
     ("marian", "MarianModel"),
     ("pegasus", "PegasusModel"),
 ]
-WRITERS = ["gpt2", "t5", "bart", "marian", "pegasus"]
+DECODERS = ["gpt2", "gpt_neo", "bloom"]
+WRITERS = [*DECODERS, "t5", "bart", "marian", "pegasus"]
 
 
 def saved(folder, name, architecture=None, **overrides):

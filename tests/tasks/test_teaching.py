@@ -63,25 +63,35 @@ def text_batch(rows=8):
     return {name: np.int32(field) for name, field in fields.items()} | {"weights": weights, "words": weights}
 
 
+def jitted(function):
+    """One program, with the configuration as its second argument."""
+    return jax.jit(function, static_argnums=1)
+
+
 def log_softmax(logits):
     logits = np.asarray(logits, np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("distilled", [False, True])
-@pytest.mark.parametrize("kind", ["soft", "hard"])
-def test_the_loss_is_that_of_a_loop(distilled, kind):
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("kind", "distilled"),
+    [("soft", False), ("hard", True), *(pytest.param(*case, marks=SLOW) for case in (("hard", False), ("soft", True)))],
+)
+def test_the_loss_is_that_of_a_loop(kind, distilled):
     """With a second output, labels teach the first one and the teacher the second (Touvron et al. 2021, section 4)."""
     model, batch = pictures(distilled), picture_batch()
     teacher_model = tfm.override(PICTURES, {"width": 8})
     params = params_of(tfm.classifier_specs(model), 0)
     teacher = params_of(tfm.classifier_specs(teacher_model), 1)
     loss = teaching.DistilledLoss(image.loss, Teacher("there", kind, 0.3, 3.0), teacher_model)
-    sums = loss(params, model, {**batch, "teacher": teacher}, None)
-    of_labels = of_teacher = tfm.classify(params, model, batch["pixels"])
+    sums = jitted(loss)(params, model, {**batch, "teacher": teacher}, None)
+    of_labels = of_teacher = jitted(tfm.classify)(params, model, batch["pixels"])
     if distilled:
-        of_labels, of_teacher = tfm.classify_distilled(params, model, batch["pixels"])
-    said = tfm.classify(teacher, teacher_model, batch["pixels"])
+        of_labels, of_teacher = jitted(tfm.classify_distilled)(params, model, batch["pixels"])
+    said = jitted(tfm.classify)(teacher, teacher_model, batch["pixels"])
     labels = taught = 0.0
     for row, weight in enumerate(batch["weights"]):
         labels -= weight * log_softmax(of_labels[row])[batch["labels"][row]]
@@ -95,9 +105,9 @@ def test_the_loss_is_that_of_a_loop(distilled, kind):
     assert float(sums["loss"]) == pytest.approx(0.7 * labels + 0.3 * taught, rel=1e-4)
     agrees = np.asarray(of_teacher).argmax(-1) == np.asarray(said).argmax(-1)
     assert float(sums["agreement"]) == (agrees * batch["weights"]).sum()
-    plain = image.loss(params, model, batch, None)
-    without = loss(params, model, batch, None)
-    assert float(without["loss"]) == float(plain["loss"]), "without a teacher, the loss of labels"
+    if kind == "soft":
+        plain, without = (jitted(function)(params, model, batch, None) for function in (image.loss, loss))
+        assert float(without["loss"]) == float(plain["loss"]), "without a teacher, the loss of labels"
 
 
 def test_states_of_tokens_and_another_vocabulary():
@@ -107,8 +117,9 @@ def test_states_of_tokens_and_another_vocabulary():
     params = params_of(tfm.masked_lm_specs(TEXTS), 0)
     teacher = params_of(tfm.masked_lm_specs(teacher_model), 1)
     loss = teaching.DistilledLoss(mlm.loss, Teacher("there", weight=0.5, temperature=1.0, hidden=0.25), teacher_model)
-    sums = loss(params, TEXTS, {**batch, "teacher": teacher}, None)
+    sums = jitted(loss)(params, TEXTS, {**batch, "teacher": teacher}, None)
 
+    @jitted
     def said(params, model):
         mask = tfm.segments(jnp.asarray(batch["segments"]))
         hidden = tfm.encoder(params.encoder, model, batch["tokens"], mask, batch["positions"])

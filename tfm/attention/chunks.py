@@ -14,10 +14,14 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.buckets import SELF_SCORE, permute
+from tfm.attention.attend import weighted_sum
+from tfm.attention.buckets import SELF_SCORE, BucketedKeys, permute
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import dropout
 from tfm.sharding import replicate_length
+
+# The bucket of padding, and where there is no token yet.
+PADDING, NOWHERE = 2**31 - 2, 2**31 - 1
 
 
 @struct.dataclass
@@ -40,31 +44,27 @@ class Chunks:
     def cut(self, x: Array) -> Array:
         """[R,B,K,G,S,...] in sorted order -> [B,K,G,n,C,...]: the chunks of all rounds."""
         x = jnp.moveaxis(x, 0, 3)
-        return x.reshape(*x.shape[:3], -1, self.size, *x.shape[5:])
+        x = x.reshape(*x.shape[:4], -1, self.size, *x.shape[5:])  # a mesh wants two steps
+        return x.reshape(*x.shape[:3], -1, *x.shape[5:])
 
     def join(self, x: Array) -> Array:
         """The same back."""
-        return jnp.moveaxis(x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[5:]), 3, 0)
+        x = x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[4:])
+        return jnp.moveaxis(x.reshape(*x.shape[:4], -1, *x.shape[6:]), 3, 0)
 
 
 def sort_chunks(buckets: Array, valid: Array, size: int, causal: bool) -> Chunks:
-    """buckets int32 [B,T,K,G,R], tokens bool [B or 1,T] -> chunks of `size` tokens."""
+    """buckets int32 [B,T,K,G,R], that of padding `PADDING`, and tokens bool [B or 1,T] -> chunks of `size` tokens."""
     buckets = jnp.moveaxis(replicate_length(buckets), (4, 1), (0, 4))
     valid, length = replicate_length(valid), buckets.shape[-1]
     if length <= size:
         size, buckets = length, jnp.zeros_like(buckets[:1])
-    else:
-        buckets = jnp.where(valid[None, :, None, None], buckets, _LAST)
     behind = -length % size
-    buckets = jnp.pad(buckets, ((0, 0),) * 4 + ((0, behind),), constant_values=_LAST)
+    buckets = jnp.pad(buckets, ((0, 0),) * 4 + ((0, behind),), constant_values=PADDING)
     places = jnp.zeros_like(buckets) + jnp.expand_dims(jnp.arange(length + behind), range(4))
     order = jax.lax.sort((buckets, places), num_keys=1, is_stable=True)[1]
     place = jax.lax.sort((order, places), num_keys=1)[1]
     return Chunks(order, place, jnp.pad(valid, ((0, 0), (0, behind))), size, causal)
-
-
-# The bucket of padding.
-_LAST = 2**31 - 1
 
 
 def chunk_attention(q: Array, k: Array, v: Array, chunks: Chunks, rate: float = 0.0, key: Array | None = None) -> Array:
@@ -91,6 +91,31 @@ def chunk_attention(q: Array, k: Array, v: Array, chunks: Chunks, rate: float = 
     # Not jax.nn.softmax: tokens that see nothing but themselves are rounded as in transformers, to 0.4 %.
     weights = jnp.exp(mass - jax.nn.logsumexp(mass, axis=0, keepdims=True)).astype(heads.dtype)
     return jnp.moveaxis((weights[..., None] * heads).sum(0), 3, 1)[:, :length]
+
+
+def cached_chunk_attention(q: Array, new: BucketedKeys, state: BucketedKeys, length: Array | int, size: int) -> Array:
+    """q [B,T,K,G,H], the keys, values and buckets of these T tokens, and a state with `length` tokens -> [B,T,K,G,H].
+
+    Each token gets what causal `chunk_attention` over the text up to itself gives it. Tokens before it keep what they
+    got, though their chunks are others in a longer text.
+    """
+    slots, tokens = state.keys.shape[1], q.shape[1]
+    buckets = jnp.moveaxis(jnp.concatenate([state.buckets, new.buckets], axis=1), (4, 1), (0, 4))
+    i, j = slots + jnp.arange(tokens)[:, None], jnp.arange(slots + tokens)[None]
+    exists = (j <= i) & ((j < length) | (j >= slots))
+    last_chunk = jnp.expand_dims((length + jnp.arange(tokens)[:, None]) // size, range(4))
+    buckets = jnp.where(jnp.expand_dims(exists, range(4)), buckets[..., None, :], NOWHERE)
+    chunks = jnp.argsort(jnp.argsort(buckets, axis=-1, stable=True), axis=-1) // size
+    own = jnp.take_along_axis(chunks, jnp.zeros_like(chunks[..., :1]) + jnp.expand_dims(i, range(4)), axis=-1)
+    before = jnp.where(own == 0, jnp.roll(chunks, 1, axis=0) == last_chunk, chunks == own - 1)
+    counts = ((chunks == own).astype(jnp.float32) + before.astype(jnp.float32)) * (buckets < PADDING)
+    counts = jnp.where(last_chunk[0] == 0, counts[0] > 0, counts.sum(0))
+    parts = [
+        jnp.einsum("BTKGH,BSKGH->BKGTS", q, keys, preferred_element_type=jnp.float32) for keys in (state.keys, new.keys)
+    ]
+    scores = jnp.where(counts > 0, jnp.concatenate(parts, axis=-1) + jnp.log(jnp.maximum(counts, 1)), MASK_VALUE)
+    weights = jax.nn.softmax(jnp.where(jnp.expand_dims(i == j, range(3)), SELF_SCORE, scores), axis=-1)
+    return weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], new.values)
 
 
 def _attend(q: Array, k: Array, v: Array, chunks: Chunks, rate: float, key: Array | None) -> tuple[Array, Array]:

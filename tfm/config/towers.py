@@ -30,7 +30,7 @@ class ImageTower(Options):
     width: size of the residual stream
     heads: query heads
     ffn: size of the feed-forward layer; none: 4 * width
-    activation: of feed-forward layers; none: that of texts
+    activation: gelu | gelu_tanh | quick_gelu | relu | silu | swiglu | geglu | geglu_tanh; none: that of texts
     norm_eps: added to the variance; none: that of texts
     input: the patches that images are cut into
     position: how the tower knows where a patch stands

@@ -135,11 +135,16 @@ def _reinitialized(
         return "missing" in reinitialize or ("missing head" in reinitialize and in_head)
 
     absent = {name: leaf for leaf in model_leaves for name in leaf.names if is_absent(leaf, name)}
-    if absent:
-        warnings.warn(
-            f"{folder} has no such {_abbreviate(absent)}: they start anew, so train the model before you rely on it",
-            stacklevel=4,
-        )
+    missing = [name for name in absent if name not in tensors]
+    resized = [
+        f"{name} of shape {tensors.shape(name)} instead of {leaf.shape}"
+        for name, leaf in absent.items()
+        if name in tensors
+    ]
+    for names, reason in ((missing, "has no such {}"), (resized, "has {}; the shapes did not match")):
+        if names:
+            message = f"{folder} {reason.format(_abbreviate(names))}: they start anew"
+            warnings.warn(f"{message}, so train the model before you rely on it", stacklevel=4)
     return frozenset(leaf.path for leaf in model_leaves if absent.keys() & set(leaf.names))
 
 

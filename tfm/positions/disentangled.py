@@ -26,7 +26,8 @@ from tfm.config.model import Config
 from tfm.config.positions import Disentangled
 from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
 from tfm.params import weight_spec
-from tfm.positions import Position, learned
+from tfm.positions import Position
+from tfm.positions.absolute import learned
 from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 

@@ -1,6 +1,7 @@
 """Steps of a plain model against those of a peer in another process, in turns: what the machine does meanwhile slows
 both."""
 
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -24,7 +25,8 @@ _SHORTEST = 2
 
 
 class Peer:
-    """The process of a peer of a shape: the model's family, layers, heads, width, ffn, vocab, batch, length, dtype."""
+    """The process of a peer of a shape: the model's family, layers, heads, width, ffn, vocab, batch, length, dtype, and
+    mixer, an object of its options."""
 
     def __init__(self, name: str, shape: Mapping[str, Any]):
         """Raises UserError where torch is not installed, and where it cannot run the model."""
@@ -107,6 +109,7 @@ def measure(options: Any, job: Job, batches: Batches, interval: Callable[..., tu
     """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
     names = ("model", "layers", "heads", "width", "vocab", "batch", "length", "dtype")
     shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or 4 * options.width}
+    shape["mixer"] = dataclasses.asdict(job.run.model.mixer)
     with Peer(options.against, shape) as peer:
         turns = compare(job, batches, peer, options.warmup, options.steps)
     logs = np.log(turns["theirs"]) - np.log(turns["ours"])

@@ -4,7 +4,8 @@
 
 It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The work
 is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output, fused
-attention, a cross entropy over all positions, gradients clipped at 1, AdamW. The only file that needs torch.
+attention or another mixer of `torch_mixers`, a cross entropy over all positions, gradients clipped at 1, AdamW. Only
+these two files need torch.
 """
 
 import json
@@ -15,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+
+from train.costs.torch_mixers import mixer_of
 
 
 class Attention(nn.Module):
@@ -39,9 +42,10 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """A pre-norm block; with `cross` it attends to a memory too."""
 
-    def __init__(self, width: int, heads: int, ffn: int, cross: bool):
+    def __init__(self, shape: dict[str, Any], cross: bool):
         super().__init__()
-        self.attention = Attention(width, heads)
+        width, heads, ffn = shape["width"], shape["heads"], shape["ffn"]
+        self.attention = mixer_of(shape) or Attention(width, heads)
         self.cross = Attention(width, heads) if cross else None
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if cross else 2))
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
@@ -62,8 +66,7 @@ class Stack(nn.Module):
         super().__init__()
         self.causal = causal
         self.positions = nn.Parameter(0.02 * torch.randn(shape["length"], shape["width"]))
-        sizes = shape["width"], shape["heads"], shape["ffn"]
-        self.blocks = nn.ModuleList(Block(*sizes, cross) for _ in range(shape["layers"]))
+        self.blocks = nn.ModuleList(Block(shape, cross) for _ in range(shape["layers"]))
         self.norm = nn.LayerNorm(shape["width"])
 
     def forward(self, x, memory=None):

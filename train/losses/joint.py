@@ -1,12 +1,14 @@
 """The loss of rows that meet one another, as in contrastive learning, and what the loss of any task returns."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 
 
-class JointLoss(NamedTuple):
+@dataclass(frozen=True)
+class JointLoss:
     """The `loss` of a task in which the rows of a batch meet one another. Parts of a batch are not losses of their own.
 
     encode: (params, model, fields of a part, key) -> vectors [rows, ...] of its rows

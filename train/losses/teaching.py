@@ -90,7 +90,8 @@ class TokenOutputs(NamedTuple):
 Outputs = ClassOutputs | TokenOutputs
 
 
-class OutputLoss(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class OutputLoss:
     """The `loss` of a task whose targets are classes or tokens, each with a weight in the field `weights`.
 
     outputs: (params, model, batch, key) -> what the model says

@@ -20,7 +20,7 @@ from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
 from train.training import step
-from train.training.job import Job
+from train.training.job import Job, new_memory
 
 # Positions that plots/positions.png shows.
 LONGEST_PICTURE = 64
@@ -109,7 +109,7 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
     not finite.
     """
     outputs: dict[str, list] = {}
-    memory = jax.jit(functools.partial(job.new_memory, 1))()
+    memory = jax.jit(functools.partial(new_memory, job, 1))()
     for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1)):
         fields = step.with_memory(feed.to_devices(batch, job.batch_spec, job.mesh), memory)
         arrays = dict(eval_step(params, fields))

@@ -49,33 +49,20 @@ class Job:
     @cached_property
     def state(self) -> step.State:
         """Shapes and shardings of the training state."""
-        state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, self.new_memory)
+        memory = functools.partial(new_memory, self)
+        state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, memory)
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
     def new_state(self) -> step.State:
         """A fresh training state, with the weights of the teacher."""
-        run = self.run
-        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, self.new_memory)
+        run, memory = self.run, functools.partial(new_memory, self)
+        state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, memory)
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.load(self.mesh))
 
     @cached_property
     def teacher(self) -> TeacherModel | None:
         """The model that this one learns from beside its labels. Raises UserError where it cannot teach this run."""
         return TeacherModel(self.run, self.task) if self.run.teacher.folder else None
-
-    def new_memory(self, parts: int | None = None) -> tfm.SegmentMemory | None:
-        """The memory of rows whose text begins, leaves [parts, ...]; None where rows do not continue those before.
-
-        `parts` are those of a batch, by default of a training batch. Raises UserError for a mesh that fills up rows.
-        """
-        size, batch = self.run.task.memory, self.run.batch
-        if size is None:
-            return None
-        if batch.length % (context := self.mesh.shape["context"]):
-            raise UserError(f"--mesh.context={context} must divide --batch.length={batch.length} with --task.memory")
-        parts = parts or batch.accumulate
-        memory = tfm.segment_memory(self.model, batch.size // parts, size, self.mesh)
-        return jax.tree.map(lambda leaf: jnp.stack([leaf] * parts), memory)
 
     @cached_property
     def batch_spec(self) -> BatchSpec:
@@ -106,6 +93,21 @@ class Job:
         parts = self.run.batch.accumulate
         batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
         return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+
+
+def new_memory(job: Job, parts: int | None = None) -> tfm.SegmentMemory | None:
+    """The memory of rows whose text begins, leaves [parts, ...]; None where rows do not continue those before.
+
+    `parts` are those of a batch, by default of a training batch. Raises UserError for a mesh that fills up rows.
+    """
+    size, batch = job.run.task.memory, job.run.batch
+    if size is None:
+        return None
+    if batch.length % (context := job.mesh.shape["context"]):
+        raise UserError(f"--mesh.context={context} must divide --batch.length={batch.length} with --task.memory")
+    parts = parts or batch.accumulate
+    memory = tfm.segment_memory(job.model, batch.size // parts, size, job.mesh)
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * parts), memory)
 
 
 def _loss(job: Job) -> Any:

@@ -16,7 +16,7 @@ class Reformer(Options):
     rounds: hashes of a token; it sees the tokens that share at least one
     chunk: a token sees the tokens of its bucket in its own chunk of so many, and in the one before
     across: chunks are cut out of all buckets together, as in the paper; what a token sees then depends on later tokens
-        and on the length of the row
+        and on the length of the row, and one that is generated sees what there is until then
     factor: values of a second hash, with which the first one makes buckets * factor buckets; none: there is one hash
     seed: of the random matrices of all layers, which are then those of torch; none: each layer draws and stores its own
     bias: add biases in attention where the model has biases

@@ -16,8 +16,8 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.buckets import BucketedKeys
-from tfm.attention.chunks import chunk_attention, sort_chunks
-from tfm.attention.context import LayerCall, MixerOutput, refuse
+from tfm.attention.chunks import PADDING, cached_chunk_attention, chunk_attention, sort_chunks
+from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import merge_heads
 from tfm.config.mixers.clustered import Reformer
 from tfm.config.model import Config
@@ -25,6 +25,7 @@ from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.clustered import SharedAttention, attend_in_buckets, positioned, prepare, shared_specs, unit_length
 from tfm.ops import linear
 from tfm.params import fixed_spec
+from tfm.sharding import replicate_length
 
 
 @struct.dataclass
@@ -55,7 +56,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: BucketedKeys | None) -
     buckets = hashes(k, _rotations(call), options.sizes)
     projected = q, k.astype(q.dtype), v
     if options.across:
-        heads, output = _attend_across(call, projected, buckets), MixerOutput()
+        heads, output = _attend_across(call, projected, buckets, state)
     else:
         heads, output = attend_in_buckets(call, projected, buckets, math.prod(options.sizes), state)
     return merge_heads(layer.attention.projections, heads), output
@@ -113,18 +114,19 @@ def _box_muller(values: np.ndarray) -> np.ndarray:
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1).astype(np.float32)
 
 
-def _attend_across(call: LayerCall, projected: tuple[Array, Array, Array], buckets: Array) -> Array:
-    """q and k [B,T,K,G,H], v [B,T,K,H], buckets [B,T,K,G,R] -> [B,T,K,G,H]. Raises VariantError for a pass that
-    generates."""
-    context, rows = call.prepared
-    if context.keep:
-        refuse(
-            call.options,
-            "with mixer.across=true reads a text as one piece and cannot generate",
-            "try mixer.across=false, whose chunks depend on earlier tokens alone",
-        )
-    chunks = sort_chunks(buckets, rows.valid, call.options.chunk, context.causal)
-    return chunk_attention(*projected, chunks, call.config.attn_rate, call.key)
+def _attend_across(
+    call: LayerCall, projected: tuple[Array, Array, Array], buckets: Array, state: BucketedKeys | None
+) -> tuple[Array, MixerOutput]:
+    """q and k [B,T,K,G,H], v [B,T,K,H], buckets [B,T,K,G,R] -> [B,T,K,G,H], and the output of the mixer."""
+    (context, rows), size = call.prepared, call.options.chunk
+    q, k, v = (replicate_length(x) for x in projected)
+    new = BucketedKeys(k, v, jnp.where(rows.valid[:, :, None, None, None], buckets, PADDING))
+    if state is None:
+        chunks = sort_chunks(new.buckets, rows.valid, size, context.causal)
+        heads = chunk_attention(q, k, v, chunks, call.config.attn_rate, call.key)
+    else:
+        heads = cached_chunk_attention(q, new, state, context.length, size)
+    return heads, MixerOutput(new if context.keep else None)
 
 
 MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
