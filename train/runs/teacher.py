@@ -65,8 +65,8 @@ class TeacherModel:
         kind = self.folder.task.PROCESSOR
         if kind.to_texts(corpus.processor) != kind.to_texts(self.folder.processor):
             raise UserError(
-                f"--teacher={self.path} has another {' or '.join(kind.files)} than this run; leave --init out, or name a teacher "
-                "with the same one"
+                f"--teacher={self.path} has another {' or '.join(kind.files)} than this run; leave --init out, or name "
+                "a teacher with the same one"
             )
         names, teacher_names = corpus.facts().get("classes"), self.saved.facts.get("classes")
         if names != teacher_names:
