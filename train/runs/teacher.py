@@ -63,10 +63,10 @@ class TeacherModel:
     def check_corpus(self, corpus: Any):
         """Raises UserError for a corpus that the teacher would read as something else."""
         kind = self.folder.task.PROCESSOR
-        if kind.to_text(corpus.processor) != kind.to_text(self.folder.processor):
+        if kind.to_texts(corpus.processor) != kind.to_texts(self.folder.processor):
             raise UserError(
-                f"--teacher={self.path} has another {kind.file} than this run; leave --init out, or name a teacher "
-                "with the same one"
+                f"--teacher={self.path} has another {' or '.join(kind.files)} than this run; leave --init out, or name "
+                "a teacher with the same one"
             )
         names, teacher_names = corpus.facts().get("classes"), self.saved.facts.get("classes")
         if names != teacher_names:
