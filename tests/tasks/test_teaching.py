@@ -14,13 +14,14 @@ import tfm
 from train import UserError, tasks
 from train.data import feed
 from train.images import drawings
+from train.losses import teaching
 from train.main import main
 from train.runs import saved
 from train.runs.teacher import TeacherModel, fingerprint
 from train.settings import resolve
 from train.settings.schema import Optim, Run
 from train.settings.teacher import Teacher
-from train.tasks import image, mlm, teaching
+from train.tasks import image, mlm
 from train.training import optimizer as optim
 from train.training import step
 
