@@ -76,6 +76,7 @@ MODELS = {
     "bert": ("bert", BERT, heads("Bert", "PreTraining", "NextSentencePrediction")),
     "bert_relu": ("bert", BERT | dict(hidden_act="relu", layer_norm_eps=1e-5, type_vocab_size=3), ["BertForMaskedLM"]),
     "roberta": ("roberta", BERT | dict(type_vocab_size=1), heads("Roberta")),
+    "xlm_roberta": ("xlm-roberta", BERT | dict(type_vocab_size=1), ["XLMRobertaForSequenceClassification"]),
     "distilbert": (
         "distilbert",
         dict(vocab_size=103, dim=24, n_layers=3, n_heads=3, hidden_dim=40, max_position_embeddings=29),

@@ -217,7 +217,9 @@ VARIANTS = {
         ignores_padding=False,
         oracle=partial(clustered.reformer_across, chunk=3, sizes=(2, 4)),
     ),
-    "reformer_seed": Variant({"mixer": "reformer", "mixer.chunk": 3, "mixer.seed": 7, "mixer.bias": False}),
+    "reformer_seed": Variant(
+        {"mixer": "reformer", "mixer.buckets": 2, "mixer.chunk": 3, "mixer.seed": 8, "mixer.bias": False}
+    ),
     "routing": Variant(
         {"mixer": "routing", "mixer.clusters": 3, "mixer.chunk": 2, "period": 2} | _layer(1, _LOCAL),
         oracle=partial(clustered.routing, chunk=2),

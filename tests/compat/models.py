@@ -18,6 +18,8 @@ COVERED = [case for case in CASES if hasattr(tfm.compat, f"Flax{case[1]}")]
 FLAX_ONLY = [
     ("bert", "BertForCausalLM"),
     ("roberta", "RobertaForCausalLM"),
+    ("xlm_roberta", "XLMRobertaForMaskedLM"),
+    ("xlm_roberta", "XLMRobertaForCausalLM"),
     ("electra", "ElectraForCausalLM"),
     ("gpt2", "GPT2Model"),
     ("gpt_neo", "GPTNeoModel"),

@@ -15,7 +15,13 @@ from tfm.compat.forward import layout
 
 
 def test_what_there_is():
-    assert len(tfm.compat.__all__) == 79
+    assert {name for name in tfm.compat.__all__ if name.startswith("FlaxXLMRobertaFor")} == {
+        f"FlaxXLMRobertaFor{head}"
+        for head in (
+            *("MaskedLM", "CausalLM", "SequenceClassification", "TokenClassification", "QuestionAnswering"),
+            "MultipleChoice",
+        )
+    }
     assert set(dir(tfm.compat)) >= {"FlaxBertForMaskedLM", "FlaxAutoModelForSeq2SeqLM", "FlaxMarianMTModel"}
     from tfm.compat import FlaxAutoModelForPreTraining, FlaxBertModel
 
@@ -43,6 +49,14 @@ def test_params_are_laid_out_as_they_were(tmp_path):
     bart = opened(tmp_path / "bart", "bart").params
     assert bart["model"]["encoder"]["embed_positions"]["embedding"].shape == (33, 24)
     assert bart["final_logits_bias"].shape == (1, 103)
+
+
+def test_an_encoder_needs_no_layers_of_a_decoder(tmp_path):
+    model = opened(tmp_path, "t5", "T5EncoderModel", num_decoder_layers=0)
+    assert set(model.params) == {"shared", "encoder"}
+    assert model.config.num_decoder_layers == 0
+    with pytest.raises(ValueError, match="num_decoder_layers=0; only T5EncoderModel has no decoder"):
+        tfm.compat.FlaxAutoModel.from_pretrained(tmp_path)
 
 
 @pytest.mark.slow

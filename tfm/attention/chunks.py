@@ -86,7 +86,8 @@ def chunk_attention(q: Array, k: Array, v: Array, chunks: Chunks, rate: float = 
         return permute(heads, place, order), permute(mass, place, order)
 
     rounds = chunks.order, chunks.place
-    heads, mass = map(chunks.join, _attend(*map(chunks.cut, jax.lax.map(sort, rounds)), chunks, rate, key))
+    queries, keys, values = map(chunks.cut, jax.lax.map(sort, rounds))
+    heads, mass = map(chunks.join, _attend(queries, keys, values, chunks, rate, key))
     heads, mass = jax.lax.map(restore, (*rounds, heads, mass))
     # Not jax.nn.softmax: tokens that see nothing but themselves are rounded as in transformers, to 0.4 %.
     weights = jnp.exp(mass - jax.nn.logsumexp(mass, axis=0, keepdims=True)).astype(heads.dtype)

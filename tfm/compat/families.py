@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from flax import struct
 
-from tfm.config.model import Config
+from tfm.config.choices import Range
+from tfm.config.model import MAX_SIZES, Config
 from tfm.hf import FAMILIES as HF_FAMILIES
 from tfm.hf.config import Family, Head
 from tfm.hf.families.encoders import bert, electra, roberta
@@ -19,6 +20,7 @@ from tfm.ops import Linear, linear_specs
 # Families that had Flax classes, and what their bare models are called inside of models with heads.
 BASE_PREFIXES = {
     **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "roformer", "vit")},
+    "xlm-roberta": "roberta",
     "big_bird": "bert",
     **dict.fromkeys(("gpt2", "gpt_neo", "bloom", "t5", "longt5"), "transformer"),
     **dict.fromkeys(("llama", "mistral", "bart", "marian", "pegasus"), "model"),
@@ -61,9 +63,11 @@ class ReaderHead(Head):
 
 BARE = {"tie_embeddings": True}
 BARE_SEQ2SEQ = BARE | {"head.output_bias": False}
+ROBERTA_LM = Head("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)
 HEADS: dict[str, dict[str, Head]] = {
     "bert": {"BertForCausalLM": Head("mlm", bert.MLM)},
-    "roberta": {"RobertaForCausalLM": Head("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)},
+    "roberta": {"RobertaForCausalLM": ROBERTA_LM},
+    "xlm-roberta": {"XLMRobertaForCausalLM": ROBERTA_LM},
     "electra": {"ElectraForCausalLM": Head("mlm", electra.ELECTRA.heads["ElectraForMaskedLM"].names)},
     "gpt2": {"GPT2Model": Head("lm", overrides=BARE)},
     "gpt_neo": {"GPTNeoModel": Head("lm", overrides=BARE)},
@@ -84,6 +88,7 @@ HEADS: dict[str, dict[str, Head]] = {
     "marian": {"MarianModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
     "pegasus": {"PegasusModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
 }
+COUNT_TOKENS = ("roberta", "xlm-roberta")  # their positions count tokens, and padding has one too
 NEED_TARGETS = ("t5", "longt5")  # of other translation models, the source is the target by default
 WITHOUT_FLAX = ("T5WithLMHeadModel",)  # architectures of these families that had no Flax class
 
@@ -96,6 +101,15 @@ def _read_roberta(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 def _write_roberta(config: Config) -> dict[str, Any]:
     """See `_read_roberta`."""
     return {"max_position_embeddings": config.length, "pad_token_id": 1}
+
+
+def _read_t5(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """The fields of T5. Raises ValueError for a decoder without layers, where there is one."""
+    if fields.get("num_decoder_layers") == 0 and fields.get("architectures") != ["T5EncoderModel"]:
+        raise ValueError(
+            "config.json has num_decoder_layers=0; only T5EncoderModel has no decoder, so take FlaxT5EncoderModel"
+        )
+    return HF_FAMILIES["t5"].read(fields)
 
 
 def _read_bart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
@@ -127,14 +141,13 @@ def _names(family: Family) -> list[tuple[str, str | HfTensor]]:
     return list(family.names.items())
 
 
+ROBERTA_CHANGES = {"read": _read_roberta, "write": _write_roberta, "names": bert.names("roberta")}
 CHANGES: dict[str, dict[str, Any]] = {
     "clip_text_model": _tower("clip_text_model", absent="vision_model"),
     "clip_vision_model": _tower("clip_vision_model", absent="text_model"),
-    "roberta": {
-        "read": _read_roberta,
-        "write": _write_roberta,
-        "names": bert.names("roberta"),
-    },
+    "t5": {"read": _read_t5, "types": {"num_decoder_layers": Annotated[int, Range(0, MAX_SIZES["layers"])] | None}},
+    "roberta": ROBERTA_CHANGES,
+    "xlm-roberta": ROBERTA_CHANGES,
     "bart": {
         "read": _read_bart,
         "unused": rf"{HF_FAMILIES['bart'].unused}|^final_logits_bias$|^classification_head\.|^qa_outputs\.",

@@ -12,7 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext
-from tfm.compat.families import FAMILIES, Seq2SeqReader, is_bare
+from tfm.compat.families import COUNT_TOKENS, FAMILIES, Seq2SeqReader, is_bare
 from tfm.compat.predictions import predictions, reader_predictions
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, prefill, write_cache
@@ -96,7 +96,7 @@ def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: A
     """The results of an encoder and its head, by name."""
     model = take_params(program, params)
     stack_key, head_key = split(key, 2)
-    if program.family == "roberta":
+    if program.family in COUNT_TOKENS:
         inputs = inputs._replace(positions=_roberta_positions(inputs))
     config = encoder_config(program.config)
     hidden, recorded = encoder_states(model.encoder, config, record, inputs, stack_key, program.causal)

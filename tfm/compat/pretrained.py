@@ -12,7 +12,7 @@ from flax.traverse_util import unflatten_dict
 from jax import Array
 
 from tfm import params as specs_of
-from tfm.compat.families import FAMILIES, is_bare
+from tfm.compat.families import COUNT_TOKENS, FAMILIES, is_bare
 from tfm.compat.forward import PAD, Inputs, Program, Record, layout
 from tfm.compat.generation import DEFAULTS, generation_fields, read_generation, write_generation
 from tfm.compat.outputs import CONFIG_DEFAULTS, Fields, Output, fields_of
@@ -198,7 +198,7 @@ class Pretrained:
     def _inputs(self, tokens: Any, valid: Any = None, types: Any = None, positions: Any = None) -> Inputs:
         """Inputs as arrays. Raises ValueError for more tokens than there are positions."""
         limit, tokens = self._program.config.max_length, jnp.asarray(tokens, jnp.int32)
-        if limit is not None and self.family == "roberta":
+        if limit is not None and self.family in COUNT_TOKENS:
             limit -= PAD + 1  # rows of the table that no token has
         if tokens.ndim != 2:
             raise ValueError(f"input_ids have shape {tokens.shape}; they must be rows of tokens, [batch, length]")

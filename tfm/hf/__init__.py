@@ -22,7 +22,7 @@ from tfm.hf.families.encoders.fnet import FNET
 from tfm.hf.families.encoders.longformer import LONGFORMER
 from tfm.hf.families.encoders.modernbert import MODERNBERT
 from tfm.hf.families.encoders.nystromformer import NYSTROMFORMER
-from tfm.hf.families.encoders.roberta import ROBERTA
+from tfm.hf.families.encoders.roberta import ROBERTA, XLM_ROBERTA
 from tfm.hf.families.encoders.roformer import ROFORMER
 from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.led import LED
@@ -37,7 +37,7 @@ from tfm.hf.families.vision.vit import DEIT, VIT
 FAMILIES = {
     family.name: family
     for family in (
-        *(BERT, ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
+        *(BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, ELECTRA, ALBERT, MODERNBERT, DEBERTA),
         *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3),
         *(T5, LONGT5, BART, MARIAN, PEGASUS, LED),

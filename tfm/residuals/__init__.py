@@ -104,7 +104,7 @@ def residual_of(options: ResidualOptions) -> Residual:
     return variants.load(options).RESIDUAL
 
 
-def output_axis(config: Config) -> tuple[str, dict[str, int]]:
+def output_axis(config: Config) -> tuple[str, dict[str, Any]]:
     """The letter of the width of what follows the last block, and the size of one that is no shared letter."""
     streams = config.residual.streams
     return ("D", {}) if streams == 1 else ("o", {"o": streams * config.width})

@@ -74,8 +74,8 @@ class RandomTask:
             hidden = tfm.decoder(source.decoder, model, batch["target"], memory=source.memory, key=key)
             table = source.output
         else:
-            mask = tfm.causal() if self.family == "gpt" else None
-            hidden = tfm.encoder(params, model, batch["tokens"], mask, key=key)
+            states = tfm.decoder if self.family == "gpt" else tfm.encoder
+            hidden = states(params, model, batch["tokens"], key=key)
             table = params.embed.tokens
         if "where" in batch:
             hidden = tfm.take_positions(hidden, batch["where"])

@@ -65,7 +65,9 @@ def _total(query, key, value):
 
 def _running(query, key, value):
     """The same of tokens before each and of itself: cumulative sums of outer products, a chunk at a time."""
-    state, total, results = 0, 0, []
+    state: Any = 0
+    total: Any = 0
+    results = []
     for q, k, v in zip(*(x.split(_CHUNK, dim=-2) for x in (query, key, value)), strict=True):
         totals = total + k.cumsum(-2)
         states = state + torch.einsum("...td,...te->...tde", k, v).cumsum(-3)
@@ -86,7 +88,8 @@ class Longformer(nn.Module):
             hidden_size=width, num_attention_heads=heads, attention_window=[window], attention_probs_dropout_prob=0.0
         )
         self.attention, self.output = LongformerSelfAttention(config, 0), nn.Linear(width, width)
-        self.attention.query_global = self.attention.key_global = self.attention.value_global = None
+        unused: Any = None
+        self.attention.query_global = self.attention.key_global = self.attention.value_global = unused
 
     def forward(self, x, memory, causal: bool):
         """[B,T,D] -> [B,T,D]; T is a multiple of the window."""

@@ -56,7 +56,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     values = {"layers": len(layers), "head.causal": fields.get("is_decoder", False)}
     position = flatten(_positions(fields), "position.")
     values |= flatten(mixer, "mixer.") | period_values(kinds) | position | {"position": position.pop("position.name")}
-    return values, set(TYPES)
+    return values, set(TYPES) - (OF_LOCAL_LAYERS if LOCAL not in layers else set())
 
 
 def _buckets(fields: Mapping[str, Any], chunk: int) -> Sequence[int]:
@@ -191,6 +191,8 @@ TYPES: Mapping[str, Any] = {
     "local_attn_chunk_length": Size,
     "local_num_chunks_before": Annotated[int, Range(0, 1 << 24)],
 }
+# Without local layers they say nothing.
+OF_LOCAL_LAYERS = {"local_attn_chunk_length", "local_num_chunks_before"}
 
 REFORMER = Family(
     name="reformer",
@@ -220,7 +222,7 @@ REFORMER = Family(
         "lsh_num_chunks_after": (0,),
         "local_num_chunks_after": (0,),
     },
-    ignored=frozenset("num_hidden_layers axial_norm_std chunk_size_lm_head summary_activation".split()),
+    ignored=frozenset("num_hidden_layers axial_norm_std chunk_size_lm_head".split()) | OF_LOCAL_LAYERS,
     types=TYPES,
     read=read,
     write=write,

@@ -1,5 +1,9 @@
-"""RoBERTa (Liu et al. 2019): BERT with shifted positions, and a classifier without a pooler."""
+"""RoBERTa (Liu et al. 2019) and XLM-RoBERTa (Conneau et al. 2020): BERT with shifted positions.
 
+The classifier of texts has no pooler.
+"""
+
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,3 +58,4 @@ ROBERTA = Family(
     heads=heads("roberta", "Roberta"),
     unused=UNUSED,
 )
+XLM_ROBERTA = dataclasses.replace(ROBERTA, name="xlm-roberta", heads=heads("roberta", "XLMRoberta"))
