@@ -19,9 +19,14 @@ SLOPE = -0.75
 def interpolate_positions(config: Config, params: Any, size: int | tuple[int, int]) -> tuple[Config, Any]:
     """The configuration and the parameters of a model for images of another size in pixels, or of (height, width).
 
-    Tables of positions are interpolated along rows and columns, bicubically; vectors before the patches keep theirs.
+    Tables of positions are interpolated along rows and columns, bicubically; vectors before the patches keep theirs. Of
+    a model of texts and images, the tower of images is changed.
     Raises ValueError where the patches do not divide the size, or other parameters depend on how many there are.
     """
+    if config.images is not None:
+        tower, image = interpolate_positions(config.in_images(), params.image, size)
+        patches: Any = tower.input
+        return replace(config, images=replace(config.images, input=patches)), replace(params, image=image)
     height, width = (size, size) if isinstance(size, int) else size
     if config.input.grid is None:
         raise ValueError(f"input={config.input.name} has no rows and columns to interpolate between; try input=patches")

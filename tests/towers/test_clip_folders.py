@@ -95,6 +95,21 @@ def test_a_folder_of_transformers_is_read(torch_model, tmp_path):
     np.testing.assert_allclose(losses.mean(), outputs.loss, rtol=1e-4)
 
 
+def test_images_of_another_size(torch_model, tmp_path):
+    """Positions are interpolated as transformers does."""
+    import torch
+
+    torch_model.save_pretrained(tmp_path)
+    config, params = tfm.interpolate_positions(*tfm.from_hf(tmp_path), (16, 8))
+    images = np.random.default_rng(1).normal(size=(2, 16, 8, 3)).astype(np.float32)
+    with torch.no_grad():
+        outputs = torch_model.get_image_features(
+            torch.from_numpy(images.transpose(0, 3, 1, 2)), interpolate_pos_encoding=True
+        )
+    expected = tfm.unit_vectors(jnp.asarray(outputs.pooler_output))
+    np.testing.assert_allclose(tfm.image_vectors(params, config, jnp.asarray(images)), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_folder_of_ours_is_read_by_transformers(torch_model, tmp_path):
     torch_model.save_pretrained(tmp_path / "hf")
     config, params = tfm.from_hf(tmp_path / "hf")
