@@ -18,7 +18,7 @@ from train.sentences import PROTOCOLS, Settings, evaluate, read_tasks
 pytestmark = pytest.mark.parity
 
 REAL = os.environ.get("SENTEVAL_DATA", "")
-SMALL = Settings(kfold=3, epoch_size=2, tenacity=1, max_epoch=8)
+SMALL = Settings(kfold=3, epoch_size=2, tenacity=2, max_epoch=16)
 # The trainings of MR with torch's path are 440, each with 10,000 rows: there the quick protocol is compared.
 SETTINGS = {"MR": Settings(**PROTOCOLS["prototype"])} if REAL else {}
 
