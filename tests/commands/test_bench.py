@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -164,7 +165,7 @@ def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
     monkeypatch.setattr(against, "Peer", Peer)
     own_seconds = lambda job, state, batches, steps: (order.append("ours") or [1.0 * len(order)] * len(steps), state)
     monkeypatch.setattr(against, "_our_seconds", own_seconds)
-    job = type("Job", (), {"new_state": lambda self: None})()
+    job = SimpleNamespace(new_state=lambda: None, run=SimpleNamespace(model=Config()))
     result = against.measure(bench.Options(against="torch", width=16), job, None, lambda logs: (logs.min(), logs.max()))
     assert order[0] == 64
     assert order[3:7] == ["theirs", "ours", "ours", "theirs"]
