@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from train.files import programs as module
 from train.files.programs import Programs
 
 # A process that compiles a program, and one that is in use already.
@@ -38,6 +39,15 @@ def test_a_program_is_what_was_put_in(programs):
     programs.put("a", b"a program")
     assert programs.get("a") == b"a program"
     assert (programs.loaded, programs.requested) == (1, 2)
+
+
+def test_the_summary_shortens_the_home(programs, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_programs", programs)
+    programs.put("a", b"a program")
+    programs.get("a")
+    assert module.summary() == f"1 of 1 from {programs.folder}"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert module.summary() == "1 of 1 from ~/programs"
 
 
 def test_a_damaged_program_is_replaced(programs):

@@ -110,7 +110,9 @@ def summary() -> str:
     """How many programs of this process came from the cache; empty if none are kept."""
     if not _programs:
         return ""
-    return f"{_programs.loaded} of {_programs.requested} from {_programs.folder}"
+    folder, home = Path(_programs.folder).absolute(), Path.home()
+    shown = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
+    return f"{_programs.loaded} of {_programs.requested} from {shown}"
 
 
 def _processor() -> str:
