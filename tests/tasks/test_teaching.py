@@ -154,7 +154,8 @@ def test_steps_on_a_mesh_are_those_of_a_device(shape):
 
     def train(mesh):
         optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
-        teacher = tfm.init(teacher_specs, jax.random.key(1), mesh)
+        with jax.set_mesh(mesh):
+            teacher = tfm.init(teacher_specs, jax.random.key(1), mesh)
         before = fingerprint(teacher)
         state = dataclasses.replace(step.new_state(specs, optimizer, 0, mesh), teacher=teacher)
         train_step = step.make_train_step(loss, TEXTS, optimizer, 0, False)
@@ -253,7 +254,7 @@ def test_a_student_gets_nearer_to_its_teacher(home, monkeypatch):
     taught = ("--teacher=teacher", "--teacher.weight=0.9", "--teacher.copy=true")
     run(*student, *taught, "--out=taught")
     distilled = ("--model.input.distilled=true", "--model.head.distilled=true")
-    run(*student, "--teacher=teacher", "--teacher.kind=hard", *distilled, "--out=deit")
+    run(*student, "--steps=4", "--teacher=teacher", "--teacher.kind=hard", *distilled, "--out=deit")
     images = generate(train=2000, valid=200, withheld=20)[1]
     teacher = said(home / "teacher", images)
     distances = {
