@@ -50,6 +50,7 @@ def test_product(equation, x, kernel, summed, dtype):
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_model_computes_with_the_kernels_that_it_has():
     specs = tfm.causal_lm_specs(CONFIG)
     params = tfm.init(specs, jax.random.key(0))

@@ -102,7 +102,8 @@ def test_where_scale_and_bias_start():
         assert not tfm.decay_mask(specs).log_scale
 
 
-@pytest.mark.parametrize("name", [pytest.param("clip-tiny", marks=pytest.mark.slow), "siglip-tiny"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["clip-tiny", "siglip-tiny"])
 def test_scan_remat_and_bfloat16(name):
     """Both towers unrolled, and with blocks computed again, are the same; bfloat16 is near."""
     config = config_of(name)
@@ -115,8 +116,9 @@ def test_scan_remat_and_bfloat16(name):
     np.testing.assert_allclose(loss(params, dataclasses.replace(config, dtype="bfloat16"), *batch), value, rtol=0.05)
 
 
-@pytest.mark.parametrize("mesh_name", ["fsdp_tensor", pytest.param("tensor_context", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param("clip-tiny", marks=pytest.mark.slow), "siglip-tiny"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh_name", ["fsdp_tensor", "tensor_context"])
+@pytest.mark.parametrize("name", ["clip-tiny", "siglip-tiny"])
 def test_eight_devices_are_one(name, mesh_name):
     """The loss over the batch of all devices and its gradient, with dropout."""
     config = config_of(name, dropout=0.1)
