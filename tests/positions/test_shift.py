@@ -12,7 +12,7 @@ from tfm.config.choices import alternatives, type_hints
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
-ABSOLUTE = {"learned", "sinusoidal", "tupe"}
+ABSOLUTE = {"axial", "learned", "sinusoidal", "tupe"}
 ALL = alternatives(type_hints(tfm.Config)["position"])
 # A window of an image has no place for padding before it.
 SCHEMES = {name: options for name, options in ALL.items() if not options.in_windows}
