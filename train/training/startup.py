@@ -163,8 +163,8 @@ def _resumed(
 
 def _check_teacher(state: step.State, folder: Path):
     """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
-    before = folders.RunFolder(folder).surroundings.get(TEACHER)
-    if state.teacher is not None and before and before["hash"] != fingerprint(state.teacher):
+    before = folders.RunFolder(folder).surroundings.get(TEACHER) if state.teacher is not None else None
+    if before and before["hash"] != fingerprint(state.teacher):
         raise UserError(
             f"the weights of --teacher={before['folder']} have changed since {folder} began; restore them, or start a "
             "new run"
