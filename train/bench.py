@@ -38,6 +38,9 @@ PEERS = ("torch", "torch-compile")
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "profile")
 
+# Steps of the run whose steps are timed: those of a long one.
+_RUN_STEPS = 1000
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -289,7 +292,7 @@ def _plain_run(options: Options) -> Run:
             model=override(random_task.MODEL, shape, texts, read=flags.read),
             batch=Batch(size=options.batch, length=options.length),
             optim=random_task.OPTIM,
-            steps=1,
+            steps=_RUN_STEPS,
         )
     except ValueError as error:
         raise UserError(f"--{error}") from error

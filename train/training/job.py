@@ -83,7 +83,7 @@ class Job:
     def train_step(self):
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
         run = self.run
-        options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self))
+        options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self), run.steps)
         return step.make_train_step(
             _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )
