@@ -5,12 +5,14 @@ Every entry ends with its checksum. An entry that is damaged is as good as absen
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 PART = ".part-"  # begins the name of an entry that is not complete
 _CRC = 4  # bytes of a CRC-32
@@ -41,6 +43,16 @@ def read(path: Path) -> memoryview | None:
         return None
     content, crc = mapped[:-_CRC], mapped[-_CRC:]
     return content if zlib.crc32(content).to_bytes(_CRC, "little") == crc else None
+
+
+def json_value(name: str, make: Callable[[], Any]) -> Any:
+    """The value of an entry NAME.json, as JSON gives it back; `make()` is called where there is none."""
+    path = cache_dir() / f"{name}.json"
+    content = read(path)
+    if content is None:
+        content = memoryview(json.dumps(make()).encode())
+        write(path, content)
+    return json.loads(bytes(content))
 
 
 def write(path: Path, data: bytes | memoryview):

@@ -1,6 +1,5 @@
 """Every picture is decoded once before a run: broken ones are named and counted. The verdict on files is cached."""
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -58,16 +57,17 @@ def _verdicts(rows: Sequence[Row], log) -> list[Verdict]:
     stamps = [image.stamp() for image in images]
     if None in stamps:  # in memory: nothing to decode
         return [Verdict(image.digest(), "") for image in images]
-    path = cache.cache_dir() / f"pictures-{cache.digest([_VERSION], stamps)}.json"
-    content = cache.read(path)
-    if content is not None:
-        return [Verdict(*pair) for pair in json.loads(bytes(content))]
+    name = f"pictures-{cache.digest([_VERSION], stamps)}"
+    return [Verdict(*pair) for pair in cache.json_value(name, lambda: _decoded(images, log))]
+
+
+def _decoded(images: Sequence[Any], log) -> list[Verdict]:
+    """The verdict on every picture, after decoding it."""
     verdicts = []
     with log.progress("decoding every picture once", len(images)) as advance, ThreadPoolExecutor(THREADS) as pool:
         for verdict in pool.map(_verdict, images):
             verdicts.append(verdict)
             advance(1)
-    cache.write(path, json.dumps(verdicts).encode())
     return verdicts
 
 

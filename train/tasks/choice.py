@@ -33,6 +33,7 @@ from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.sources import files, sources
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.synthetic import continuations
+from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.reporting import plots
@@ -109,7 +110,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Choices]
     `valid_only` leaves out the training rows if --eval-data names other rows for validation.
     """
     reader = MultipleChoice.of(run.data)
-    train, valid = sources.load(run.data, reader, continuations.generate, valid_only)
+    train, valid = sources.load(run.data, reader, partial(kept, continuations.generate), valid_only)
     if reader.seen:
         log.info("read as " + ", ".join(f"{form} ({count:,} rows)" for form, count in reader.seen.items()))
     if saved:

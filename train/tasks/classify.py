@@ -32,6 +32,7 @@ from train.data.processors import TOKENIZER
 from train.data.rows.examples import Examples
 from train.data.sources import files, generated, sources
 from train.data.synthetic import opinions
+from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
@@ -174,7 +175,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples
 def _builtin(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:
     """The built-in opinions, in the columns of the run."""
     text, label = columns.texts[0], columns.labels[0]
-    parts = opinions.generate(train=20_000)
+    parts = kept(opinions.generate, train=20_000)
     train, valid = ([{text: row["text"], label: row["label"]} for row in rows] for rows in parts)
     return train, valid
 

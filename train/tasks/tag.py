@@ -29,6 +29,7 @@ from train.data.processors import TOKENIZER
 from train.data.rows.tagging import Lexicon, Sentences, classes_of, describe_tags, encode_tags, split
 from train.data.sources import conll, files, sources
 from train.data.synthetic import entities as builtin
+from train.data.synthetic.kept import kept
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import entities as spans
@@ -202,7 +203,8 @@ def _saved_lexicon(saved, reader: conll.TaggedWords, classes: Sequence[str], log
 
 def _builtin() -> tuple[list[files.Row], list[files.Row]]:
     """The built-in news."""
-    return builtin.generate(train=20_000)
+    train, valid = kept(builtin.generate, train=20_000)
+    return train, valid
 
 
 def baselines(corpus: Corpus[Sentences]) -> dict[str, float]:

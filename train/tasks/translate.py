@@ -117,7 +117,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Translat
 
     `valid_only` leaves out the training pairs if --eval-data names other pairs for validation.
     """
-    splits: Any = grammar.pairs() if "builtin" in (run.data.source, run.data.eval) else None
+    splits: Any = grammar.kept_pairs() if "builtin" in (run.data.source, run.data.eval) else None
     columns = parallel.columns_of(run.data, run.task)
 
     def as_rows(pairs: Sequence[Pair]) -> list[files.Row]:

@@ -1,7 +1,6 @@
 """English text that every machine has: Python's reference topics and the docstrings of its library, about 2 MB."""
 
 import ast
-import json
 import re
 import sys
 import sysconfig
@@ -22,12 +21,7 @@ def documents() -> list[str]:
     Repeated docstrings are dropped. Runs of a punctuation mark (rulers) become one mark. The text depends on the
     version of Python, hence the hash in run.json.
     """
-    path = cache.cache_dir() / f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}.json"
-    content = cache.read(path)
-    if content is None:
-        content = memoryview(json.dumps(_extract()).encode())
-        cache.write(path, content)
-    return json.loads(bytes(content))
+    return cache.json_value(f"builtin-{cache.digest([sys.version, _PUNCTUATION.pattern])}", _extract)
 
 
 def _extract() -> list[str]:

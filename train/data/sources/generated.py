@@ -1,6 +1,5 @@
 """Built-in texts that a generator writes, under names of their own: `--data=NAME[:LENGTH|:LEAST-MOST]`."""
 
-import json
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -110,12 +109,8 @@ def _lengths(source: str, text: str, generator: Generator) -> tuple[int, int]:
 def _cached(source: str, generator: Generator, low: int, high: int) -> tuple[list[files.Row], list[files.Row]]:
     """The rows, which depend on nothing but their lengths and the code that draws them."""
     code = Path(generator.module).read_text(encoding="utf-8") + Path(__file__).read_text(encoding="utf-8")
-    path = cache.cache_dir() / f"generated-{cache.digest([source.partition(':')[0], str(low), str(high), code])}.json"
-    content = cache.read(path)
-    if content is None:
-        content = memoryview(json.dumps(_draw(source, generator, low, high)).encode())
-        cache.write(path, content)
-    train, valid = json.loads(bytes(content))
+    key = cache.digest([source.partition(":")[0], str(low), str(high), code])
+    train, valid = cache.json_value(f"generated-{key}", lambda: _draw(source, generator, low, high))
     return train, valid
 
 

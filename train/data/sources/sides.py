@@ -53,7 +53,7 @@ def builtin(reader: Sides) -> tuple[list[Row], list[Row]]:
             f"--data.field={','.join(reader.texts)} names {len(reader.texts)} columns, and built-in sentences have a "
             "translation each; name two columns, or give --data"
         )
-    splits = grammar.pairs()
+    splits = grammar.kept_pairs()
     valid = [*_rows(reader, splits.test, False), *_rows(reader, splits.compositional, True)]
     return list(_rows(reader, splits.train, False)), valid
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from train.data.synthetic import clauses
 from train.data.synthetic.clauses import Clause
+from train.data.synthetic.kept import kept
 from train.data.synthetic.nouns import ADJECTIVES, KINDS, NOUNS, STATES
 from train.data.synthetic.phrases import (
     IT,
@@ -87,6 +88,11 @@ def pairs(seed: int = 0) -> Corpus:
     turns = zip(*([pair for pair_kind, pair in fitting if pair_kind == kind] for kind in WITHHELD), strict=False)
     compositional = [pair for turn in turns for pair in turn]
     return Corpus(plain[:TRAIN], rest[:VALID], rest[VALID : 2 * VALID], compositional[:VALID])
+
+
+def kept_pairs() -> Corpus:
+    """`pairs()`, made once for all commands."""
+    return Corpus(*kept(pairs))
 
 
 def _sentences(rng: random.Random) -> Iterator[tuple[str, Words]]:
