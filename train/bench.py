@@ -7,6 +7,7 @@ A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --
 import dataclasses
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -29,14 +30,15 @@ tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), oper
 possible, the loss reached. With --lengths, one object for every length, and one with the exponents by which time and
 bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it takes (see its --help), and
 the shares of making batches (data), sending them (host) and computing (device). With --generate, the times of reading
-prompts and of writing. With --against=torch, a plain model of PyTorch does the same work in turns; `ratio` is its time
-over ours, with an interval of 95 %. Flags of its own, and their defaults:"""
+prompts and of writing. With --against=torch, a plain model of PyTorch does the same work in turns, with a --preset of
+pictures that of transformers; `ratio` is its time over ours, with an interval of 95 %. Flags of its own, and their
+defaults:"""
 
 # The peers of --against.
 PEERS = ("torch", "torch-compile")
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
-_PRESET_FLAGS = ("preset", "steps", "warmup", "profile")
+_PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
 
 # Steps of the run whose steps are timed: those of a long one.
 _RUN_STEPS = 1000
@@ -152,9 +154,11 @@ def bench(argv):
 
 def _bench_model(options: Options) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
-    from train.costs import random_task, timing
+    from train.costs import against, random_task, timing
     from train.devices.mesh import use_cores
 
+    if options.against:
+        against.check(options.against)
     run = _plain_run(options)
     task = random_task.RandomTask(options.model, options.predict)
     use_cores(run)
@@ -167,12 +171,17 @@ def _bench_model(options: Options) -> dict[str, Any]:
     result["tokens_per_s"] = round(options.batch * options.length / seconds)
     result |= timing.utilization(job, facts["flops"], seconds)
     if options.against:
-        from train.compare.statistics import bootstrap_interval
-        from train.costs import against
-
-        result |= against.measure(options, job, batches, bootstrap_interval)
+        result |= _against(options, against.plain_work(options, job), job, batches)
     _profile(options, job, state, batches(0))
     return result
+
+
+def _against(options: Options, work, job, batches) -> dict[str, Any]:
+    """The ratio to a peer."""
+    from train.compare.statistics import bootstrap_interval
+    from train.costs import against
+
+    return against.measure(options, work, job, batches, bootstrap_interval)
 
 
 def _bench_lengths(options: Options):
@@ -201,13 +210,15 @@ def _bench_lengths(options: Options):
 def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     from train import tasks
-    from train.costs import timing
+    from train.costs import against, timing
     from train.reporting.console import Log
     from train.training import startup
     from train.training.job import tokens_per_step
 
     log = Log()
     run, corpus = startup.prepare([*argv, f"--preset={options.preset}"], log)
+    if options.against:
+        against.check(options.against, run.task.name)
     job = _job(run, tasks.of(run))
     shapes = corpus.example_batches()
 
@@ -230,6 +241,11 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
         "data_over_step": round(step_seconds / data_seconds, 2),
         **timing.utilization(job, flops, step_seconds),
     }
+    if options.against:
+        with tempfile.TemporaryDirectory() as folder:
+            work = against.picture_work(job, state.params, Path(folder))
+            batch = corpus.batch(0)
+            result |= _against(options, work, job, lambda step: batch)
     _profile(options, job, state, corpus.batch(0))
     return result
 

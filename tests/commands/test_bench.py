@@ -132,6 +132,24 @@ def test_a_peer_does_the_same_work(model, mixer, capsys):
 
 
 @pytest.mark.parity
+@pytest.mark.parametrize("preset", ["vit-micro", "swin-mini"])
+def test_a_peer_for_pictures(preset, capsys):
+    """The class of transformers that reads the exported model."""
+    flags = [f"--preset={preset}", "--task=image", "--batch.size=8", "--steps=16", "--warmup=1", "--against=torch"]
+    assert bench.main(flags) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["peer_params"] == result["params"]
+    assert result["ratio_turns"] == 8
+
+
+@pytest.mark.parity
+def test_a_preset_without_a_peer_is_refused_before_it_is_timed(capsys):
+    flags = ["--preset=bert-tiny", "--steps=1000000", "--against=torch"]
+    assert bench.main(flags) == 2
+    assert "--against=torch goes with a preset of --task=image, and this is --task=mlm" in capsys.readouterr().err
+
+
+@pytest.mark.parity
 def test_a_mixer_without_a_peer_is_refused(capsys):
     assert bench.main(["--model=bert", "--mixer=fnet", *TINY, "--against=torch"]) == 2
     assert "cannot run this model: ValueError: mixer=fnet of bert has no peer" in capsys.readouterr().err
@@ -166,7 +184,9 @@ def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
     own_seconds = lambda job, state, batches, steps: (order.append("ours") or [1.0 * len(order)] * len(steps), state)
     monkeypatch.setattr(against, "_our_seconds", own_seconds)
     job = SimpleNamespace(new_state=lambda: None, run=SimpleNamespace(model=Config()))
-    result = against.measure(bench.Options(against="torch", width=16), job, None, lambda logs: (logs.min(), logs.max()))
+    options = bench.Options(against="torch", width=16)
+    work = against.plain_work(options, job)
+    result = against.measure(options, work, job, None, lambda logs: (logs.min(), logs.max()))
     assert order[0] == 64
     assert order[3:7] == ["theirs", "ours", "ours", "theirs"]
     assert result["ratio"] == pytest.approx(2, rel=0.05)

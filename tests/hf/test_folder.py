@@ -17,6 +17,8 @@ from tfm.config.inputs import Tokens
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf import tensors
+from tfm.hf.config import differences
+from train.settings.resolve import resolve
 
 # Of each model one architecture is written again; of each family, the plain command reads one and writes one.
 FIRST = {name: architectures[min(1, len(architectures) - 1)] for name, (_, _, architectures) in MODELS.items()}
@@ -280,3 +282,14 @@ def test_a_field_that_a_family_computes_is_not_lost(tmp_path):
     params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
     with pytest.raises(ValueError, match="llama: position.fraction=0.5"):
         to_hf(config, params, tmp_path / "out", like={"model_type": "llama"})
+
+
+@pytest.mark.parametrize("preset", ["vit-micro", "swin-mini"])
+def test_presets_of_pictures_are_written_and_read(preset, tmp_path):
+    """Sizes that a preset leaves open, such as heads of later stages, are those that config.json names."""
+    run, _ = resolve(["--task=image", f"--preset={preset}"], None, None)
+    config = dataclasses.replace(run.model, classes=5)
+    params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
+    restored_config, restored = from_hf(to_hf(config, params, tmp_path / "folder"))
+    assert differences(config, restored_config) == []
+    jax.tree.map(np.testing.assert_array_equal, params, restored)

@@ -259,6 +259,8 @@ def _weight_fields(config: Config) -> dict[str, Any]:
         "images.norm_eps": config.norm_eps,
         "images.ffn": 4 * config.images.width if config.images else None,
     }
+    for index, before in enumerate(config.stage_configs[:-1]):
+        implied |= {f"stages.{index}.{name}": 2 * getattr(before, name) for name in ("width", "heads")}
     values = flatten(
         dataclasses.replace(
             config, prefix=(), period=(Layer(),), encoder=dataclasses.replace(config.encoder, period=())

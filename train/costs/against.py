@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+import tfm
 from train import UserError
 from train.costs.timing import Batches
 from train.data import feed
@@ -24,16 +26,26 @@ TURNS = 8
 _SHORTEST = 2
 
 
-class Peer:
-    """The process of a peer of a shape: the model's family, layers, heads, width, ffn, vocab, batch, length, dtype, and
-    mixer, an object of its options."""
+def check(name: str, task: str | None = None):
+    """Raises UserError where a plain model, or a preset of a task, has no such peer: a package is not installed, or
+    there is no class of transformers."""
+    for package in ("torch", "transformers") if task else ("torch",):
+        if find_spec(package) is None:
+            raise UserError(
+                f"--against={name} needs {package}, which is not installed; pip install it, or leave it out"
+            )
+    if task not in (None, "image"):
+        raise UserError(f"--against={name} goes with a preset of --task=image, and this is --task={task}; leave it out")
 
-    def __init__(self, name: str, shape: Mapping[str, Any]):
-        """Raises UserError where torch is not installed, and where it cannot run the model."""
-        if find_spec("torch") is None:
-            raise UserError(f"--against={name} needs torch, which is not installed; pip install torch, or leave it out")
+
+class Peer:
+    """The process of a peer that does the same work: a plain model (`plain_work`), or one of pictures
+    (`picture_work`)."""
+
+    def __init__(self, name: str, work: Mapping[str, Any]):
+        """Raises UserError where it cannot run the model."""
         device = "cuda" if jax.default_backend() == "gpu" else "cpu"
-        words = json.dumps({**shape, "device": device, "compile": name == "torch-compile"})
+        words = json.dumps({**work, "device": device, "compile": name == "torch-compile"})
         self.name = name
         self.process = subprocess.Popen(
             [sys.executable, "-m", "train.costs.torch_peer", words],
@@ -105,12 +117,33 @@ def _our_seconds(job: Job, state: Any, batches: Batches, steps: range) -> tuple[
     return times, state
 
 
-def measure(options: Any, job: Job, batches: Batches, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
-    """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
+def plain_work(options: Any, job: Job) -> dict[str, Any]:
+    """A plain model of the options of `train.bench`: model, layers, heads, width, ffn, vocab, batch, length, dtype, and
+    an object of the mixer's options."""
     names = ("model", "layers", "heads", "width", "vocab", "batch", "length", "dtype")
-    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or 4 * options.width}
-    shape["mixer"] = dataclasses.asdict(job.run.model.mixer)
-    with Peer(options.against, shape) as peer:
+    work = {name: getattr(options, name) for name in names}
+    return work | {"ffn": options.ffn or 4 * options.width, "mixer": dataclasses.asdict(job.run.model.mixer)}
+
+
+def picture_work(job: Job, params: Any, folder: Path) -> dict[str, Any]:
+    """The class of transformers that reads a classifier of pictures, which is written to the folder: folder, batch and
+    dtype. Raises UserError where there is no such class."""
+    try:
+        tfm.to_hf(job.run.model, params, folder)
+    except ValueError as error:
+        raise UserError(f"--against needs a model that transformers has: {error}") from error
+    return {"folder": str(folder), "batch": job.run.batch.size, "dtype": job.run.model.dtype}
+
+
+def measure(
+    options: Any,
+    work: Mapping[str, Any],
+    job: Job,
+    batches: Batches,
+    interval: Callable[..., tuple[float, float]],
+) -> dict[str, Any]:
+    """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
+    with Peer(options.against, work) as peer:
         turns = compare(job, batches, peer, options.warmup, options.steps)
     logs = np.log(turns["theirs"]) - np.log(turns["ours"])
     milliseconds = {name: round(1e3 * statistics.median(seconds), 3) for name, seconds in turns.items()}

@@ -1,11 +1,12 @@
-"""A plain Transformer in PyTorch, of the shape that train.bench times: a process that runs steps when it is told to.
+"""The work that train.bench times, in PyTorch: a process that runs steps when it is told to.
 
     python -m train.costs.torch_peer '{"model": "gpt", "layers": 4, ..., "compile": false}'
+    python -m train.costs.torch_peer '{"folder": "FOLDER", "batch": 8, ..., "compile": false}'
 
-It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The work
-is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output, fused
-attention or another mixer of `torch_mixers`, a cross entropy over all positions, gradients clipped at 1, AdamW. Only
-these two files need torch.
+It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The
+first work is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output,
+fused attention or another mixer of `torch_mixers`, a cross entropy over all positions. The second is the classifier of
+pictures of transformers that reads the folder. Gradients are clipped at 1; AdamW. Only these two files need torch.
 """
 
 import json
@@ -95,28 +96,61 @@ class Transformer(nn.Module):
         return states @ self.table.T
 
 
+class Texts(nn.Module):
+    """The loss of a plain model on new random tokens."""
+
+    def __init__(self, shape: dict[str, Any]):
+        super().__init__()
+        self.vocab, self.size = shape["vocab"], (shape["batch"], shape["length"])
+        self.model = Transformer(shape)
+
+    def batch(self, device: str):
+        """Sources, targets and labels, each [B,T]."""
+        return [torch.randint(self.vocab, self.size, device=device) for _ in range(3)]
+
+    def forward(self, tokens, target, labels):
+        """The mean cross entropy."""
+        return functional.cross_entropy(self.model(tokens, target).float().flatten(0, 1), labels.flatten())
+
+
+class Pictures(nn.Module):
+    """The loss of a folder's classifier on new random pictures."""
+
+    def __init__(self, work: dict[str, Any]):
+        from transformers import AutoModelForImageClassification
+
+        super().__init__()
+        self.model = AutoModelForImageClassification.from_pretrained(work["folder"])
+        self.size = (work["batch"], self.model.config.num_channels, *[self.model.config.image_size] * 2)
+
+    def batch(self, device: str):
+        """Pictures [B,C,H,W] and labels [B]."""
+        labels = torch.randint(self.model.config.num_labels, self.size[:1], device=device)
+        return torch.randn(self.size, device=device), labels
+
+    def forward(self, pictures, labels):
+        """The mean cross entropy."""
+        return functional.cross_entropy(self.model(pixel_values=pictures).logits.float(), labels)
+
+
 class Trainer:
     """A model with its optimizer."""
 
-    def __init__(self, shape: dict[str, Any]):
+    def __init__(self, work: dict[str, Any]):
         torch.manual_seed(0)
-        self.shape = shape
-        self.device = shape["device"]
-        self.model = Transformer(shape).to(self.device)
+        self.device, self.is_half = work["device"], work["dtype"] == "bfloat16"
+        self.model = (Pictures(work) if "folder" in work else Texts(work)).to(self.device).train()
         self.parameters = list(self.model.parameters())
-        self.run = torch.compile(self.model) if shape["compile"] else self.model
+        self.run = torch.compile(self.model) if work["compile"] else self.model
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=1e-3, weight_decay=0.1, fused=True if self.device == "cuda" else None
         )
 
     def step(self) -> float:
-        """A step on new random tokens -> its loss; it ends when the device has done it."""
-        size = (self.shape["batch"], self.shape["length"])
-        tokens, target, labels = (torch.randint(self.shape["vocab"], size, device=self.device) for _ in range(3))
-        is_half = self.shape["dtype"] == "bfloat16"
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=is_half):
-            logits = self.run(tokens, target)
-            loss = functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+        """A step on a new batch -> its loss; it ends when the device has done it."""
+        batch = self.model.batch(self.device)
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.is_half):
+            loss = self.run(*batch)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
