@@ -5,6 +5,7 @@ import dataclasses
 import re
 import subprocess
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,23 @@ def test_files_of_folders():
             folder = name.rpartition("/")[0]
             folders[folder] = folders.get(folder, 0) + 1
     assert {folder: count for folder, count in folders.items() if count > FILES_OF_A_FOLDER} == {}
+
+
+def imported_modules(path, modules):
+    """The modules of the project that a file imports anywhere, in functions and for types too; `tfm` imports lazily."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else node.module for name in names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+
+
+def test_no_files_import_each_other_in_a_circle():
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES]
+    modules = dict(zip(names, SOURCES, strict=True))
+    graph = {name: {*imported_modules(path, modules)} - {"tfm"} for name, path in modules.items()}
+    assert len([*TopologicalSorter(graph).static_order()]) == len(modules)  # raises CycleError
 
 
 def test_fields_of_the_configuration():

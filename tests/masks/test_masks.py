@@ -10,6 +10,7 @@ from flax import struct
 
 import tfm
 from tfm.attention.case import decompose
+from tfm.masks.distance import as_window
 from tfm.masks.place import Restarted
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -130,7 +131,7 @@ def test_static_masks_are_the_pattern():
     local = tfm.window(3, 0) | tfm.strided(3)
     parts = decompose(tfm.causal() & keys & local)
     assert parts == (tfm.causal() & local, None, (keys,), ())
-    assert parts.pattern.as_window is None
+    assert as_window(parts.pattern) is None
 
 
 def test_arrays_that_cannot_be_cut_by_rows():

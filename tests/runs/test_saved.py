@@ -50,7 +50,7 @@ def restored(folder, verify="all", like=None):
 
 
 def weights(folder, **options):
-    return np.unique(saved.load_params(folder.parent, state(0).params, print, **options)["w"]).tolist()
+    return np.unique(saved.load_params(folder, state(0).params, print, **options)["w"]).tolist()
 
 
 def flip(path, bit):
@@ -197,7 +197,7 @@ def test_another_architecture_is_no_damage(folder):
     with pytest.raises(UserError, match=sentence):
         restored(folder, like=state(0, width=32))
     with pytest.raises(UserError, match=sentence):
-        saved.load_params(folder.parent, state(0, width=32).params, print)
+        saved.load_params(folder, state(0, width=32).params, print)
     like = State(jnp.int32(0), state(0).params, {"m": state(0).opt["m"], "v": state(0).opt["m"]})
     with pytest.raises(UserError, match=r"opt.v is absent in checkpoint 2 and \(4, 64\) by run.json"):
         restored(folder, like=like)

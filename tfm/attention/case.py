@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.attention.bias import ScoreBias
-from tfm.masks.distance import Window
+from tfm.masks.distance import Window, as_window
 from tfm.masks.mask import Mask
 from tfm.sharding import mesh_axes, spec_of
 
@@ -85,7 +85,7 @@ def decompose(mask: Mask | None) -> MaskParts:
     with_ids = [part for part in arrays if part.segment_ids is not None]
     without_ids = [part for part in arrays if part.segment_ids is None]
     return MaskParts(
-        pattern=pattern.as_window or pattern,
+        pattern=as_window(pattern) or pattern,
         segments=with_ids[0] if with_ids else None,
         keys=tuple(part for part in without_ids if part.key_only),
         rest=(*(part for part in without_ids if not part.key_only), *with_ids[1:]),

@@ -2,7 +2,7 @@
 
 from flax import struct
 
-from tfm.masks.mask import Mask, smaller_bound
+from tfm.masks.mask import Mask
 
 
 def causal() -> Mask:
@@ -24,6 +24,11 @@ def strided(stride: int) -> Mask:
     if stride < 1:
         raise ValueError(f"stride={stride} must be at least 1")
     return Strided(stride)
+
+
+def as_window(mask: Mask) -> "Window | None":
+    """A mask as one `Window`; None if it is no window, nor a conjunction (`&`) of windows."""
+    return Window(*mask.reach) if all(isinstance(part, Window) for part in mask.conjuncts) else None
 
 
 def after_memory(mask: Mask, size: int) -> Mask:
@@ -56,20 +61,12 @@ class Window(Mask):
         return visible & (self.left is None or self.right is None or self.left + self.right >= 0)
 
     @property
-    def as_window(self):  # noqa: D102
-        return self
-
-    @property
     def reach(self):  # noqa: D102
         return self.left, self.right
 
     @property
     def shift_invariant(self):  # noqa: D102
         return True
-
-    def intersection(self, window: "Window") -> "Window":
-        """The window that allows what both allow."""
-        return Window(smaller_bound(self.left, window.left), smaller_bound(self.right, window.right))
 
 
 @struct.dataclass

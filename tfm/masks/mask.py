@@ -8,16 +8,13 @@ A mask without arrays is static: kernels know it at compile time. `mask.blocks` 
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
-
-if TYPE_CHECKING:
-    from tfm.masks.distance import Window
 
 # Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
 MASK_VALUE = -1e30
@@ -96,11 +93,6 @@ class Mask:
         return (self,)
 
     @property
-    def as_window(self) -> "Window | None":
-        """This mask as one `Window`; None if it is no window."""
-        return None
-
-    @property
     def reach(self) -> tuple[int | None, int | None]:
         """How far before and behind its query an allowed key can be; None: at any distance."""
         return None, None
@@ -175,18 +167,11 @@ class Both(Pair):
     @property
     def reach(self):  # noqa: D102
         (left, right), (left2, right2) = self.first.reach, self.second.reach
-        return smaller_bound(left, left2), smaller_bound(right, right2)
+        return _smaller_bound(left, left2), _smaller_bound(right, right2)
 
     @property
     def spacing(self):  # noqa: D102
         return math.lcm(self.first.spacing, self.second.spacing)
-
-    @property
-    def as_window(self):  # noqa: D102
-        first, second = self.first.as_window, self.second.as_window
-        if first is None or second is None:
-            return None
-        return first.intersection(second)
 
 
 @struct.dataclass
@@ -239,7 +224,7 @@ def block_ends(block: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return first, np.minimum(first + block, length) - 1
 
 
-def smaller_bound(a: int | None, b: int | None) -> int | None:
+def _smaller_bound(a: int | None, b: int | None) -> int | None:
     """The smaller of two bounds; None is no bound."""
     return min((bound for bound in (a, b) if bound is not None), default=None)
 

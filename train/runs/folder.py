@@ -154,7 +154,7 @@ class RunFolder:
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
         like = tfm.abstract(self.specs, mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
-        params = saved.load_params(self.path, like, log, verify, best, average)
+        params = saved.load_params(self.path / CHECKPOINTS, like, log, verify, best, average)
         finite.refuse_parameters(params, str(self.path))
         return params
 

@@ -16,7 +16,6 @@ from train import UserError
 from train.devices import distributed
 from train.runs import manifest
 from train.runs.checkpoint import by_name, silence_orbax, training_only
-from train.runs.folder import CHECKPOINTS
 
 if TYPE_CHECKING:
     from train.training.step import State
@@ -25,21 +24,21 @@ DAMAGED = "damaged"  # the folder for checkpoints that are set aside
 
 
 def load_params(
-    path: str | Path,
+    folder: Path,
     like: Any,
     log: Callable[[str], None],
     verify: str = "all",
     best: bool = False,
     average: int = 1,
 ) -> Any:
-    """The parameters of a run: the newest, the best, or the mean of the newest `average` checkpoints.
+    """The parameters of a folder of checkpoints: the newest, the best, or the mean of the newest `average` ones.
 
     They have the shapes, dtypes and shardings of `like`. Raises UserError if shapes differ, or if a checkpoint is
     missing or damaged.
     """
-    checkpoints = SavedCheckpoints(Path(path) / CHECKPOINTS, verify)
+    checkpoints = SavedCheckpoints(folder, verify)
     if not checkpoints.steps:
-        raise UserError(f"{path} holds no checkpoint to take weights from")
+        raise UserError(f"{folder.parent} holds no checkpoint to take weights from")
     checkpoints.log_unfinished(log)
     if average > 1:
         return checkpoints.restore_average(like, average)

@@ -51,7 +51,7 @@ class Evaluator:
             params = state.eval_params
             if job.run.eval.patience:
                 verify = job.run.checkpoint.verify
-                params = saved.load_params(folder, params, self.log.info, verify, best=True)
+                params = saved.load_params(folder / folders.CHECKPOINTS, params, self.log.info, verify, best=True)
             metrics = self._final_metrics(params, distributed.output_dir(folder))
         facts = {
             "task": job.run.task.name,

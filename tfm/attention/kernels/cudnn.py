@@ -6,7 +6,7 @@ from jax import Array
 
 from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
 from tfm.attention.kernels.shards import on_shards
-from tfm.masks.distance import Window
+from tfm.masks.distance import Window, as_window
 from tfm.masks.mask import Mask
 
 
@@ -19,7 +19,7 @@ def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = N
     """
     parts = decompose(mask)
     batch, queries, *_, size = q.shape
-    window = parts.pattern.as_window if knows(parts) else None
+    window = as_window(parts.pattern) if knows(parts) else None
     dense = mask.dense(queries, k.shape[1])[:, None] if mask is not None and window is None else None
     is_causal = window is not None and window.right == 0
     left = None if window is None else window.left
@@ -42,7 +42,7 @@ def knows(mask: MaskParts) -> bool:
 
     `padding(valid)` is none of these: nothing says that the valid keys come first.
     """
-    window = mask.pattern.as_window
+    window = as_window(mask.pattern)
     if window is None or (window.right != 0 and window != Window(None, None)):
         return False
     return mask.segments is None and not mask.rest and all(part.key_lengths is not None for part in mask.keys)

@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, use_abstract_mesh
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
 from tfm.attention.kernels.shards import on_shards
+from tfm.masks.distance import as_window
 from tfm.masks.mask import Mask
 
 # Splash attention takes lengths that are multiples of this.
@@ -61,7 +62,7 @@ def pallas_mask(pattern: Mask, queries: int, keys: int) -> Any:
     """
     from jax.experimental.pallas.ops.tpu import splash_attention as pallas
 
-    window, shape = pattern.as_window, (queries, keys)
+    window, shape = as_window(pattern), (queries, keys)
     if window is not None and window.left is None and window.right is None:
         return pallas.FullMask(shape)
     if window is not None and pattern.blocks(1, keys, queries, keys).all():
