@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.config.reading import check_halves
-from train.settings.task_options import TaskOptions
+from train.settings.task_options import TaskOptions, check_model
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Bilm(TaskOptions):
         check_maximum(self, "no vocabulary is as large", sampled=1 << 24)
 
     def check(self, run: Any) -> None:  # noqa: D102
-        check_halves(run.model)
+        check_model(check_halves, run.model)
 
 
 def _recurrent(**fields: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What the options of all tasks have."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tfm.config.choices import Options
@@ -50,6 +51,14 @@ class TaskOptions(Options):
                 "--task=contrast, or leave it out"
             )
         self.check(run)
+
+
+def check_model(check: Callable[[Any], None], model: Any) -> None:
+    """Raises ValueError where a check of models does, with the name that flags of the model have."""
+    try:
+        check(model)
+    except ValueError as error:
+        raise ValueError(f"model.{error}") from error
 
 
 def parsed_weights(text: str) -> str | list[float] | None:

@@ -9,7 +9,7 @@ from train.settings.contrast import Contrast
 from train.settings.forerunners import Bilm, SkipThought
 from train.settings.images import Image, NextPixel
 from train.settings.limits import MAX_BEAMS
-from train.settings.task_options import TaskOptions, parsed_weights
+from train.settings.task_options import TaskOptions, check_model, parsed_weights
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _check_memory(task: Lm, run: Any):
         )
     if run.teacher.folder:
         raise ValueError(f"task.memory={task.memory} keeps the states of one model; leave --teacher out")
-    check_segments(run.model)
+    check_model(check_segments, run.model)
 
 
 @dataclass(frozen=True)
