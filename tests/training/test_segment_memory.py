@@ -121,7 +121,7 @@ def test_commands_after_training(text, tmp_path):
         (XL[0:1] + XL[2:4], "task.memory=12 continues a text from row to row; add --task.windows=true"),
         ((*XL, "--task.stride=4"), "task.memory=12 needs rows that do not overlap; leave task.stride=4 out"),
         ((*XL, "--tokenizer.dropout=0.1"), "leave out one of them"),
-        (XL[:3], "--model.position=learned reads a text as one piece, not in segments with a memory; try position=transf"),
+        (XL[:3], "--model.position=learned reads a text as one piece, not in segments with a memory; try position=tra"),
         ((*XL, "--model.mixer=gru"), "mixer=gru reads a text as one piece"),
         ((*XL, "--task.memory=0"), "memory=0 must be at least 1, or none"),
     ],
