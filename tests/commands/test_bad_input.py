@@ -105,7 +105,7 @@ BAD = [
     ("--checkpoint.every=-5", "--checkpoint.every=-5 must be at least 1"),
     # the model
     ("--model.heads=5", "--model.heads=5 must divide width=32; try heads=4"),
-    ("--model.heads=4 --model.kv_heads=3", "--model.kv_heads=3 must divide heads=4"),
+    ("--model.heads=4 --model.kv_heads=3", "--model.kv-heads=3 must divide heads=4"),
     ("--model.layers=0", "--model.layers=0 must be at least 1"),
     ("--model.dropout=1", "--model.dropout=1.0 must be at least 0 and less than 1"),
     ("--model.activation=gelo", "--model.activation=gelo is unknown; did you mean gelu?"),

@@ -503,8 +503,8 @@ def test_smoothing_and_focal_loss_train(kind, tmp_path):
     ("flags", "sentence"),
     [
         ("--task.class-weights=1,2,3", "--task.class-weights=1,2,3 has 3 weights for 2 classes (bad, good)"),
-        ("--task.class-weights=heavy", "class_weights=heavy must be none, balanced, or a number for each class"),
-        ("--task.kind=multi --task.class-weights=balanced", "class_weights=balanced are of kind=single"),
+        ("--task.class-weights=heavy", "class-weights=heavy must be none, balanced, or a number for each class"),
+        ("--task.kind=multi --task.class-weights=balanced", "class-weights=balanced are of kind=single"),
         ("--task.kind=regression --task.focal=2", "focal=2.0 is for classes, not for kind=regression; leave it out"),
         ("--task.smoothing=-0.1", "smoothing=-0.1 must be at least 0 and less than 1; 0.1 is usual"),
         ("--data.folds=1", "folds=1 must be at least 2, or none"),

@@ -207,7 +207,7 @@ def test_drawings_and_withheld_pairs(home, monkeypatch):
         ("--task.pixels.mean=red", "--task.pixels.mean=red must be a number between 0 and 1, or three with commas"),
         ("--task.pixels.resize=8", "--task.pixels: crop=[16, 16] is larger than size=8"),
         ("--task.pixels.mean=0.1,0.2,0.3 --model.input.channels=1", "must have a number for each channel"),
-        ("--task.class-weights=1,2 --task.augment.mixup=1", "class_weights=1,2 is for pictures of one class"),
+        ("--task.class-weights=1,2 --task.augment.mixup=1", "class-weights=1,2 is for pictures of one class"),
         (
             "--task=mlm --preset=bert-tiny --model.input=patches",
             "does not read the texts of task=mlm; say --model.input=tok",

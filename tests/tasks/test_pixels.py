@@ -139,7 +139,7 @@ def test_bad_flags_of_generate(home, flags, sentence):
         ("--model.length=20", "model.length=20 must be the pixels of a square picture; try model.length=16"),
         ("--task.colours=1", "colours=1 must be at least 2"),
         ("--task.grey=true", "colours=512 must be at most 256 with grey=true"),
-        ("--model.head.input-only=0", "model.head.input_only=0 must be 1"),
+        ("--model.head.input-only=0", "model.head.input-only=0 must be 1"),
         ("--model.input=patches", "model.input=patches does not read the pictures of task=pixels"),
     ],
 )

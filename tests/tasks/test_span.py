@@ -553,7 +553,7 @@ def test_bad_input(home, flags, sentence):
         (evaluate, "--beams=2", "--beams belongs to --task=translate, and --run=whole was trained for span"),
         (evaluate, "--to=nowhere/a.json", "--to=nowhere/a.json cannot be written: No such file or directory"),
         (evaluate, "--nbest=nowhere/a.json", "--nbest=nowhere/a.json cannot be written: No such file"),
-        (evaluate, "--max-answer=0", "--task.max_answer=0 must be at least 1"),
+        (evaluate, "--max-answer=0", "--task.max-answer=0 must be at least 1"),
     ],
 )
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_bad_choices():
         ({"tune": "lora", "tune.alpha": 0.0}, "alpha=0.0 must be more than 0"),
         ({"tune": "half"}, "tune=half is unknown"),
         ({"task": "lm", "tune": "head", "model.input.token_types": None}, "leaves nothing to train"),
-        ({"optim.layer_decay": 1.5}, "layer_decay=1.5"),
+        ({"optim.layer_decay": 1.5}, "layer-decay=1.5"),
     ):
         with pytest.raises(Exception, match=message):
             specs(**values)

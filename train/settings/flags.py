@@ -7,6 +7,7 @@ the types of the classes that the names of unions choose.
 
 import dataclasses
 import math
+import re
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -62,7 +63,7 @@ def read(key: str, value: Any, hint: Any) -> Any:
     try:
         return parsed if classes else choices.check_type(flag, parsed, kind)
     except ValueError as error:
-        raise UserError(f"--{error}") from error
+        raise UserError(_on_flag(error)) from error
 
 
 def show(value: Any) -> str:
@@ -79,12 +80,18 @@ def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ())
         remedy = f"did you mean {near}?" if near else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
     except ValueError as error:
-        raise UserError(f"--{error}") from error
+        raise UserError(_on_flag(error)) from error
 
 
 def _dashed(name: str) -> str:
     """A dotted name as flags spell it."""
     return name.replace("_", "-")
+
+
+def _on_flag(error: ValueError) -> str:
+    """The sentence on a field as one on its flag."""
+    name, sign, rest = str(error).partition("=")
+    return f"--{_dashed(name)}{sign}{rest}" if re.fullmatch(r"[\w.]+", name) else f"--{error}"
 
 
 def options(cls: type[T], usage: str, argv: Sequence[str]) -> T | None:
