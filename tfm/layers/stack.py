@@ -53,7 +53,7 @@ class Stacked(Protocol):
 
     layers: its blocks
     positions: what layers with the same position options share, in the order of `config.positions`
-    norm: the last norm, None where the residual scheme has none
+    norm: the last norm, None where the residual scheme or its options have none
     """
 
     layers: Layers
@@ -66,6 +66,7 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     plan = config.layer_plan
     rows = 1 if config.share_layers else plan.times
     axis, sizes = output_axis(config)
+    has_norm = residual_of(config.residual).final_norm and getattr(config.residual, "final_norm", True)
     layers = Layers(
         prefix=tuple(block_specs(kind, config, cross) for kind in plan.prefix),
         period=tuple(params.stacked(block_specs(kind, config, cross), rows) for kind in plan.period),
@@ -74,7 +75,7 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     return {
         "layers": layers,
         "positions": tuple(position_of(options).shared_specs(options, config) for options in config.positions),
-        "norm": norm_specs(config, axis, **sizes) if residual_of(config.residual).final_norm else None,
+        "norm": norm_specs(config, axis, **sizes) if has_norm else None,
     }
 
 
