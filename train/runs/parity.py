@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.models.heads import pooled_states
+from tfm.models.classifier import pooled_states
 from train import UserError
 
 
