@@ -29,7 +29,7 @@ from tfm.layers.reverse import ReversibleLayers, run_reversible
 from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
-from tfm.residuals import SUBLAYERS, output_axis, residual_of
+from tfm.residuals import SUBLAYERS, has_final_norm, output_axis, residual_of
 from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
 
@@ -66,7 +66,6 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     plan = config.layer_plan
     rows = 1 if config.share_layers else plan.times
     axis, sizes = output_axis(config)
-    has_norm = residual_of(config.residual).final_norm and getattr(config.residual, "final_norm", True)
     layers = Layers(
         prefix=tuple(block_specs(kind, config, cross) for kind in plan.prefix),
         period=tuple(params.stacked(block_specs(kind, config, cross), rows) for kind in plan.period),
@@ -75,7 +74,7 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     return {
         "layers": layers,
         "positions": tuple(position_of(options).shared_specs(options, config) for options in config.positions),
-        "norm": norm_specs(config, axis, **sizes) if has_norm else None,
+        "norm": norm_specs(config, axis, **sizes) if has_final_norm(config) else None,
     }
 
 
