@@ -61,6 +61,7 @@ IMAGES = dict(
     hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=[6, 4], patch_size=2,
     hidden_dropout_prob=0.1,
 )  # fmt: skip
+BEIT = IMAGES | dict(image_size=6, vocab_size=37, use_relative_position_bias=True)
 # Grids of 4 x 4 patches, and of 2 x 2, which are one window.
 SWIN = dict(image_size=8, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4], window_size=2)
 ENCODERS = ["MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
@@ -275,6 +276,16 @@ MODELS = {
         IMAGES,
         ["DeiTModel", "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification"],
     ),
+    "beit": (
+        "beit",
+        BEIT | dict(use_mask_token=True, use_shared_relative_position_bias=True),
+        ["BeitModel", "BeitForImageClassification", "BeitForMaskedImageModeling"],
+    ),
+    "beit_first": (
+        "beit",
+        BEIT | dict(use_mean_pooling=False, use_absolute_position_embeddings=True, layer_scale_init_value=0.0),
+        ["BeitModel", "BeitForImageClassification"],
+    ),
     "swin": ("swin", SWIN, ["SwinModel", "SwinForImageClassification"]),
     "swinv2": ("swinv2", SWIN | dict(window_size=3, mlp_ratio=2.5), ["Swinv2Model", "Swinv2ForImageClassification"]),
 }  # fmt: skip
@@ -291,6 +302,11 @@ SAVED_NAMES = {
     r"mlp\.fc1": "intermediate.dense",
     r"mlp\.fc2": "output.dense",
 }
+# Those of BEiT.
+BEIT_NAMES = {
+    r"\.relative_position_bias\.": ".attention.attention.relative_position_bias.",
+    r"shared_position_bias": "encoder.relative_position_bias",
+} | SAVED_NAMES
 # Those of Swin.
 SWIN_NAMES = {
     r"attention\.q_proj": "attention.self.query",
@@ -305,7 +321,7 @@ SWIN_NAMES = {
 
 def saved_name(model_type: str, tensor: str) -> str:
     """The name of a tensor in a folder."""
-    names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "swin": SWIN_NAMES}
+    names = {"vit": SAVED_NAMES, "deit": SAVED_NAMES, "beit": BEIT_NAMES, "swin": SWIN_NAMES}
     for pattern, name in names.get(model_type, {}).items():
         tensor = re.sub(pattern, name, tensor)
     return tensor
@@ -408,16 +424,21 @@ def _image_results(config, params, pixels) -> dict:
     import jax.numpy as jnp
 
     import tfm
+    from tfm.models.classifier import pooled_states
 
     pixels = jnp.transpose(pixels, (0, 2, 3, 1))
     hidden = tfm.encoder(params.encoder, config, pixels)
     outputs = {"hidden": hidden, "last_hidden_state": hidden}
+    if isinstance(params, tfm.Tagger):
+        return outputs | {"logits": tfm.patch_logits(params, config, hidden)}
     if params.output is not None:
         outputs["logits"] = tfm.classify(params, config, pixels)
     if params.distilled is not None:
         outputs["cls_logits"], outputs["distillation_logits"] = tfm.classify_distilled(params, config, pixels)
     if params.pooler is not None:
         outputs["pooler_output"] = jnp.tanh(tfm.linear(params.pooler, "BD,DE->BE", hidden[:, 0]))
+    elif params.norm is not None and params.output is None:
+        outputs["pooler_output"] = pooled_states(params, config, hidden)
     return outputs
 
 

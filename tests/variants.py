@@ -314,6 +314,12 @@ VARIANTS = {
         **_ENCODERS_OF_IMAGES,
     ),
     "swin": Variant(_SHIFTED | {"position": "swin"}, **_ENCODERS_OF_IMAGES),
+    "beit": Variant(
+        _IMAGES
+        | {"input.image_width": 12, "input.mask_token": True, "position": "beit", "position.shared": True}
+        | {"position.absolute": True, "mixer.key_bias": False, "residual.final_norm": False},
+        **_ENCODERS_OF_IMAGES,
+    ),
     "patches": Variant(
         _IMAGES | {"input.distilled": True, "residual.layer_scale": 0.5, "drop_path": 0.3}, **_ENCODERS_OF_IMAGES
     ),

@@ -43,6 +43,22 @@ def test_embeddings_are_those_of_a_loop(fill, name):
     np.testing.assert_allclose(tfm.embed(tables, config, PIXELS), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_vector_stands_for_masked_patches(fill):
+    """The others are as they were; pixels of masked ones are not read."""
+    config = tfm.override(CONFIG, {"position": "none", "input.mask_token": True})
+    tables = fill(tfm.embed_specs(config))
+    masked = np.array([[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0]], bool)
+    expected = images.embedded(tables, 2, PIXELS)
+    expected[:, 1:][masked] = tables.mask_token
+    actual = tfm.embed(tables, config, tfm.MaskedPixels(PIXELS, jnp.asarray(masked)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"masked has shape \[2, 5\]; it must be \[2, 6\]"):
+        tfm.embed(tables, config, tfm.MaskedPixels(PIXELS, jnp.asarray(masked[:, 1:])))
+    plain = tfm.override(config, {"input.mask_token": False})
+    with pytest.raises(ValueError, match=r"no vector for them; take input\.mask_token=true"):
+        tfm.embed(fill(tfm.embed_specs(plain)), plain, tfm.MaskedPixels(PIXELS, jnp.asarray(masked)))
+
+
 def test_two_axes_of_rotary_positions_are_those_of_a_loop():
     config = tfm.override(CONFIG, POSITIONS["rotary_2d"])
     q = np.random.default_rng(1).normal(size=(1, 7, 1, 2, 8)).astype(np.float32)

@@ -177,3 +177,23 @@ def test_embeddings_may_be_narrower_than_layers(fill):
     np.testing.assert_allclose(tfm.embed(tables, config, tokens), x, rtol=1e-4, atol=1e-4)
     hidden = tfm.encoder(model.encoder, config, tokens)
     assert tfm.mlm_logits(model.head, config, hidden, tables.tokens).shape == (1, 2, config.padded_vocab)
+
+
+def test_visual_tokens_of_patches(fill):
+    """norm(x) W + b of the states of patches; [CLS] has no token, and pixels of masked patches change nothing."""
+    images = {"input": "patches", "input.size": 4, "input.patch": 2, "input.mask_token": True, "residual": "pre"}
+    config = tfm.override(CONFIG, images | {"residual.final_norm": False})
+    model = jax.tree.map(lambda leaf: 0.3 * leaf, fill(tfm.masked_image_specs(config)))
+    assert model.encoder.norm is None
+    pixels = jnp.asarray(states(2, 4, 4, 3))
+    masked = jnp.array([[True, False, False, True], [False] * 4])
+    logits = tfm.masked_image(model, config, pixels, masked)
+    hidden = np.asarray(tfm.encoder(model.encoder, config, tfm.MaskedPixels(pixels, masked)), np.float64)[:, 1:]
+    normed = (hidden - hidden.mean(-1, keepdims=True)) / hidden.std(-1, keepdims=True)
+    normed = normed * np.asarray(model.norm.scale) + np.asarray(model.norm.bias)
+    expected = normed @ np.asarray(model.output.kernel) + np.asarray(model.output.bias)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    assert (logits.shape, logits.dtype) == ((2, 4, 60), jnp.float32)
+    slopes = jax.grad(lambda pixels: tfm.masked_image(model, config, pixels, masked)[..., 0].sum())(pixels)
+    by_patch = np.abs(slopes).reshape(2, 2, 2, 2, 2, 3).sum((2, 4, 5)).reshape(2, 4)
+    assert (by_patch > 0).tolist() == (~masked).tolist()

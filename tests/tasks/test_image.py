@@ -11,6 +11,7 @@ from PIL import Image
 from small import call, read_lines, run
 
 import tfm
+from tfm.hf import FAMILIES
 from train import UserError, evaluate, export, inspect, plan, predict
 from train.images import attention, drawings, sources
 from train.images.decoding import decode
@@ -115,6 +116,42 @@ def pictures(folder, count=40):
             pixels = rng.integers(0, 100, (20, 24, 3), np.uint8)
             pixels[:, :, channel] += 100
             Image.fromarray(pixels).save(folder / colour / f"{n}.jpg")
+
+
+@pytest.mark.slow
+def test_beit_learns_classes_after_visual_tokens(home):
+    """A folder of masked image modeling predicts no class; what is fine-tuned from it does, as an export of it."""
+    fields = {"image_size": 16, "patch_size": 4, "vocab_size": 11, "use_mask_token": True, "hidden_size": 32}
+    fields |= {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "drop_path_rate": 0.0}
+    family = FAMILIES["beit"]
+    head = family.heads["BeitForMaskedImageModeling"]
+    config = family.config(fields | {"use_shared_relative_position_bias": True}, head)
+    tfm.to_hf(config, tfm.init(head.specs(config), jax.random.key(0)), home / "beit")
+    processor = ImageProcessor((16, 16), None, (0.5,) * 3, (0.5,) * 3)
+    (home / "beit/preprocessor_config.json").write_text(to_text(processor))
+    pictures(home / "colours")
+    code, _, err = call(predict.main, "--run=beit", "--file=colours/*/1.jpg")
+    assert code == 2
+    assert "--run=beit holds a model without a head that could predict; fine-tune it first with --init" in err
+    run(
+        "--task=image",
+        "--init=beit",
+        "--data=colours",
+        "--out=run",
+        "--steps=60",
+        "--batch.size=16",
+        "--optim.rate=1e-3",
+    )
+    assert json.loads((home / "run/result.json").read_text())["eval_accuracy"] > 0.9
+    code, out, err = call(predict.main, "--run=run", "--file=colours/*/1.jpg")
+    assert (code, [line.split("\t")[1] for line in out.splitlines()]) == (0, ["blue", "red"]), err
+    assert call(export.main, "--run=run", "--to=folder")[0] == 0
+    written = json.loads((home / "folder/config.json").read_text())
+    assert (written["architectures"], written["id2label"]) == (
+        ["BeitForImageClassification"],
+        {"0": "blue", "1": "red"},
+    )
+    assert call(predict.main, "--run=folder", "--file=colours/*/1.jpg")[1] == out
 
 
 @pytest.mark.slow

@@ -11,12 +11,15 @@ import re
 from typing import Any
 
 from tfm.compat.auto import Auto, Choices
-from tfm.compat.classes import BASES, Encoder, Images, shift_tokens_right
+from tfm.compat.classes import BASES, Encoder, Images, MaskedImages, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
 from tfm.compat.towers import TOWERS
 
 # What an architecture is called besides its family.
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
+
+# Families whose classes are called in ways of their own.
+CALLS: dict[str, type] = {**TOWERS, "beit": MaskedImages}
 
 # What the automatic classes choose: the first of these that a family has.
 AUTO_SUFFIXES = {
@@ -55,7 +58,7 @@ def _family_classes(family: str) -> dict[str, type]:
     classes: dict[str, type] = {}
     for architecture, head in FAMILIES[family].heads.items():
         reads_images = FAMILIES[family].base.input.grid is not None
-        base: Any = TOWERS.get(family) or (Images if reads_images else BASES.get(head.kind, Encoder))
+        base: Any = CALLS.get(family) or (Images if reads_images else BASES.get(head.kind, Encoder))
         doc = base.__doc__ or ""
         fields = {
             "family": family,

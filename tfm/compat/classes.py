@@ -19,6 +19,7 @@ from tfm.compat.forward import (
 )
 from tfm.compat.generation import generate
 from tfm.compat.pretrained import Pretrained
+from tfm.inputs.patches import MaskedPixels
 
 
 class Encoder(Pretrained):
@@ -73,6 +74,28 @@ class Images(Pretrained):
     ):  # fmt: skip
         """Pixels [B,C,H,W] -> results by name; params is a nested dict like `model.params`."""
         inputs, record = image_inputs(pixel_values), self._record(output_attentions, output_hidden_states)
+        return self._output(
+            encode(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng)),
+            return_dict,
+        )
+
+
+class MaskedImages(Pretrained):
+    """An encoder of images, some of whose patches may be masked, with its head."""
+
+    main_input_name = "pixel_values"
+
+    def __call__(
+        self, pixel_values, bool_masked_pos=None, params=None, dropout_rng=None, train=False, output_attentions=None,
+        output_hidden_states=None, return_dict=None,
+    ):  # fmt: skip
+        """Pixels [B,C,H,W] and masked patches [B,P] -> results by name; params is a nested dict like `model.params`.
+
+        A classifier reads all patches, as it did.
+        """
+        inputs, record = image_inputs(pixel_values), self._record(output_attentions, output_hidden_states)
+        if bool_masked_pos is not None and self._program.head.kind != "classify":
+            inputs = inputs._replace(tokens=MaskedPixels(inputs.tokens, jnp.asarray(bool_masked_pos, bool)))
         return self._output(
             encode(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng)),
             return_dict,

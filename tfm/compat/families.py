@@ -19,7 +19,7 @@ from tfm.ops import Linear, linear_specs
 
 # Families that had Flax classes, and what their bare models are called inside of models with heads.
 BASE_PREFIXES = {
-    **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "roformer", "vit")},
+    **{name: name for name in ("bert", "roberta", "distilbert", "electra", "albert", "roformer", "vit", "beit")},
     "xlm-roberta": "roberta",
     "big_bird": "bert",
     **dict.fromkeys(("gpt2", "gpt_neo", "bloom", "t5", "longt5"), "transformer"),

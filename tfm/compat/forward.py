@@ -56,13 +56,13 @@ class Record(NamedTuple):
 class Inputs(NamedTuple):
     """What a stack reads.
 
-    tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C]
+    tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C], or `MaskedPixels`
     valid: True for a token and False for padding, [B,T]; for a decoder that continues, [B,S] of all slots
     types, positions: [B,T], or None for the usual ones
     head_mask: what the attention weights of each head are multiplied by, [L,N]
     """
 
-    tokens: Array
+    tokens: Any
     valid: Array | None = None
     types: Array | None = None
     positions: Array | None = None

@@ -7,8 +7,8 @@ from jax import Array
 
 from tfm.compat.families import Seq2SeqReader
 from tfm.config.model import Config
-from tfm.models.classifier import Classifier, pooled, text_logits
-from tfm.models.heads import MaskedLM, Tagger, mlm_logits, next_sentence, token_logits
+from tfm.models.classifier import Classifier, pooled_states, text_logits
+from tfm.models.heads import MaskedLM, Tagger, mlm_logits, next_sentence, patch_logits, token_logits
 from tfm.ops import linear
 
 
@@ -22,6 +22,8 @@ def predictions(
             return {"logits": logits}
         pair = "sop_logits" if architecture.startswith("Albert") else "seq_relationship_logits"
         return {"prediction_logits": logits, pair: next_sentence(model, config, hidden)}
+    if architecture.endswith("MaskedImageModeling"):
+        return {"logits": patch_logits(model, config, hidden, key)}
     if isinstance(model, Tagger):
         logits = token_logits(model, config, hidden, key)
         if architecture.endswith("QuestionAnswering"):
@@ -30,10 +32,8 @@ def predictions(
     assert isinstance(model, Classifier)
     if model.output is not None:
         return {"logits": text_logits(model, config, hidden, valid, key)}
-    return {
-        "last_hidden_state": hidden,
-        "pooler_output": model.pooler and pooled(model.pooler, model.norm, config, hidden[:, 0]),
-    }
+    has_pooler = model.pooler is not None or not config.head.dense
+    return {"last_hidden_state": hidden, "pooler_output": pooled_states(model, config, hidden) if has_pooler else None}
 
 
 def reader_predictions(model: Seq2SeqReader, hidden: Array, is_end: Array) -> dict[str, Array]:

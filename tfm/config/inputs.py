@@ -141,6 +141,7 @@ class Patches(InputOptions):
     channels: numbers of a pixel: 3 for colours, 1 for grey
     cls: a trained vector, [CLS], stands first; a head may read its state
     distilled: a second one follows, which learns from a teacher (DeiT: Touvron et al. 2021, section 4)
+    mask_token: a trained vector can stand for a patch that is masked (BEiT: Bao et al. 2021, section 2.3)
     bias: add a bias to what a patch becomes
     norm: normalize the embeddings
     """
@@ -155,6 +156,7 @@ class Patches(InputOptions):
     channels: int = 3
     cls: bool = True
     distilled: bool = False
+    mask_token: bool = False
     bias: bool = True
     norm: bool = False
 

@@ -18,12 +18,14 @@ class PreNorm(Options):
     """What a sublayer reads is normalized: x + f(norm(x)) (Xiong et al. 2020).
 
     mixer_norm: normalize what the mixer reads
+    final_norm: normalize the states of the last layer
     layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
         eq. 7)
     """
 
     name: Literal["pre"] = tag("pre")
     mixer_norm: bool = True
+    final_norm: bool = True
     layer_scale: float | None = None
 
     def __post_init__(self):

@@ -28,6 +28,7 @@ from tfm.hf.families.seq2seq.bart import BART, MARIAN, PEGASUS
 from tfm.hf.families.seq2seq.led import LED
 from tfm.hf.families.seq2seq.longt5 import LONGT5
 from tfm.hf.families.seq2seq.t5 import T5
+from tfm.hf.families.vision.beit import BEIT
 from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
 from tfm.hf.families.vision.imagegpt import IMAGEGPT
 from tfm.hf.families.vision.swin import SWIN, SWIN_V2
@@ -41,7 +42,7 @@ FAMILIES = {
         *(LONGFORMER, BIG_BIRD, ROFORMER, FNET, NYSTROMFORMER),
         *(GPT2, GPT_NEO, GPT_NEOX, BLOOM, MPT, REFORMER, LLAMA, MISTRAL, QWEN3),
         *(T5, LONGT5, BART, MARIAN, PEGASUS, LED),
-        *(VIT, DEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
+        *(VIT, DEIT, BEIT, SWIN, SWIN_V2, IMAGEGPT, CLIP, SIGLIP, CLIP_TEXT, CLIP_VISION),
     )
 }
 

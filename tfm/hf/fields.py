@@ -129,7 +129,7 @@ class Field(NamedTuple):
         """Our value -> theirs."""
         if self.values is not None:
             return next(hf_value for hf_value, held in self.values.items() if held == value)
-        return 0 if value is None and self.zero_is_none else value
+        return type(self.default)(0) if value is None and self.zero_is_none else value
 
 
 def class_names(fields: Mapping[str, Any]) -> list[str]:

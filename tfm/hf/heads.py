@@ -25,9 +25,11 @@ class Head(NamedTuple):
 def _model(config: Config, names: Names) -> classifier.Classifier:
     """An encoder without a head; with a pooler where there is one."""
     specs = classifier.classifier_specs(config)
-    has_pooler = "pooler" in names
     return dataclasses.replace(
-        specs, pooler=specs.pooler if has_pooler else None, norm=specs.norm if has_pooler else None, output=None
+        specs,
+        pooler=specs.pooler if "pooler" in names else None,
+        norm=specs.norm if "norm" in names else None,
+        output=None,
     )
 
 
@@ -44,6 +46,7 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "tag": _tagger,
     "span": _tagger,
     "detect": _tagger,
+    "masked_image": lambda config, names: heads.masked_image_specs(config),
     **dict.fromkeys(("lm", "pixels"), lambda config, names: heads.causal_lm_specs(config)),
     "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
     "towers": lambda config, names: towers.towers_specs(config),

@@ -44,14 +44,14 @@ def embed_specs(config: Config) -> Any:
 def embed(
     tables: Any,
     config: Config,
-    inputs: Array,
+    inputs: Any,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
 ) -> Array:
     """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
-    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] where `config.input` is patches
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` is patches
     positions: int32 [B,T]; 0..T-1 by default
     types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
 

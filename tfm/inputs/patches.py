@@ -19,8 +19,8 @@ from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
 
 @struct.dataclass
 class PatchEmbed:
-    """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] before the patches, and the norm
-    over all.
+    """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] before the patches and in place
+    of masked ones, and the norm over all.
 
     None where a model lacks one.
     """
@@ -29,7 +29,21 @@ class PatchEmbed:
     positions: Any
     cls: Array | None
     distilled: Array | None
+    mask_token: Array | None
     norm: Norm | None
+
+
+@struct.dataclass
+class MaskedPixels:
+    """Images of which some patches are masked (BEiT: Bao et al. 2021, section 2.3): an encoder reads them as it reads
+    pixels.
+
+    pixels: float [B,H,W,C]
+    masked: bool [B,P], True for a patch that is not seen, row by row
+    """
+
+    pixels: Array
+    masked: Array
 
 
 def specs(options: Patches, config: Config) -> PatchEmbed:
@@ -40,6 +54,7 @@ def specs(options: Patches, config: Config) -> PatchEmbed:
         positions=position_of(config.position).embed_specs(config.position, config),
         cls=vector_spec(config, "D") if options.cls else None,
         distilled=vector_spec(config, "D") if options.distilled else None,
+        mask_token=vector_spec(config, "D") if options.mask_token else None,
         norm=norm_specs(config) if options.norm else None,
     )
 
@@ -48,7 +63,7 @@ def embed(
     tables: PatchEmbed,
     options: Patches,
     config: Config,
-    pixels: Array,
+    inputs: Array | MaskedPixels,
     positions: Array | None = None,
     types: Array | None = None,
     key: Array | None = None,
@@ -57,10 +72,12 @@ def embed(
 
     A processor has normalized the pixels: their mean is about 0, their deviation about 1.
     """
+    pixels, masked = (inputs.pixels, inputs.masked) if isinstance(inputs, MaskedPixels) else (inputs, None)
     _check(options, pixels, types)
     x = einsum("BThwc,hwcD->BTD", patches(options, pixels).astype(config.dtype), tables.projection.kernel, jnp.float32)
     if tables.projection.bias is not None:
         x = x + broadcast_param(tables.projection.bias, x)
+    x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
     vectors = [_rows(vector, x) for vector in (tables.cls, tables.distilled) if vector is not None]
     x = shard_patches(jnp.concatenate([*vectors, x], axis=1))
     positions = default_positions(x) if positions is None else positions
@@ -78,6 +95,17 @@ def patches(options: Patches, pixels: Array) -> Array:
     (rows, columns), side, batch = options.grid, options.patch, len(pixels)
     x = reshape_rows(pixels, batch, rows, side, columns, side, options.channels).swapaxes(2, 3)
     return reshape_rows(x, batch, rows * columns, side, side, options.channels)
+
+
+def _with_mask_token(mask_token: Array | None, masked: Array, x: Array) -> Array:
+    """x [B,P,D] of patches -> the same with the vector of masked ones. Raises ValueError where there is none."""
+    if mask_token is None:
+        raise ValueError("patches are masked, and the model has no vector for them; take input.mask_token=true")
+    if masked.shape != x.shape[:2]:
+        raise ValueError(
+            f"masked has shape {list(masked.shape)}; it must be {list(x.shape[:2])}, a bool for each patch"
+        )
+    return jnp.where(masked.astype(bool)[..., None], broadcast_param(mask_token, x), x)
 
 
 def _rows(vector: Array, x: Array) -> Array:

@@ -29,7 +29,7 @@ from tfm.layers.reverse import ReversibleLayers, run_reversible
 from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
-from tfm.residuals import SUBLAYERS, output_axis, residual_of
+from tfm.residuals import SUBLAYERS, has_final_norm, output_axis, residual_of
 from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
 
@@ -53,7 +53,7 @@ class Stacked(Protocol):
 
     layers: its blocks
     positions: what layers with the same position options share, in the order of `config.positions`
-    norm: the last norm, None where the residual scheme has none
+    norm: the last norm, None where the residual scheme or its options have none
     """
 
     layers: Layers
@@ -74,7 +74,7 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     return {
         "layers": layers,
         "positions": tuple(position_of(options).shared_specs(options, config) for options in config.positions),
-        "norm": norm_specs(config, axis, **sizes) if residual_of(config.residual).final_norm else None,
+        "norm": norm_specs(config, axis, **sizes) if has_final_norm(config) else None,
     }
 
 

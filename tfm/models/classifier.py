@@ -100,10 +100,14 @@ def both_logits(model: Classifier, config: Config, hidden: Array, key: Array | N
 
 def _label_logits(model: Classifier, config: Config, hidden: Array, valid: Array | None, key: Array | None) -> Array:
     """hidden [B,T,D] -> float32 logits [B,C] of the pooled states."""
+    return class_logits(model.output, dropout(pooled_states(model, config, hidden, valid), config.dropout, key))
+
+
+def pooled_states(model: Classifier, config: Config, hidden: Array, valid: Array | None = None) -> Array:
+    """hidden [B,T,D] -> [B,D]: what stands for a text or an image, as `config.head` says."""
     if valid is None and config.input.prefix:
         valid = positions_like(hidden) >= config.input.prefix
-    text = pooled(model.pooler, model.norm, config, pool(hidden, valid, config.head.pool))
-    return class_logits(model.output, dropout(text, config.dropout, key))
+    return pooled(model.pooler, model.norm, config, pool(hidden, valid, config.head.pool))
 
 
 POOLERS = {"tanh": jnp.tanh, **ACTIVATIONS}

@@ -53,7 +53,7 @@ def _stage_specs(config: Config, cross: bool) -> Encoder:
 def encoder(
     model: Encoder,
     config: Config,
-    inputs: Array,
+    inputs: Any,
     mask: Mask | None = None,
     positions: Array | None = None,
     types: Array | None = None,
@@ -62,7 +62,7 @@ def encoder(
     """What `config.input` reads -> hidden states [B,T,D] in `config.dtype` (Devlin et al. 2018, section 3; Dosovitskiy
     et al. 2021, section 3.1).
 
-    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] of images, or `MaskedPixels`
     positions: [B,T], 0..T-1 by default
     types: [B,T] of tokens, 0 by default
     key: turns dropout on

@@ -9,6 +9,7 @@ from jax import Array
 from tfm import params
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
+from tfm.inputs.patches import MaskedPixels
 from tfm.losses.vocabulary import unembed
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
@@ -29,7 +30,7 @@ from tfm.ops import (
     split,
 )
 from tfm.residuals import output_axis
-from tfm.sharding import take_positions
+from tfm.sharding import replicate_length, take_positions
 
 
 @struct.dataclass
@@ -114,6 +115,13 @@ def tagger_specs(config: Config, dense: bool = False) -> Tagger:
         norm=norm_specs(config, "E") if dense and config.head.pool_norm else None,
         mix=mix_specs(config),
     )
+
+
+def masked_image_specs(config: Config) -> Tagger:
+    """The spec tree of a model that predicts which of `config.vocab` visual tokens a patch is (BEiT: Bao et al. 2021,
+    section 2.3)."""
+    specs = tagger_specs(dataclasses.replace(config, classes=config.vocab))
+    return dataclasses.replace(specs, norm=norm_specs(config))
 
 
 def causal_lm_specs(config: Config) -> CausalLM:
@@ -236,5 +244,21 @@ def token_logits(model: Tagger, config: Config, hidden: Array, key: Array | None
     """hidden [B,T,D] -> float32 logits [B,T,C] of the classes of each token."""
     if model.dense is not None:
         hidden = activation(config)(linear(model.dense, "BTD,DE->BTE", hidden))
-        hidden = hidden if model.norm is None else norm(config, model.norm, hidden)
+    hidden = hidden if model.norm is None else norm(config, model.norm, hidden)
     return linear(model.output, "BTD,DC->BTC", dropout(hidden, config.dropout, key)).astype(jnp.float32)
+
+
+def masked_image(model: Tagger, config: Config, pixels: Array, masked: Array, key: Array | None = None) -> Array:
+    """pixels [B,H,W,C] and masked patches bool [B,P] -> float32 logits [B,P,V] of the visual token of each patch (BEiT:
+    Bao et al. 2021, section 2.3). A key turns dropout on.
+
+    Raises ValueError for a model without `input.mask_token`.
+    """
+    encoder_key, drop_key = split(key, 2)
+    hidden = encoder(model.encoder, config, MaskedPixels(pixels, masked), key=encoder_key)
+    return patch_logits(model, config, hidden, drop_key)
+
+
+def patch_logits(model: Tagger, config: Config, hidden: Array, key: Array | None = None) -> Array:
+    """hidden [B,T,D] of images -> float32 logits [B,P,V] of the visual token of each patch."""
+    return token_logits(model, config, replicate_length(hidden)[:, config.input.prefix :], key)

@@ -10,7 +10,6 @@ where K and Q are the projections of the layer's keys and queries, or projection
 
 import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,16 +44,6 @@ class PositionProjections:
 
     query: Linear | None
     key: Linear | None
-
-
-def embed_specs(options: Disentangled, config: Config) -> Any:
-    """The table of absolute positions, where there is one."""
-    return learned.table_spec(config) if options.absolute else None
-
-
-def embed(table: Array | None, options: Disentangled, config: Config, x: Array, positions: Array) -> Array:
-    """x [B,T,U] plus the rows of positions [B,T] in that table."""
-    return x if table is None else x + lookup(table, positions)
 
 
 def shared_specs(options: Disentangled, config: Config) -> RelativeEmbedding:
@@ -155,4 +144,4 @@ def _take_buckets(x: Array, rows: Array) -> Array:
     return jax.shard_map(take, in_specs=(PartitionSpec(), last), out_specs=last, axis_names={mesh_axis})(x, rows)
 
 
-POSITION = Position(embed_specs, embed, shared_specs, specs, prepare, score)
+POSITION = Position(learned.absolute_specs, learned.embed_absolute, shared_specs, specs, prepare, score)

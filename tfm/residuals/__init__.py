@@ -104,6 +104,11 @@ def residual_of(options: ResidualOptions) -> Residual:
     return variants.load(options).RESIDUAL
 
 
+def has_final_norm(config: Config) -> bool:
+    """Whether a norm follows the last block; an option of the scheme may leave it out."""
+    return residual_of(config.residual).final_norm and getattr(config.residual, "final_norm", True)
+
+
 def output_axis(config: Config) -> tuple[str, dict[str, Any]]:
     """The letter of the width of what follows the last block, and the size of one that is no shared letter."""
     streams = config.residual.streams

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
 from tfm.config.positions.absolute import Axial, Learned, Sinusoidal
 from tfm.config.positions.checks import check_axes, check_buckets, check_distance
-from tfm.config.positions.grid import Swin, SwinV2
+from tfm.config.positions.grid import Beit, Swin, SwinV2
 from tfm.config.positions.options import PositionOptions
 
 
@@ -232,5 +232,6 @@ Position = (
     | Tupe
     | Swin
     | SwinV2
+    | Beit
     | NoPosition
 )

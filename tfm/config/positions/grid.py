@@ -1,4 +1,4 @@
-"""The catalogue of positions in a window of a grid."""
+"""The catalogue of positions in a grid of patches, or in a window of one."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -52,3 +52,25 @@ class SwinV2(WindowPosition):
         check_fields(self)
         check_minimum(self, hidden=1, trained_window=2)
         check_maximum(self, "no network of offsets is as large", hidden=1 << 16, trained_window=1 << 12)
+
+
+@dataclass(frozen=True)
+class Beit(PositionOptions):
+    """A trained bias of scores for each offset of rows and columns of patches, and head, with others of [CLS] (BEiT:
+    Bao et al. 2021).
+
+    by_layer: every layer has a table of its own
+    shared: all layers have a table in common, which is added to their own
+    absolute: a trained vector for each position is added to the embeddings too
+    """
+
+    name: Literal["beit"] = tag("beit")
+    by_layer: bool = True
+    shared: bool = False
+    absolute: bool = False
+
+    def check(self, config: Any) -> None:  # noqa: D102
+        if config.input.grid is None:
+            raise ValueError(
+                f"position=beit counts rows and columns, which input={config.input.name} does not have; try position=t5"
+            )

@@ -32,6 +32,16 @@ def table_spec(config: Config) -> Any:
     return dataclasses.replace(weight_spec(config, "P" + config.embed_axis), init=init)
 
 
+def absolute_specs(options: Any, config: Config) -> Any:
+    """The table [P,U] of a scheme whose option `absolute` asks for one; None for others."""
+    return table_spec(config) if options.absolute else None
+
+
+def embed_absolute(table: Array | None, options: Any, config: Config, x: Array, positions: Array) -> Array:
+    """x [B,T,U] plus the rows of positions [B,T] in that table."""
+    return x if table is None else x + lookup(table, positions)
+
+
 def embed_specs(options: Learned, config: Config) -> Any:
     """What embeddings need."""
     return embed_specs_at(options.place, config, table_spec(config))

@@ -10,17 +10,19 @@ from tfm.config.model import Config
 from tfm.config.positions import Swin
 from tfm.params import weight_spec
 from tfm.positions import Position
-from tfm.positions.grid import WindowBias
+from tfm.positions.grid import GridBias, offsets
 
 
 def specs(options: Swin, config: Config) -> Any:
     """The table [r,K,G] of one layer."""
-    return weight_spec(config, "rKG", r=(2 * options.side(config) - 1) ** 2)
+    side = options.side(config)
+    return weight_spec(config, "rKG", r=offsets(side, side))
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, WindowBias]:
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, GridBias]:
     """Queries and keys of windows as they are, and the bias."""
-    return q, k, WindowBias(call.params, call.options.side(call.config))
+    side = call.options.side(call.config)
+    return q, k, GridBias(call.params, side, side)
 
 
 POSITION = Position(specs=specs, score=score)

@@ -23,7 +23,7 @@ from tfm.config.positions import SwinV2
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
 from tfm.params import constant, scale_spec
 from tfm.positions import Position
-from tfm.positions.grid import WindowBias
+from tfm.positions.grid import GridBias
 from tfm.sharding import unshard_fsdp
 
 # Cosines are multiplied by 10 at first, and by 100 at most; biases are between 0 and 16.
@@ -49,18 +49,18 @@ def specs(options: SwinV2, config: Config) -> ContinuousBias:
     )
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, WindowBias]:
+def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, GridBias]:
     """q [B,T,K,G,H] and k [B,T,K,H] of windows -> what has the cosines as scaled products, and the bias; float32."""
     layer, side = call.params, call.options.side(call.config)
     scale = jnp.exp(jnp.minimum(unshard_fsdp(layer.log_scale).astype(jnp.float32), math.log(LARGEST_SCALE)))
     scale = (scale * q.shape[-1] ** 0.5)[None, None, :, :, None]
     hidden = jax.nn.relu(linear(layer.up, "po,om->pm", jnp.asarray(offsets(side, call.options.trained_window))))
     table = LARGEST_BIAS * jax.nn.sigmoid(linear(layer.down, "pm,mKG->pKG", hidden))
-    return (unit_vectors(q) * scale).astype(q.dtype), unit_vectors(k).astype(k.dtype), WindowBias(table, side)
+    return (unit_vectors(q) * scale).astype(q.dtype), unit_vectors(k).astype(k.dtype), GridBias(table, side, side)
 
 
 def offsets(side: int, trained_window: int | None = None) -> np.ndarray:
-    """float32 [r,2]: the offsets of `WindowBias.offset` in rows and columns, on the logarithmic scale."""
+    """float32 [r,2]: the offsets of `GridBias.offset` in rows and columns, on the logarithmic scale."""
     steps = np.arange(1 - side, side) * 8 / max((trained_window or side) - 1, 1)
     steps = np.sign(steps) * np.log1p(np.abs(steps)) / math.log(8)
     return np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.float32)
