@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum
-from tfm.config.dotted import override
 from train import UserError, exit_code
 from train.files.strict_json import json_text
 from train.settings import flags
 from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
-from train.settings.schema import Batch, Run
+from train.settings.schema import Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
@@ -39,9 +38,6 @@ PEERS = ("torch", "torch-compile")
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
-
-# Steps of the run whose steps are timed: those of a long one.
-_RUN_STEPS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +155,7 @@ def _bench_model(options: Options) -> dict[str, Any]:
 
     if options.against:
         against.check(options.against)
-    run = _plain_run(options)
+    run = random_task.plain_run(options)
     task = random_task.RandomTask(options.model, options.predict)
     use_cores(run)
     job = _job(run, task)
@@ -195,13 +191,15 @@ def _bench_lengths(options: Options):
     task = random_task.RandomTask(options.model, options.predict)
 
     def job_of(mixer: str, length: int):
-        run = _plain_run(dataclasses.replace(options, mixer=mixer, length=length))
+        run = random_task.plain_run(dataclasses.replace(options, mixer=mixer, length=length))
         use_cores(run)
         return _job(run, task), task.batches(run)
 
     mixers = options.mixer.split(",")
     for mixer in mixers:
-        _plain_run(dataclasses.replace(options, mixer=mixer, length=lengths[-1]))  # refused before anything is timed
+        random_task.plain_run(
+            dataclasses.replace(options, mixer=mixer, length=lengths[-1])
+        )  # refused before anything is timed
     jobs = {mixer: {length: partial(job_of, mixer, length) for length in lengths} for mixer in mixers}
     results = scaling.measure_all(jobs, options.steps, lambda line: print(json_text(line), flush=True))
     scaling.draw(results, plot)
@@ -287,31 +285,12 @@ def _bench_generation(options: Options) -> dict[str, Any]:
     """Milliseconds of the prefill, and of each token: with a cache (also its first and last tenth), and without."""
     import jax
 
-    from train.costs import timing
+    from train.costs import random_task, timing
 
-    model = _plain_run(options).model
+    model = random_task.plain_run(options).model
     prompt = (options.batch, options.length - options.generate)
     times = timing.generation(model, prompt, options.generate, options.warmup // 3 + 1)
     return {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, **times}
-
-
-def _plain_run(options: Options) -> Run:
-    """The shape of the peer's model, and its recipe."""
-    from train.costs import random_task
-
-    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "kernel")
-    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or None}
-    mixer, *mixer_options = options.mixer.split(":")
-    texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
-    try:
-        return Run(
-            model=override(random_task.MODEL, shape, texts, read=flags.read),
-            batch=Batch(size=options.batch, length=options.length),
-            optim=random_task.OPTIM,
-            steps=_RUN_STEPS,
-        )
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
 
 
 if __name__ == "__main__":

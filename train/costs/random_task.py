@@ -4,15 +4,19 @@ Every position is predicted by default, there is no dropout, and each batch has 
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.config.dotted import override
 from tfm.config.inputs import Tokens
 from tfm.config.residuals import PreNorm
+from train import UserError
 from train.data.fields import Field
-from train.settings.schema import Optim, Run
+from train.settings import flags
+from train.settings.schema import Batch, Optim, Run
 
 # The recipe of the peer.
 OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
@@ -25,6 +29,27 @@ MODEL = tfm.Config(
     input=Tokens(token_types=None, norm=False),
     dropout=0.0,
 )
+
+
+# Steps of the run, those of a long one.
+STEPS = 1000
+
+
+def plain_run(options: Any) -> Run:
+    """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
+    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "kernel")
+    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or None}
+    mixer, *mixer_options = options.mixer.split(":")
+    texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
+    try:
+        return Run(
+            model=override(MODEL, shape, texts, read=flags.read),
+            batch=Batch(size=options.batch, length=options.length),
+            optim=OPTIM,
+            steps=STEPS,
+        )
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
