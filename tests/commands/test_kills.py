@@ -6,6 +6,7 @@ TFM_TEST_MOMENTS says how many moments of each kind are tried.
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ SEED = int(os.environ.get("TFM_TEST_SEED", "0"))
 pytestmark = pytest.mark.slow
 
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-LONG = ["--steps=200", "--eval.every=20", "--eval.batches=2", "--log.every=1"]
+STEPS = 200
+LONG = [f"--steps={STEPS}", "--eval.every=20", "--eval.batches=2", "--log.every=1"]
 TASKS = {
     "mlm": ["--task=mlm", *FLAGS, *LONG, "--checkpoint.every=5"],
     "lm": ["--task=lm", *FLAGS, *LONG, "--checkpoint.every=4", "--log.every=3", "--optim.ema=0.99"],
@@ -59,17 +61,27 @@ def finish(words, log):
     assert start(words, log).wait() == 0, log.read_text()
 
 
+def steps_done(text):
+    """The steps that a process has done, as its log says; it may have gone on from a checkpoint."""
+    first = re.search(r"going on from step (\d+)", text)
+    done = re.findall(r"^train +(\d+)", text, re.MULTILINE)
+    return int(done[-1]) - int(first[1] if first else 0) if done else 0
+
+
 def kill_at_a_moment(process, log, rng):
-    """Kills a run in its start-up, between two steps, or while a checkpoint is written, if it has not ended."""
+    """Kills a run in its start-up, between two steps, or while a checkpoint is written, if it has not ended.
+
+    All moments together lie between its first step and its last one.
+    """
     kind = rng.choice(["start", "step", "checkpoint"])
-    steps, pause = rng.randrange(1, 200), rng.uniform(0, 1)
+    steps, pause = rng.randrange(1, 1 + 2 * STEPS // MOMENTS), rng.uniform(0, 1)
     began = time.monotonic()
     while process.poll() is None:
-        lines = log.read_text()
+        is_late = steps_done(log.read_text()) >= steps
         due = {
-            "start": time.monotonic() - began > 12 * pause,
-            "step": lines.count("train ") > steps,
-            "checkpoint": lines.count("train ") > steps and any(Path("run/checkpoints").glob("*orbax-checkpoint-tmp*")),
+            "start": time.monotonic() - began > 6 * pause,
+            "step": is_late,
+            "checkpoint": is_late and any(Path("run/checkpoints").glob("*orbax-checkpoint-tmp*")),
         }
         if due[kind]:
             time.sleep(0.05 * pause)
