@@ -96,12 +96,7 @@ def predict(argv):
     programs.keep()
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
-    params = folder.load(log=log.info)
-    if not isinstance(params, type(folder.task.specs(folder.config))) or getattr(params, "output", params) is None:
-        raise UserError(
-            f"--run={options.run} holds a model without a head that could predict; fine-tune it first with --init"
-        )
-    params = as_weights(options.weights, folder, params, log)
+    params = as_weights(options.weights, folder, folder.load(log=log.info), log)
     predictions = folder.task.predict(params, folder, inputs, log, options.batch)
     with line_writer(options.to) as write:
         for prediction in predictions:

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 ABSOLUTE = {"axial", "learned", "sinusoidal", "tupe"}
 ALL = alternatives(type_hints(tfm.Config)["position"])
-# A window of an image has no place for padding before it.
-SCHEMES = {name: options for name, options in ALL.items() if not options.in_windows}
+# An image has no place for padding before it.
+SCHEMES = {name: options for name, options in ALL.items() if not options.in_grid}
 ROWS = [name for name, row in VARIANTS.items() if name.startswith(tuple(SCHEMES)) and not row.config.prefix]
 
 

@@ -132,7 +132,7 @@ def test_beit_learns_classes_after_visual_tokens(home):
     pictures(home / "colours")
     code, _, err = call(predict.main, "--run=beit", "--file=colours/*/1.jpg")
     assert code == 2
-    assert "--run=beit holds a model without a head that could predict; fine-tune it first with --init" in err
+    assert "--run=beit holds a model without a head of classes; fine-tune it first with --task=image --init" in err
     run(
         "--task=image",
         "--init=beit",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.models.classifier import pooled_states
+from tfm.models.classifier import pooled, pooled_states
 from train import UserError
 
 
@@ -118,8 +118,9 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
         return jax.jit(tfm.seq2seq, static_argnums=1)(params, config, inputs, inputs)
     if isinstance(params, tfm.Classifier) and params.output is None:  # an encoder without a head
         hidden = jax.jit(tfm.encoder, static_argnums=1)(params.encoder, config, inputs)
-        has_pooler = params.pooler is not None or params.norm is not None
-        return pooled_states(params, config, hidden) if has_pooler else hidden
+        if params.pooler is not None:  # the folder has it, however the run pools
+            return pooled(params.pooler, params.norm, config, hidden[:, 0])
+        return hidden if params.norm is None else pooled_states(params, config, hidden)
     predict = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm

@@ -227,7 +227,12 @@ def inputs(options, folder) -> list[dict[str, Any]]:
 
 
 def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: int = 32) -> Iterator[Prediction]:
-    """The class of each picture, and its probability. Raises UserError for one that is broken."""
+    """The class of each picture, and its probability. Raises UserError for one that is broken, and for a model without
+    a head of classes."""
+    if not isinstance(params, tfm.Classifier) or params.output is None:
+        raise UserError(
+            f"--run={folder.path} holds a model without a head of classes; fine-tune it first with --task=image --init"
+        )
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
     with log.progress("classifying", len(pictures)) as advance:
         for rows, count in row_batches(range(len(pictures)), batch):

@@ -10,6 +10,7 @@ from tfm.config.positions.options import PositionOptions
 class WindowPosition(PositionOptions):
     """Abstract: positions of places in a window, for layers with `mixer.pattern=windows`."""
 
+    in_grid: ClassVar[bool] = True
     in_windows: ClassVar[bool] = True
 
     def check(self, config: Any) -> None:
@@ -63,6 +64,8 @@ class Beit(PositionOptions):
     shared: all layers have a table in common, which is added to their own
     absolute: a trained vector for each position is added to the embeddings too
     """
+
+    in_grid: ClassVar[bool] = True
 
     name: Literal["beit"] = tag("beit")
     by_layer: bool = True

@@ -12,11 +12,13 @@ class PositionOptions(Options):
     """Options of one scheme.
 
     in_scores: positions are part of the scores of attention
-    in_windows: they are those of places in a window of a grid
+    in_grid: they count rows and columns of images
+    in_windows: those of a window of a grid
     reads_segments: distances alone matter, so that a text may be read in segments
     """
 
     in_scores: ClassVar[bool] = True
+    in_grid: ClassVar[bool] = False
     in_windows: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = True
 
