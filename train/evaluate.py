@@ -106,7 +106,7 @@ def _measure(
     import jax
 
     import tfm
-    from train.costs import capacity
+    from train.devices import capacity
     from train.devices.mesh import available_devices
     from train.reporting.console import Log
     from train.training import evaluation, step

@@ -14,10 +14,10 @@ from typing import Any
 from tfm.config.choices import check_minimum
 from train import UserError, exit_code
 from train.costs import advice
-from train.costs.advice import human_bytes
 from train.devices import topology as topologies
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
+from train.reporting.console import human_bytes
 from train.runs import folder as folders
 from train.settings import flags, resolve
 from train.settings.schema import Run

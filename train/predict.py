@@ -90,7 +90,7 @@ def predict(argv):
     _check(options, folder, set(flags.explicit_options(options, argv)))
     inputs = folder.task.inputs(options, folder)
 
-    from train.costs import capacity
+    from train.devices import capacity
     from train.reporting.console import Log
 
     programs.keep()

@@ -26,9 +26,10 @@ from train.predict import main as predict
 from train.replay import main as replay
 from train.runs import checkpoint
 from train.runs.saved import SavedCheckpoints
+from train.runs.state import State
 from train.tasks import mlm
 from train.text import tokenizer
-from train.training import hooks, step
+from train.training import hooks
 from train.training.evaluation import Evaluator
 
 pytestmark = pytest.mark.usefixtures("in_home")
@@ -342,7 +343,7 @@ def store(tmp_path):
     """Checkpoints 1 and 2 of a small state."""
 
     def state(n):
-        return step.State(
+        return State(
             jax.numpy.int32(n), {"w": jax.numpy.full((4, 64), 1.0 * n)}, {"m": jax.numpy.full((4, 64), 2.0 * n)}
         )
 

@@ -11,6 +11,7 @@ from small import job_of
 import tfm
 from tfm.config.residuals import PreNorm
 from train.costs import memory
+from train.runs.state import State
 from train.training import step
 
 
@@ -45,7 +46,7 @@ def test_memory_on_one_device_and_on_four():
             array, jax.NamedSharding(mesh, tfm.partition(axes, array.shape, mesh))
         )
         weights = put(np.zeros((64, 128), np.float32), "DF")
-        state = step.State(jnp.int32(0), weights, (weights, weights))
+        state = State(jnp.int32(0), weights, (weights, weights))
         with jax.set_mesh(mesh):
             sizes = memory.loss_memory(state, loss, put(x, "BD"))
         share, size = 64 * 128 * 4 // mesh.shape["fsdp"], mesh.size
@@ -54,9 +55,7 @@ def test_memory_on_one_device_and_on_four():
         assert sizes["activations"] <= (8 * 64 + 4 * 8 * 128) * 4 // size
         assert sizes["all"] == sum(sizes.values()) - sizes["all"]
         with jax.set_mesh(mesh):
-            averaged = memory.loss_memory(
-                step.State(state.step, weights, (weights, weights), weights), loss, put(x, "BD")
-            )
+            averaged = memory.loss_memory(State(state.step, weights, (weights, weights), weights), loss, put(x, "BD"))
         assert averaged["parameters"] == 2 * share
 
 
@@ -81,7 +80,7 @@ def test_activations_of_every_remat():
         config = dataclasses.replace(base, remat=remat)
         params = tfm.abstract(tfm.encoder_specs(config))
         loss = lambda params, tokens: tfm.encoder(params, config, tokens, key=jax.random.key(0)).sum()
-        state = step.State(jnp.int32(0), params, ())
+        state = State(jnp.int32(0), params, ())
         return memory.loss_memory(state, loss, jax.ShapeDtypeStruct((rows, length), jnp.int32))["activations"]
 
     everything, dots, block, offload = map(activations, ("none", "dots", "block", "offload"))

@@ -10,10 +10,10 @@ from hf_models import stored
 import tfm
 from tfm import Config
 from train import evaluate, predict
-from train.costs import capacity
 from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.sources import files
 from train.data.tokens import in_memory
+from train.devices import capacity
 from train.devices.distributed import find_cluster
 from train.files.lines import line_writer
 from train.generation import options as generation
@@ -21,6 +21,7 @@ from train.runs import folder as folders
 from train.settings import flags, resolve, schema
 from train.settings.tasks import Lm
 from train.text import tokenizer as tokenize
+from train.training import startup
 
 HUGE = 10**30
 FIELDS = [
@@ -220,7 +221,7 @@ MAIN = [
 def test_flags_of_a_run(text):
     def read():
         run, explicit = resolve.resolve(text.split(), folders.resumed_values, folders.run_values)
-        capacity.check_run(run, explicit)
+        startup.check_memory(run, explicit)
 
     sentence = outcome(read)
     words = [word.partition("=")[0].rpartition(".")[2].lstrip("-").replace("-", "_") for word in text.split()]

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from train import bench, embed, evaluate, exit_code, export, harness, plan, predict
-from train.costs import capacity
 from train.data.labels import Labels, label_checker
 from train.data.sources import conll, documents, files, parallel, sources
 from train.data.sources.multiple_choice import MultipleChoice
@@ -34,6 +33,7 @@ from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
 from train.text import tokenizer as tokenize
 from train.text.kinds import TRAINERS
+from train.training import startup
 
 # Address space that all cases together may add, and seconds of one case.
 MEMORY, SECONDS = 1_500 << 20, 20
@@ -102,7 +102,7 @@ def read_hf(case, folder: Path):
     for member in ("processor", "config", "facts"):
         getattr(opened, member)
     assert opened.task
-    capacity.check_run(opened.config, set(opened.values))
+    startup.check_memory(opened.config, set(opened.values))
     json.dumps(opened.hf_fields())
 
 
@@ -124,7 +124,7 @@ def read_run(data: bytes, folder: Path):
     opened = folders.RunFolder(folder)
     for member in ("values", "config", "facts", "task", "processor"):
         getattr(opened, member)
-    capacity.check_run(opened.config, set(opened.values))
+    startup.check_memory(opened.config, set(opened.values))
     resolve.resolve(["--resume", f"--out={folder}"], folders.resumed_values, folders.run_values)
     resolve.resolve([f"--init={folder}", "--task=classify"], folders.resumed_values, folders.run_values)
 
@@ -247,7 +247,7 @@ def read_flags(case, folder: Path):
         flags.build(OPTIONS[command], flags.parse(argv))
         return
     run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
-    capacity.check_run(run, explicit)
+    startup.check_memory(run, explicit)
     resolve.fill_from_data(run, explicit, {"vocab": 300, "classes": 3}, "cpu")
 
 

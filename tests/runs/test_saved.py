@@ -15,7 +15,7 @@ from train.files import checksum
 from train.runs import manifest, saved
 from train.runs.checkpoint import Checkpoints
 from train.runs.saved import SavedCheckpoints
-from train.training.step import State
+from train.runs.state import State
 
 NOTE = {"window": {"loss": 0.5}, "best": {"step": 1}}
 

@@ -17,6 +17,7 @@ from train.images import drawings
 from train.losses import teaching
 from train.main import main
 from train.runs import saved
+from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.settings import resolve
 from train.settings.schema import Optim, Run
@@ -338,5 +339,5 @@ def test_options(flags, sentence):
 
 def test_a_checkpoint_has_no_teacher():
     """It is read from its folder again."""
-    state = step.State(jnp.zeros(()), {"a": jnp.ones(3)}, {}, teacher={"b": jnp.ones(3)})
+    state = State(jnp.zeros(()), {"a": jnp.ones(3)}, {}, teacher={"b": jnp.ones(3)})
     assert "teacher" not in saved.training_only(state)

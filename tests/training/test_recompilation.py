@@ -11,8 +11,8 @@ import pytest
 import tfm
 from train.data import feed
 from train.data.fields import Field
+from train.runs.state import State
 from train.training.recompilation import Guard, RecompilationError
-from train.training.step import State
 
 PLANNED = [{"tokens": (1, 8, 16), "where": (1, 8, 3)}, {"tokens": (1, 8, 32), "where": (1, 8, 3)}]
 

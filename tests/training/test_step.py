@@ -13,6 +13,7 @@ from tfm.config.positions import Rotary, Sinusoidal
 from tfm.config.residuals import PreNorm
 from train.data import feed
 from train.devices.mesh import bytes_per_device
+from train.runs.state import State
 from train.settings import presets
 from train.settings.schema import Optim, Run
 from train.settings.tasks import Lm, Span, Translate
@@ -274,7 +275,7 @@ def test_the_average_changes_nothing_of_the_training(single):
         for n in range(3):
             state, sums = train_step(state, feed.to_devices(batch(n), BATCH_SPEC, one_device()))
             assert float(sums["loss"] / sums["weight"]) == pytest.approx(single[0][n], rel=1e-6)
-    assert step.State(state.step, state.params, state.opt).eval_params is state.params
+    assert State(state.step, state.params, state.opt).eval_params is state.params
 
 
 def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):

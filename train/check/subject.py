@@ -18,6 +18,7 @@ import tfm
 from train.check.taps import block_gradients
 from train.data import feed
 from train.data.fields import Field
+from train.runs.state import State
 from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.job import Job
@@ -186,7 +187,7 @@ class Subject:
         with jax.set_mesh(mesh):
             start = jax.device_put(np.zeros((), np.int32), NamedSharding(mesh, PartitionSpec()))
             params = jax.device_put(self.host_params, tfm.shardings(job.specs, mesh))
-            state, sums = train_step(step.State(start, params, ()), self.on_mesh(batch, parts, mesh))
+            state, sums = train_step(State(start, params, ()), self.on_mesh(batch, parts, mesh))
             return jax.device_get((job.optimizer.split(state.params)[0], sums))
 
     def _gradient_step(self, model: tfm.Config):

@@ -11,6 +11,7 @@ from tfm.config.choices import choices_of
 from tfm.config.dotted import flatten
 from tfm.config.model import Config
 from train import OutOfMemoryError, UserError
+from train.reporting.console import human_bytes
 from train.settings import flags
 from train.settings.schema import Run
 
@@ -79,11 +80,6 @@ def changed_flags(before: Run, after: Run) -> str:
 def breakdown(memory: Mapping[str, float]) -> str:
     """The bytes of a device by purpose: parameters 3 MB, gradients 3 MB."""
     return ", ".join(f"{name} {human_bytes(size)}" for name, size in memory.items() if name != "all" and size)
-
-
-def human_bytes(size: float) -> str:
-    """Bytes as people read them: 1.5 GB, 800 MB."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
 def _size(run: Run, needs: Needs) -> float:

@@ -11,6 +11,7 @@ from train.costs import advice, counting
 from train.costs.memory import step_memory
 from train.devices.mesh import mesh_for
 from train.devices.specs import memory_bytes, peak_flops
+from train.reporting.console import human_bytes
 from train.runs.tuning import specs_of
 from train.training.job import Job, largest_part
 
@@ -24,7 +25,7 @@ class Estimate(NamedTuple):
 
     def table(self) -> dict[str, str]:
         """Rows of the start-up table."""
-        size = advice.human_bytes(self.memory["all"])
+        size = human_bytes(self.memory["all"])
         return {
             "attention": "; ".join(self.kernels),
             "memory": f"about {size} a device ({advice.breakdown(self.memory)})",

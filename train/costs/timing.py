@@ -18,7 +18,7 @@ from train.data import feed
 from train.devices import cpu
 from train.devices.specs import peak_flops
 from train.files import programs
-from train.training import step
+from train.runs.state import State
 from train.training.job import Job
 
 # From a step to its batch in the host's memory: fields [B, ...].
@@ -48,7 +48,7 @@ class Timing(NamedTuple):
     loss: float
 
 
-def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, step.State]:
+def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Timing, State]:
     """Times steps from a fresh state, each waited for, and returns the last state. The first `warmup` steps compile."""
     times: list[StepTime] = []
     loss = 0.0
@@ -90,7 +90,7 @@ def shares(timing: Timing) -> dict[str, float]:
     }
 
 
-def time_loop(job: Job, state: step.State, batches: Batches, steps: int) -> tuple[float, step.State]:
+def time_loop(job: Job, state: State, batches: Batches, steps: int) -> tuple[float, State]:
     """Seconds of a step in the trainer's loop, and the last state; the next batch is made while a step is computed."""
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         start = time.perf_counter()

@@ -9,7 +9,7 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.costs import capacity
+from train.devices import capacity
 from train.generation.options import Options
 from train.reporting import finite
 

@@ -78,8 +78,8 @@ def _sampled(
     """The pictures that the model makes of their beginnings, uint8 [N,H,W,C]."""
     import dataclasses
 
-    from train.costs import capacity
     from train.data.batching import row_batches
+    from train.devices import capacity
     from train.images import completion
 
     model = folder.config.model

@@ -13,6 +13,7 @@ from train.prune.curve import Pruned, shown_metrics
 from train.reporting import plots
 from train.runs import folder as folders
 from train.runs.checkpoint import Checkpoints
+from train.runs.state import State
 from train.training import startup, step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, new_memory
@@ -45,7 +46,7 @@ def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))
     progress.stopping.state = progress.stopping.state | {"step": done}
     average = step.new_average(params) if job.run.optim.ema else None
-    state = step.State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, new_memory(job))
+    state = State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, new_memory(job))
     store = Checkpoints(path / folders.CHECKPOINTS)
     store.save(done, state, progress.note(), None)
     store.close()

@@ -70,3 +70,8 @@ class Log:
         finally:
             done.set()
             reminder.join()
+
+
+def human_bytes(size: float) -> str:
+    """Bytes as people read them: 1.5 GB, 800 MB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import jax
 import orbax.checkpoint as ocp
@@ -20,9 +20,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 
 from train import UserError
 from train.runs import manifest
-
-if TYPE_CHECKING:
-    from train.training.step import State
+from train.runs.state import State
 
 # What Orbax and TensorStore say of an error of the operating system, and of a full disk where they lose its number.
 _OS_ERROR = re.compile(r"os_error_code='(\d+)'")
@@ -68,7 +66,7 @@ class Checkpoints:
         with disk_errors(self.folder):
             self._manager.wait_until_finished()
 
-    def save(self, step: int, state: "State", note: Mapping[str, Any], metric: float | None):
+    def save(self, step: int, state: State, note: Mapping[str, Any], metric: float | None):
         """Starts to write the state and a note of plain values; returns before they are on disk."""
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(by_name(state.eval_params)),
@@ -126,7 +124,7 @@ def by_name(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def training_only(state: "State") -> dict[str, Any]:
+def training_only(state: State) -> dict[str, Any]:
     """What only training needs: optimizer state and step; the trained parameters beside a moving average, and the
     memory, where there are any."""
     fields = {"opt": state.opt, "step": state.step}

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,7 @@ from train import UserError
 from train.devices import distributed
 from train.runs import manifest
 from train.runs.checkpoint import by_name, silence_orbax, training_only
-
-if TYPE_CHECKING:
-    from train.training.step import State
+from train.runs.state import State
 
 DAMAGED = "damaged"  # the folder for checkpoints that are set aside
 
@@ -68,8 +66,8 @@ class SavedCheckpoints:
             log(f"checkpoint {path.name.split('.')[0]} was never finished; passing over it")
 
     def restore(
-        self, like: "State", log: Callable[[str], None], before: int | None = None
-    ) -> tuple["State", dict[str, Any], int]:
+        self, like: State, log: Callable[[str], None], before: int | None = None
+    ) -> tuple[State, dict[str, Any], int]:
         """State, note and step of the newest whole checkpoint, with the shapes, dtypes and shardings of `like`.
 
         Logs damaged checkpoints, and sets them aside: the run must be able to save their steps again. With `before`,

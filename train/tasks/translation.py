@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.costs.capacity import check_decoding
 from train.data.batching import length_sorted_batches
+from train.devices.capacity import check_decoding
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize

@@ -19,6 +19,7 @@ from train.reporting import finite, plots
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
+from train.runs.state import State
 from train.training import step
 from train.training.job import Job, new_memory
 
@@ -43,7 +44,7 @@ class Evaluator:
         self._draw_progress(params)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
-    def finish(self, done: int, state: step.State, folder: Path, seconds: float) -> dict[str, Any]:
+    def finish(self, done: int, state: State, folder: Path, seconds: float) -> dict[str, Any]:
         """The final metrics, written to result.json with facts about the run of `done` steps."""
         job = self.job
         metrics: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from train.files import programs
 from train.losses.teaching import training_metrics
 from train.runs import checkpoint
 from train.runs import folder as folders
+from train.runs.state import State
 from train.settings.schema import Run
 from train.training import optimizer, replay
 from train.training.evaluation import Evaluator
@@ -24,7 +25,6 @@ from train.training.metric_buffer import NotFiniteError
 from train.training.progress import Progress
 from train.training.recompilation import Guard
 from train.training.recorder import Recorder
-from train.training.step import State
 
 # A file in the run folder that asks for a checkpoint, and the seconds between two looks for it.
 SAVE, LOOK_EVERY = "save", 1.0

@@ -16,6 +16,7 @@ from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.losses.teaching import DistilledLoss
+from train.runs.state import State
 from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
 from train.settings.schema import Config, Run
@@ -47,13 +48,13 @@ class Job:
         return optimizer.optimizer(optim, self.run.steps, self.specs, scale)
 
     @cached_property
-    def state(self) -> step.State:
+    def state(self) -> State:
         """Shapes and shardings of the training state."""
         memory = functools.partial(new_memory, self)
         state = step.abstract_state(self.specs, self.optimizer, self.mesh, self.run.optim.ema, memory)
         return dataclasses.replace(state, teacher=self.teacher and self.teacher.abstract(self.mesh))
 
-    def new_state(self) -> step.State:
+    def new_state(self) -> State:
         """A fresh training state, with the weights of the teacher."""
         run, memory = self.run, functools.partial(new_memory, self)
         state = step.new_state(self.specs, self.optimizer, run.seed, self.mesh, run.optim.ema, memory)

@@ -15,10 +15,11 @@ from train.losses.joint import scalar_sums
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs import saved
+from train.runs.state import State
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import State, with_memory, with_teacher
+from train.training.step import with_memory, with_teacher
 
 BLACKBOX = "blackbox"
 REPORT = "report.json"

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ import jax
 
 import tfm
 from train import UserError, tasks
-from train.costs import capacity
-from train.devices import cpu, distributed
+from train.devices import capacity, cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
 from train.losses.teaching import TEACHER
@@ -22,6 +21,7 @@ from train.reporting import trackers
 from train.reporting.console import Log
 from train.runs import adapters, claim, pretrained, saved
 from train.runs import folder as folders
+from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.settings import resolve
@@ -58,7 +58,7 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     """
     run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
     devices.use_cores(run)
-    capacity.check_run(run, explicit)
+    check_memory(run, explicit)
     corpus = _read_corpus(run, None, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
 
@@ -69,10 +69,22 @@ def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log
     Raises UserError if no memory can hold the model, or if the text has changed since the run in `folder` began, or
     differs between processes.
     """
-    capacity.check_run(run, explicit)
+    check_memory(run, explicit)
     log = Log(quiet=not distributed.is_main())
     corpus = _load_corpus(run, folder, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus, log
+
+
+def check_memory(run: Run, explicit: Set[str]) -> None:
+    """Raises OutOfMemoryError where the parameters of a run, or the tokens of its batch, are more than memory can hold.
+
+    Without a vocabulary among the `explicit` names, the data decide it: the smallest one is counted.
+    """
+    vocab = run.model.vocab if "model.vocab" in explicit else 1 + run.model.head.input_only
+    model = dataclasses.replace(run.model, vocab=vocab)
+    capacity.check_parameters(specs_of(tasks.of(run), dataclasses.replace(run, model=model)))
+    tokens = max(run.batch.tokens or 0, run.batch.unit * run.row_tokens)
+    capacity.check_tokens(run.model, tokens, run.batch.accumulate, "--batch.size or --batch.length")
 
 
 def _load_corpus(run: Run, folder: Path, log: Log):
@@ -109,7 +121,7 @@ def job_on_mesh(run: Run, log: Log) -> Job:
     return Job(run, task, devices.mesh_for(run, specs_of(task, run), report=log.info))
 
 
-def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[step.State, int, Progress]:
+def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[State, int, Progress]:
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
@@ -144,9 +156,7 @@ def guarded_step(job: Job, corpus: Any) -> Guard:
     return Guard(job.train_step, planned_shapes(job, corpus))
 
 
-def _resumed(
-    job: Job, state: step.State, progress: Progress, folder: Path, log: Log
-) -> tuple[step.State, int, Progress]:
+def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log) -> tuple[State, int, Progress]:
     """The newest checkpoint of a run folder; the fresh state if there is none."""
     checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
     if not checkpoints.steps:
@@ -161,7 +171,7 @@ def _resumed(
     return state, done, progress
 
 
-def _check_teacher(state: step.State, folder: Path):
+def _check_teacher(state: State, folder: Path):
     """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
     before = folders.RunFolder(folder).surroundings.get(TEACHER) if state.teacher is not None else None
     if before and before["hash"] != fingerprint(state.teacher):
@@ -171,7 +181,7 @@ def _check_teacher(state: step.State, folder: Path):
         )
 
 
-def _with_layers_of_teacher(job: Job, state: step.State, log: Log) -> step.State:
+def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:
     """The state with weights of the teacher; its average starts at them."""
     assert job.teacher is not None, "the caller has looked"
     params, fresh = job.teacher.copy_into(state.params, state.teacher, job.model, job.mesh)
@@ -180,7 +190,7 @@ def _with_layers_of_teacher(job: Job, state: step.State, log: Log) -> step.State
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
-def _spelled(job: Job, state: step.State, corpus: Any) -> step.State:
+def _spelled(job: Job, state: State, corpus: Any) -> State:
     """A fresh state whose embeddings know how the tokens are spelled, where they ask for that (`Input.spell`)."""
     spell = tfm.input_of(job.model.input).spell
     if spell is None:
@@ -196,7 +206,7 @@ def _spelled(job: Job, state: step.State, corpus: Any) -> step.State:
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
-def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
+def _calibrated(job: Job, state: State, corpus: Any) -> State:
     """A fresh state whose residual scheme has seen the first batch, where it asks for one (`tfm.calibrate`)."""
     if not tfm.needs_calibration(job.model):
         return state
@@ -211,7 +221,7 @@ def _calibrated(job: Job, state: step.State, corpus: Any) -> step.State:
     return dataclasses.replace(state, params=params, ema=average)
 
 
-def _with_weights_of(run: Run, state: step.State, job: Job, log: Log) -> step.State:
+def _with_weights_of(run: Run, state: State, job: Job, log: Log) -> State:
     """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them."""
     params, fresh = pretrained.load_parts(run.init, state.params, job.mesh, log.info, run.model.head.causal)
     if fresh:

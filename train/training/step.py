@@ -1,4 +1,4 @@
-"""The training state, the training step and the evaluation step."""
+"""The training step, the evaluation step, and the state before the first step."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax import Array
 
 import tfm
 from tfm.low_rank import with_dropout_keys
 from train.losses.joint import JointLoss, scalar_sums
 from train.losses.teaching import TEACHER
+from train.runs.state import State
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
@@ -35,29 +35,6 @@ HEAP, LARGEST, HEAPS_FROM = 56 << 20, 84 << 20, 100
 # of a step).
 HEAPS = "xla_multiheap_size_constraint_per_heap"
 OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", HEAPS: str(HEAP)}}
-
-
-@struct.dataclass
-class State:
-    """What a step changes: steps done, parameters and optimizer state.
-
-    ema: a moving average of the parameters, or None
-    memory: what layers remember of the rows of the last batch, leaves [parts, ...]; None where rows are texts of their
-        own
-    teacher: the parameters of the teacher, which no step changes and no checkpoint has; None without one
-    """
-
-    step: Array
-    params: object
-    opt: object
-    ema: object = None
-    memory: Any = None
-    teacher: Any = None
-
-    @property
-    def eval_params(self):
-        """The parameters that are evaluated and used later: the average, where there is one."""
-        return self.params if self.ema is None else self.ema
 
 
 def no_memory() -> None:

@@ -3,22 +3,18 @@
 The bounds are far below the real needs: whether a run fits is what `train.plan` estimates.
 """
 
-import dataclasses
 import math
-from collections.abc import Set
 from typing import Any
 
 import jax
 
 import tfm
 from tfm.config.model import Config
-from train import OutOfMemoryError, UserError, tasks
-from train.costs.advice import human_bytes
+from train import OutOfMemoryError, UserError
 from train.devices import cpu
 from train.devices.mesh import available_devices
 from train.devices.specs import memory_bytes
-from train.runs.tuning import specs_of
-from train.settings.schema import Run
+from train.reporting.console import human_bytes
 
 # Integers of a batch for each of its tokens, such as tokens, positions, segments and targets.
 _FIELDS = 4
@@ -35,23 +31,16 @@ def device_bytes() -> float:
     return len(devices) * (memory_bytes(devices[0]) or math.inf)
 
 
-def check_run(run: Run, explicit: Set[str]) -> None:
-    """Raises OutOfMemoryError where the parameters of a run, or the tokens of its batch, are more than memory can hold.
-
-    Without a vocabulary among the `explicit` names, the data decide it: the smallest one is counted.
-    """
-    vocab = run.model.vocab if "model.vocab" in explicit else 1 + run.model.head.input_only
-    model = dataclasses.replace(run.model, vocab=vocab)
-    specs = jax.tree.leaves(specs_of(tasks.of(run), dataclasses.replace(run, model=model)))
-    sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in specs]
+def check_parameters(specs: Any) -> None:
+    """Raises OutOfMemoryError where the parameters of a spec tree, and gradients of the trained ones, are more."""
+    leaves = jax.tree.leaves(specs)
+    sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in leaves]
     needed, capacity = sum(count * size for count, size in sizes), device_bytes()
     if needed > capacity:
         raise OutOfMemoryError(
             f"a model of {sum(count for count, _ in sizes):,} parameters needs {human_bytes(needed)} or more to train, "
             f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers"
         )
-    tokens = max(run.batch.tokens or 0, run.batch.unit * run.row_tokens)
-    check_tokens(run.model, tokens, run.batch.accumulate, "--batch.size or --batch.length")
 
 
 def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--batch") -> None:
