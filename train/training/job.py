@@ -29,11 +29,15 @@ Fields = dict[str, jax.ShapeDtypeStruct]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run of a task on a mesh, whose devices may be absent."""
+    """A run of a task on a mesh, whose devices may be absent.
+
+    shapes: those of its batches, for each of which the step is compiled
+    """
 
     run: Run
     task: Any
     mesh: Any
+    shapes: int = 1
 
     @cached_property
     def specs(self):
@@ -84,7 +88,8 @@ class Job:
     def train_step(self):
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
         run = self.run
-        options = step.compiler_options(self.mesh.devices.flat[0].platform, _largest_array(self), run.steps)
+        platform, steps = self.mesh.devices.flat[0].platform, run.steps // self.shapes
+        options = step.compiler_options(platform, _largest_array(self), steps)
         return step.make_train_step(
             _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )

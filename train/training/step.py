@@ -27,8 +27,8 @@ MEMORY = "memory"
 NewMemory = Callable[[], Any]
 
 # Bytes of a heap of temporaries on a CPU, where only allocations below 64 MiB are kept from step to step
-# (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step. And the steps from which
-# they pay: a program with several heaps is compiled at every start (M42).
+# (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step. And the steps of
+# a program from which they pay: one with several heaps is compiled at every start (M42).
 HEAP, LARGEST, HEAPS_FROM = 56 << 20, 84 << 20, 100
 
 # Compiler options of a step, by platform. On a CPU: XLA's own products and sums instead of YNNPACK's (M13: 0.88 to 0.99
@@ -202,8 +202,8 @@ def make_eval_step(loss: Loss, model: tfm.Config):
 
 
 def compiler_options(platform: str, largest: float, steps: int) -> dict[str, str]:
-    """The options of a platform that its compiler knows; heaps only if its largest array fits `LARGEST`, in a run of at
-    least `HEAPS_FROM` steps. They change no result."""
+    """The options of a platform that its compiler knows; heaps only if its largest array fits `LARGEST`, in a
+    program that runs at least `HEAPS_FROM` `steps`. They change no result."""
     options = {name: value for name, value in OPTIONS.get(platform, {}).items() if _is_known(name, value)}
     if largest > LARGEST or steps < HEAPS_FROM:
         options.pop(HEAPS, None)
