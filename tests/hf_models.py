@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 REFERENCE = Path(__file__).parent / "hf_reference"
+CACHES = {"past_key_values", "cache"}  # the output of transformers before 5.24, and since
 BERT = dict(
     vocab_size=103, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=29, type_vocab_size=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,

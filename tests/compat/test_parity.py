@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from compat.models import COVERED, DECODERS, FLAX_ONLY, WRITERS, assert_close, opened, paths, saved
 from flax import serialization
-from hf_models import MODELS, as_choices, inputs, torch_model, torch_pixels
+from hf_models import CACHES, MODELS, as_choices, inputs, torch_model, torch_pixels
 
 import tfm.compat
 
@@ -29,7 +29,7 @@ def torch_outputs(model):
     arguments = as_choices(model, arguments)
     with torch.no_grad():
         outputs = model(**arguments, output_hidden_states=True, output_attentions=True)
-    outputs = {name: values for name, values in outputs.items() if name != "past_key_values" and len(values)}
+    outputs = {name: values for name, values in outputs.items() if name not in CACHES and len(values)}
     return {name: values.numpy() for name, values in arguments.items()}, outputs
 
 

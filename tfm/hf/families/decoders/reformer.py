@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import jax.numpy as jnp
+
 from tfm.config.choices import Range
 from tfm.config.dotted import flatten, override
 from tfm.config.inputs import Tokens
@@ -27,6 +29,7 @@ LAYER = "reformer.encoder.layers.{}"
 LOCAL, LSH = "local", "lsh"
 ATTN_LAYERS = (LOCAL, LSH) * 3
 LM = "ReformerModelWithLMHead"
+LM_BIAS = HfTensor("lm_head.decoder.bias", fallback_name="lm_head.bias")  # newer versions have both, and add the first
 # What tfm has of the fields of layers; the others follow from them.
 MIXER = Reformer(rounds=1, across=True, seed=0, bias=False)
 NEAR = Softmax(pattern=Local(block=64, neighbours=1), qkv_bias=False, output_bias=False)
@@ -149,8 +152,13 @@ def _write_positions(config: Config) -> dict[str, Any]:
 
 
 def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
-    """The model with the size of the vectors of rows, and with causality where it is a language model."""
-    values: dict[str, Any] = {"head.causal": True} if isinstance(params, CausalLM) else {}
+    """The model with the size of the vectors of rows; a language model with causality, and with the bias of its output,
+    zeros where it had none."""
+    values: dict[str, Any] = {}
+    if isinstance(params, CausalLM):
+        values |= {"head.causal": True, "head.output_bias": True}
+        if params.bias is None:
+            params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
     if isinstance(config.position, Axial):
         values["position.row_width"] = config.position.widths(config.width)[0]
     return override(config, values), params
@@ -229,12 +237,12 @@ REFORMER = Family(
     canonicalize=canonicalize,
     names=names("encoder") | names("decoder"),
     heads={
-        LM: Head("lm", {"table": "lm_head.decoder.weight"}),
+        LM: Head("lm", {"table": "lm_head.decoder.weight", "bias": LM_BIAS}, {"head.output_bias": True}),
         "ReformerModel": Head("model"),
         "ReformerForSequenceClassification": Head(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
         "ReformerForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
-    unused=r"^lm_head\.(decoder\.)?bias$|\.(self_)?mask_value_float(16|32)$",
+    unused=r"^lm_head\.bias$|\.(self_)?mask_value_float(16|32)$",
 )
