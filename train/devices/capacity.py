@@ -32,7 +32,7 @@ def device_bytes() -> float:
 
 
 def check_parameters(specs: Any) -> None:
-    """Raises OutOfMemoryError where the parameters of a spec tree, and gradients of the trained ones, are more."""
+    """Raises OutOfMemoryError where the parameters of a spec tree, and gradients, are more than memory can hold."""
     leaves = jax.tree.leaves(specs)
     sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in leaves]
     needed, capacity = sum(count * size for count, size in sizes), device_bytes()
