@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from tfm.config.model import Config
 from tfm.hf.names import Names
 from tfm.models import classifier, heads, seq2seq, towers
@@ -51,3 +53,10 @@ KINDS: dict[str, Callable[[Config, Names], Any]] = {
     "seq2seq": lambda config, names: seq2seq.seq2seq_specs(config),
     "towers": lambda config, names: towers.towers_specs(config),
 }
+
+
+def with_output_bias(config: Config, params: Any) -> tuple[Config, Any]:
+    """A language model with a bias of its output, float32 zeros where it had none."""
+    if params.bias is None:
+        params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
+    return dataclasses.replace(config, head=dataclasses.replace(config.head, output_bias=True)), params

@@ -29,15 +29,11 @@ Fields = dict[str, jax.ShapeDtypeStruct]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run of a task on a mesh, whose devices may be absent.
-
-    shapes: those of its batches, for each of which the step is compiled
-    """
+    """A run of a task on a mesh, whose devices may be absent."""
 
     run: Run
     task: Any
     mesh: Any
-    shapes: int = 1
 
     @cached_property
     def specs(self):
@@ -87,9 +83,13 @@ class Job:
     @cached_property
     def train_step(self):
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
+        return self.train_step_for(1)
+
+    def train_step_for(self, shapes: int):
+        """That step for batches of so many shapes, for each of which it is compiled."""
         run = self.run
-        platform, steps = self.mesh.devices.flat[0].platform, run.steps // self.shapes
-        options = step.compiler_options(platform, _largest_array(self), steps)
+        platform = self.mesh.devices.flat[0].platform
+        options = step.compiler_options(platform, _largest_array(self), run.steps // shapes)
         return step.make_train_step(
             _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
         )

@@ -154,7 +154,7 @@ def _check_space(job: Job, folder: Path) -> str:
 def guarded_step(job: Job, corpus: Any) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
     shapes = planned_shapes(job, corpus)
-    return Guard(dataclasses.replace(job, shapes=len(shapes)).train_step, shapes)
+    return Guard(job.train_step_for(len(shapes)), shapes)
 
 
 def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log) -> tuple[State, int, Progress]:

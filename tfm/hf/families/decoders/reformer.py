@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import jax.numpy as jnp
-
 from tfm.config.choices import Range
 from tfm.config.dotted import flatten, override
 from tfm.config.inputs import Tokens
@@ -22,6 +20,7 @@ from tfm.config.residuals import Reversible
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head, layer_kinds
 from tfm.hf.families.period import period_values
 from tfm.hf.fields import Size
+from tfm.hf.heads import with_output_bias
 from tfm.hf.names import HfTensor
 from tfm.models.heads import CausalLM
 
@@ -156,9 +155,8 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
     zeros where it had none."""
     values: dict[str, Any] = {}
     if isinstance(params, CausalLM):
-        values |= {"head.causal": True, "head.output_bias": True}
-        if params.bias is None:
-            params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
+        values["head.causal"] = True
+        config, params = with_output_bias(config, params)
     if isinstance(config.position, Axial):
         values["position.row_width"] = config.position.widths(config.width)[0]
     return override(config, values), params

@@ -14,6 +14,7 @@ from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
 from tfm.config.residuals import PreNorm
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.heads import with_output_bias
 from tfm.hf.names import HfTensor
 from tfm.models import seq2seq
 from tfm.params import Spec
@@ -110,9 +111,7 @@ def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
 
         params = jax.tree.map(reorder, seq2seq.seq2seq_specs(config), params)
         config = dataclasses.replace(config, position=Sinusoidal(order="halves"))
-    if params.bias is None:
-        params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
-    return dataclasses.replace(config, head=dataclasses.replace(config.head, output_bias=True)), params
+    return with_output_bias(config, params)
 
 
 BART = Family(
