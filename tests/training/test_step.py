@@ -225,6 +225,18 @@ def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     assert losses[0] != losses[1] == losses[2]
 
 
+def test_one_program_serves_runs_that_differ_in_numbers_alone():
+    """Seed, rate, warm-up and count of steps are arguments: the text of the program has none of them."""
+    mesh, programs = one_device(), set()
+    for seed, rate, warmup, steps in [(0, 1e-3, 1, 100), (7, 3e-4, 10, 900)]:
+        optimizer = optim.optimizer(Optim(warmup=warmup, rate=rate), steps, SPECS)
+        train_step = step.make_train_step(mlm.loss, MODEL, optimizer, seed, dropout=True)
+        with jax.set_mesh(mesh):
+            state = step.abstract_state(SPECS, optimizer, mesh)
+            programs.add(train_step.lower(state, feed.to_devices(batch(0), BATCH_SPEC, mesh)).as_text())
+    assert len(programs) == 1
+
+
 def test_evaluation_is_without_dropout_and_counts_one_part(single):
     mesh = one_device()
     state = single[1]

@@ -194,7 +194,7 @@ class Subject:
         """A training step, once for every model."""
         if model not in self._gradient_steps:
 
-            def become_gradient(gradients, state, params):
+            def become_gradient(gradients, state, params, rates):
                 return jax.tree.map(jnp.subtract, gradients, params), state
 
             job = self.job

@@ -7,6 +7,14 @@ from jax import Array
 
 
 @struct.dataclass
+class RunNumbers:
+    """The data of the seed's key, uint32, and the learning rates by step, float32 [n]; on the host or on devices."""
+
+    key: Any
+    rates: Any
+
+
+@struct.dataclass
 class State:
     """What a step changes: steps done, parameters and optimizer state.
 
@@ -14,6 +22,7 @@ class State:
     memory: what layers remember of the rows of the last batch, leaves [parts, ...]; None where rows are texts of their
         own
     teacher: the parameters of the teacher, which no step changes and no checkpoint has; None without one
+    numbers: what makes a run of its own of a program that many runs share; likewise
     """
 
     step: Array
@@ -22,6 +31,7 @@ class State:
     ema: object = None
     memory: Any = None
     teacher: Any = None
+    numbers: RunNumbers | None = None
 
     @property
     def eval_params(self):

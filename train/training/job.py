@@ -83,22 +83,21 @@ class Job:
     @cached_property
     def train_step(self):
         """The step that the trainer runs: (state, batch) -> (state, sums)."""
-        return self.train_step_for(1)
-
-    def train_step_for(self, shapes: int):
-        """That step for batches of so many shapes, for each of which it is compiled."""
-        run = self.run
-        platform = self.mesh.devices.flat[0].platform
-        options = step.compiler_options(platform, _largest_array(self), run.steps // shapes)
-        return step.make_train_step(
-            _loss(self), self.model, self.optimizer, run.seed, run.has_dropout, run.optim.ema, options
-        )
+        return train_step_for(self, 1)
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
         parts = self.run.batch.accumulate
         batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
         return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+
+
+def train_step_for(job: Job, shapes: int):
+    """The training step of batches of so many shapes, for each of which it is compiled."""
+    run = job.run
+    platform = job.mesh.devices.flat[0].platform
+    options = step.compiler_options(platform, _largest_array(job), run.steps // shapes)
+    return step.make_train_step(_loss(job), job.model, job.optimizer, run.seed, run.has_dropout, run.optim.ema, options)
 
 
 def new_memory(job: Job, parts: int | None = None) -> tfm.SegmentMemory | None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -14,6 +15,9 @@ from tfm.sharding import spec_of
 from train.settings.schema import Optim
 from train.training.optimizers import OPTIMIZERS
 from train.training.stochastic_rounding import widen
+
+# The rates of shorter runs are padded to so many.
+_FEWEST_RATES = 1024
 
 
 def schedule(options: Optim, steps: int) -> optax.Schedule:
@@ -47,13 +51,15 @@ class Optimizer(NamedTuple):
     """The optimizer of the parameters that are trained.
 
     init: all parameters -> its state
-    update: (gradients, state, params) of the trained parameters -> (updates, state)
+    update: (gradients, state, params, rates) of the trained parameters -> (updates, state); by default its own rates
     specs: the declared parameters, which say what is trained, and what running state is
+    rates: learning rates by step, float32 [n]
     """
 
     init: Callable[[Any], Any]
-    update: Callable[[Any, Any, Any], tuple[Any, Any]]
+    update: Callable[..., tuple[Any, Any]]
     specs: Any
+    rates: np.ndarray
 
     @property
     def is_trained(self) -> Any:
@@ -87,18 +93,31 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     as by layer. The state starts in `options.moment_dtype`; the training step keeps it so.
     """
     is_trained = tfm.trained_mask(specs)
-    inner = OPTIMIZERS[options.name](options, schedule(options, steps), _only(is_trained, specs))
-    transforms = [_clip(options.clip) if options.clip else None, inner, scale]
-    transforms = [transform for transform in transforms if transform is not None]
-    inner = optax.chain(*transforms) if len(transforms) > 1 else inner
+
+    own_rates = _rates(options, steps)
+
+    def transform(rates):
+        inner = OPTIMIZERS[options.name](options, lambda count: jnp.asarray(rates)[count], _only(is_trained, specs))
+        transforms = [_clip(options.clip) if options.clip else None, inner, scale]
+        transforms = [transform for transform in transforms if transform is not None]
+        return optax.chain(*transforms) if len(transforms) > 1 else inner
 
     def init(params):
-        return jax.tree.map(to_moment_dtype, inner.init(widen(_only(is_trained, params))))
+        return jax.tree.map(to_moment_dtype, transform(own_rates).init(widen(_only(is_trained, params))))
+
+    def update(gradients, state, params, rates=own_rates):
+        return transform(rates).update(gradients, state, params)
 
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    return Optimizer(init, inner.update, specs)
+    return Optimizer(init, update, specs, own_rates)
+
+
+def _rates(options: Optim, steps: int) -> np.ndarray:
+    """The learning rates of the first steps, float32; as many as a power of two, so that runs share few shapes."""
+    count = max(_FEWEST_RATES, 1 << steps.bit_length())
+    return np.asarray(jax.jit(schedule(options, steps))(np.arange(count)), np.float32)
 
 
 def _only(is_chosen: Any, tree: Any) -> Any:

@@ -29,7 +29,7 @@ from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping
-from train.training.job import Job, planned_shapes
+from train.training.job import Job, planned_shapes, train_step_for
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
 from train.training.recompilation import Guard
@@ -154,7 +154,7 @@ def _check_space(job: Job, folder: Path) -> str:
 def guarded_step(job: Job, corpus: Any) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
     shapes = planned_shapes(job, corpus)
-    return Guard(job.train_step_for(len(shapes)), shapes)
+    return Guard(train_step_for(job, len(shapes)), shapes)
 
 
 def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log) -> tuple[State, int, Progress]:

@@ -1,19 +1,22 @@
 """The training step, the evaluation step, and the state before the first step."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from tfm.low_rank import with_dropout_keys
 from train.losses.joint import JointLoss, scalar_sums
 from train.losses.teaching import TEACHER
-from train.runs.state import State
+from train.runs.state import RunNumbers, State
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
@@ -45,16 +48,23 @@ def new_state(
     specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
 ) -> State:
     """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32."""
+    numbers = jax.device_put(run_numbers(seed, optimizer), NamedSharding(mesh, PartitionSpec()))
     with jax.set_mesh(mesh):
-        return jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(jax.random.key(seed))
+        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(jax.random.key(seed))
+    return dataclasses.replace(state, numbers=numbers)
 
 
 def abstract_state(
     specs, optimizer: optim.Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory
 ) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    numbers = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=everywhere), run_numbers(0, optimizer)
+    )
     with jax.set_mesh(mesh):
-        return jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, memory, jax.random.key(0)))
+        state = jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, memory, jax.random.key(0)))
+    return dataclasses.replace(state, numbers=numbers)
 
 
 def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
@@ -82,6 +92,7 @@ def make_train_step(
     The gradient is that of the mean over all predicted tokens of all parts, however many each part has, for the
     parameters that the optimizer trains. Running state moves by the mean of its changes in all parts. Leaves of the
     state in bfloat16 are updated in float32 and rounded at random. `compiler_options` is what that function returns.
+    Without numbers in the state, those of the seed and the optimizer are constants of the program.
     """
 
     def summed_loss(changing, constants, part, key):
@@ -90,10 +101,14 @@ def make_train_step(
         outputs = loss(_params_of(optimizer, frozen, changing, key), model, with_teacher(part, teacher), key)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
 
+    constants = run_numbers(seed, optimizer)
+
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
-        key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
+        numbers = state.numbers or constants
+        run_key = jax.random.wrap_key_data(numbers.key)
+        key = jax.random.fold_in(run_key, state.step) if dropout else None
+        trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, run_key, state.step))
         running = optimizer.running(frozen)
         if isinstance(loss, JointLoss) and _parts(batch) > 1:
             params_of = partial(_params_of, optimizer, frozen)
@@ -106,12 +121,14 @@ def make_train_step(
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
         wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
-        updates, opt = optimizer.update(grads, wide_opt, wide_params)
+        updates, opt = optimizer.update(grads, wide_opt, wide_params, numbers.rates)
         sums["grad_norm"] = optim.global_norm(grads)
         params = optax.apply_updates(wide_params, updates)
         average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
-        params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), _rounding_key(seed, state.step))
-        return State(state.step + 1, optimizer.join(params, frozen), opt, average, memory, state.teacher), sums
+        rounding_key = _rounding_key(run_key, state.step)
+        params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), rounding_key)
+        changed = State(state.step + 1, optimizer.join(params, frozen), opt, average, memory)
+        return dataclasses.replace(changed, teacher=state.teacher, numbers=state.numbers), sums
 
     return train_step
 
@@ -122,9 +139,14 @@ def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):
     return with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
 
 
-def _rounding_key(seed: int, step: Array) -> Array:
+def run_numbers(seed: int, optimizer: optim.Optimizer) -> RunNumbers:
+    """The numbers of a run, in the memory of the host."""
+    return RunNumbers(np.asarray(jax.random.key_data(jax.random.key(seed))), optimizer.rates)
+
+
+def _rounding_key(key: Array, step: Array) -> Array:
     """The key of the rounding in a step, which nothing else takes: no step has the number 2^32 - 1."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 1), step)
+    return jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step)
 
 
 def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:
