@@ -117,7 +117,7 @@ PUBLIC = {
         "encode_packed",
         "encode_source",
         "encoder_config",
-        "remember",
+        "cross_keys_values",
         "seq2seq",
         "seq2seq_specs",
     ),

@@ -124,10 +124,9 @@ def _find_tasks(options: Options):
     manager = TaskManager(include_path=options.include or None)
     for name in wanted:
         if not manager.match_tasks([name]):
-            near = nearest(name, manager.all_tasks)
-            raise UserError(
-                f"--tasks={name} is unknown; " + (f"did you mean {near}?" if near else "lm-eval ls tasks lists them")
-            )
+            suggestion = nearest(name, manager.all_tasks)
+            remedy = f"did you mean {suggestion}?" if suggestion else "lm-eval ls tasks lists them"
+            raise UserError(f"--tasks={name} is unknown; {remedy}")
     return manager, manager.match_tasks(wanted)
 
 

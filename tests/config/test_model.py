@@ -125,12 +125,12 @@ def test_the_layers_of_a_model():
     config = Config(layers=8, prefix=(bare,), period=(Layer(), local, local))
     plan = config.layer_plan
     own = Kind(Softmax(), Learned(), PostNorm())
-    near = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
-    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, near, near), 2, (own,))
-    assert config.kinds == (plan.prefix[0], own, near)
+    local = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
+    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, local, local), 2, (own,))
+    assert config.kinds == (plan.prefix[0], own, local)
     assert config.positions == (Learned(), Rotary())
     few = dataclasses.replace(config, layers=3).layer_plan
-    assert (few.period, few.times, few.tail) == ((), 0, (own, near))
+    assert (few.period, few.times, few.tail) == ((), 0, (own, local))
 
 
 def test_the_longest_text():

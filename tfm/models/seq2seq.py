@@ -92,7 +92,7 @@ def encode_packed(
         mask = segment_mask(of_source)
         states = encoder(model.encoder, encoder_config(config), source, mask, positions, key=key)
     decoder = decoder_of(model)
-    memory = remember(decoder, config, states, of_source > 0)
+    memory = cross_keys_values(decoder, config, states, of_source > 0)
     memory = dataclasses.replace(memory, mask=segment_mask(of_target, of_source))
     return CausalLM(decoder, model.table, memory, model.bias)
 
@@ -100,7 +100,7 @@ def encode_packed(
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:
     """states [B,S,D] of the encoder, of which valid [B,S] are tokens -> a language model of translations."""
     decoder = decoder_of(model)
-    return CausalLM(decoder, model.table, remember(decoder, config, states, valid), model.bias)
+    return CausalLM(decoder, model.table, cross_keys_values(decoder, config, states, valid), model.bias)
 
 
 def decoder_of(model: Seq2Seq) -> Encoder:
@@ -111,7 +111,7 @@ def decoder_of(model: Seq2Seq) -> Encoder:
     return dataclasses.replace(decoder, embed=dataclasses.replace(decoder.embed, tokens=model.encoder.embed.tokens))
 
 
-def remember(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
+def cross_keys_values(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
     """states [B,S,D] of an encoder, of which valid [B,S] are tokens -> a memory for the decoder."""
     layers = map_layers(lambda block: keys_values(block.cross, config, states), config, decoder.layers)
     return Memory(layers, jnp.ones(states.shape[:2], bool) if valid is None else valid)

@@ -42,7 +42,7 @@ class Options:
     max_new_tokens: tokens to add; 0 means 200, or twice the source of a translation, or as many as positions allow
     n: completions of each prompt: samples, or the best of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
-    slide: continue from the second half of a text that fills all positions; by default after training on --task.windows
+    sliding_context: continue from the second half of a text that fills all positions; default: as in training
     draft: a run of a smaller model, or ngram: it proposes tokens, and the model checks them (sample, greedy)
     logprobs: also show every token and its log-probability (sample, greedy)
     batch: texts at a time
@@ -74,7 +74,7 @@ class Options:
     max_new_tokens: int = 0
     n: int = 1
     stop: str = ""
-    slide: bool = False
+    sliding_context: bool = False
     draft: str = ""
     logprobs: bool = False
     batch: int = 16

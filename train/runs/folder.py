@@ -106,8 +106,8 @@ class RunFolder:
     def surroundings(self) -> dict[str, Any]:
         """What run.json says beside the configuration: versions, data, devices, mesh, checksums of files."""
         self._check_unchanged()
-        apart = ("format", "config", "command", "checksums")
-        return {name: value for name, value in self._sections.items() if name not in apart}
+        separate = ("format", "config", "command", "checksums")
+        return {name: value for name, value in self._sections.items() if name not in separate}
 
     @property
     def text_prefix(self) -> list[int]:
