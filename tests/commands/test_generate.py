@@ -201,7 +201,7 @@ BAD = {
         "--repetition-penalty=0.5 must be at least 1; --repetition-penalty=1 turns it off"
     ),
     "--prompt=a --n=0": "--n=0 must be at least 1",
-    "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1; --top-k=0 turns it off",
+    "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1, or none",
     "--prompt=a --beams=0": "--beams=0 must be at least 1",
     "--prompt=a --diversity=-1": "--diversity=-1.0 must be at least 0",
     "--prompt=a --file=b": (

@@ -101,7 +101,7 @@ class ContinuationWriter:
             return wanted or _MAX_NEW_TOKENS
         longest = max(map(len, prompts))
         capacity = limit - longest
-        if capacity >= max(wanted, 1):
+        if capacity >= (wanted or 1):
             return wanted or min(_MAX_NEW_TOKENS, capacity)
         remedy = f"ask for at most {capacity}" if capacity > 0 else "shorten it"
         if self.strategy != "beam":
