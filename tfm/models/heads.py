@@ -9,7 +9,7 @@ from jax import Array
 from tfm import params
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs.patches import MaskedPixels
+from tfm.inputs import MaskedPixels
 from tfm.losses.vocabulary import unembed
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
