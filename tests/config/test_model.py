@@ -133,6 +133,19 @@ def test_the_layers_of_a_model():
     assert (few.period, few.times, few.tail) == ((), 0, (own, local))
 
 
+def test_gemma3_is_one_period():
+    """Five local layers and a global one, with rotary bases of their own (Gemma 3: section 2)."""
+    local = Layer(mixer=Softmax(pattern=Sliding(window=1024)), position=Rotary(base=10_000.0))
+    config = Config(layers=26, position=Rotary(base=1_000_000.0), period=(*[local] * 5, Layer()))
+    plan = config.layer_plan
+    kinds = [*plan.prefix, *plan.period * plan.times, *plan.tail]
+    bases = [kind.position.base for kind in kinds]
+    assert bases == [10_000.0 if layer % 6 != 5 else 1_000_000.0 for layer in range(26)]
+    assert [kind.mixer.pattern.name for kind in kinds] == [
+        "full" if layer % 6 == 5 else "sliding" for layer in range(26)
+    ]
+
+
 def test_the_longest_text():
     assert Config(length=64).max_length == 64
     assert Config(length=64, position=Rotary()).max_length is None
