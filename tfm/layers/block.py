@@ -25,7 +25,8 @@ from tfm.sharding import replicate_length
 class Block:
     """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
 
-    `cross` is the attention of a decoder to the memory of an encoder. A residual scheme may have no feed-forward layer.
+    Those of L blocks have L in front of their shapes. `cross` is the attention of a decoder to the memory of an
+    encoder. A residual scheme may have no feed-forward layer.
     """
 
     mixer: Any

@@ -53,7 +53,7 @@ def seq2seq(
     """source [B,S], of which valid [B,S] are tokens, and target [B,T] -> float32 logits [B,T,V] of the target token
     after each.
 
-    Vaswani et al. 2017, section 3.1. A key turns dropout on.
+    Vaswani et al. 2017, section 3.1. A key turns dropout on. Raises ValueError as `encoder` and `decoder` do.
     """
     encoder_key, decoder_key = split(key, 2)
     return causal_lm(encode_source(model, config, source, valid, encoder_key), config, target, key=decoder_key)
@@ -63,7 +63,7 @@ def encode_source(
     model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
     """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or
-    `generate`."""
+    `generate`. Raises ValueError as `encoder` does."""
     mask = None if valid is None else padding(valid)
     with jax.named_scope("encoder"):
         states = encoder(model.encoder, encoder_config(config), source, mask, key=key)
