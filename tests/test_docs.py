@@ -217,8 +217,9 @@ FUNCTIONS = {
 }
 
 # Public functions and classes that come from papers, beside the variants of the catalogue.
-FROM_PAPERS = """alibi T5Bias dropout position_similarity LowRank sentence_vector write_sentence masked_lm causal_lm seq2seq
-classify next_sentence attend strided local_blocks summaries global_tokens sigmoid_losses feed_forward features
+FROM_PAPERS = """
+alibi T5Bias dropout position_similarity LowRank sentence_vector write_sentence masked_lm causal_lm seq2seq classify
+next_sentence attend strided local_blocks summaries global_tokens sigmoid_losses feed_forward features
 """.split()
 
 
