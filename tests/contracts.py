@@ -256,10 +256,10 @@ def assert_same_on_mesh(name, function, mesh_name, mask_of, fields):
     expected = run(params, inputs, fields)
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         rows, batch = (NamedSharding(mesh, tfm.partition(axes, (4, 8)[: len(axes)], mesh)) for axes in ("B", "BT"))
         inputs = jax.device_put(inputs, rows if config.input.grid else batch)
-        actual = run(placed, inputs, jax.device_put(fields, batch))
+        actual = run(sharded, inputs, jax.device_put(fields, batch))
     assert_near((actual[0], actual[1]), (expected[0], expected[1]), 2e-4)
 
 

@@ -1,6 +1,9 @@
 """`python -m train` lists the commands, runs them, and suggests the nearest."""
 
 import importlib
+import json
+import subprocess
+import sys
 
 import pytest
 from small import call
@@ -43,3 +46,32 @@ def test_a_command_runs_with_its_flags(capsys):
         main(["predict", "--run=nowhere", "--text=a"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: nowhere is not a run folder")
+
+
+# What `--help` of a command may import that takes a second; all others answer without jax.
+IMPORTS_JAX = {"plan", "sentences"}
+
+HELP_OF_ALL = """
+import contextlib, importlib, io, json, sys
+for module in sys.argv[1:]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = importlib.import_module(module).main(["--help"])
+    print(json.dumps([module, code, out.getvalue(), "jax" in sys.modules]))
+"""
+
+
+def test_help_of_every_command_fits_on_two_screens_and_is_quick():
+    """At most 100 lines, and no import of jax, in one process: those that import it come last."""
+    paths = {f"train.{name}{'.__main__' * (path.stem == '__main__')}": name for name, path in command_paths().items()}
+    modules = sorted(paths, key=lambda module: paths[module] in IMPORTS_JAX)
+    process = subprocess.run(
+        [sys.executable, "-c", HELP_OF_ALL, *modules], capture_output=True, text=True, check=True, timeout=120
+    )
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
+    assert [module for module, *_ in answers] == modules
+    for module, code, text, has_jax in answers:
+        assert code in (0, None), module
+        assert 3 <= text.count("\n") <= 100, module
+        assert "--" in text, module
+        assert has_jax == (paths[module] in IMPORTS_JAX), module

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import io
 import os
 import re
@@ -11,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from itertools import pairwise
 from pathlib import Path
 
@@ -206,3 +208,32 @@ def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     )
     assert result.returncode == 0, result.stdout[-3000:]
     assert int(re.search(r"(\d+) passed", result.stdout)[1]) >= 8, "values, scan, meshes and more"
+
+
+FUNCTIONS = {
+    name: inspect.unwrap(value)
+    for name in tfm.__all__
+    if inspect.isfunction(inspect.unwrap(value := getattr(tfm, name)))
+}
+
+# Public functions and classes that come from papers, beside the variants of the catalogue.
+FROM_PAPERS = """
+alibi T5Bias dropout position_similarity LowRank sentence_vector write_sentence masked_lm causal_lm seq2seq classify
+next_sentence attend strided local_blocks summaries global_tokens sigmoid_losses feed_forward features
+""".split()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_of_public_functions(name):
+    """They say shapes where arguments or results are arrays, and errors where the function itself raises some."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(FUNCTIONS[name]))).body[0]
+    text = ast.get_docstring(tree)
+    annotations = [argument.annotation for argument in (*tree.args.args, *tree.args.kwonlyargs)]
+    has_arrays = any(node and re.search(r"\bArray\b", ast.unparse(node)) for node in (*annotations, tree.returns))
+    assert not has_arrays or re.search(r"\[[\w.,]*\]", text), "shapes"
+    assert not any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or "Raises" in text, "errors"
+
+
+@pytest.mark.parametrize("name", FROM_PAPERS)
+def test_docstrings_name_their_paper(name):
+    assert re.search(r"\b(19|20)\d\d\b", inspect.getdoc(getattr(tfm, name)))

@@ -1,4 +1,5 @@
-"""Names say what they hold: words that hold anything are not identifiers here."""
+"""Names say what they hold: words that hold anything, and private words for what the field has a name for, name no
+identifier and no file here."""
 
 import ast
 import json
@@ -6,35 +7,101 @@ from pathlib import Path
 
 import pytest
 
+import tfm
+
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for folder in ("tfm", "train", "tests") for path in (ROOT / folder).rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
+# They hold anything, or are private words for what the field calls otherwise.
 BANNED = frozenset(
-    """alike anew beside each farewell found gathered given here judge known least made most number one other others
-    another ours room scattered settle spread theirs there thing told two way what whole""".split()
+    """
+    alike anew another apart around beside each farewell found gathered given here how judge known least made most
+    never number one other others ours room scattered settle since spread theirs there thing told two way what whole
+
+    Cached Dense Distances Ended Everywhere FORBIDDEN GOALS Kept Knob Meeting NEXT Near Recorded Rules Stretches Theirs
+    _alone _called_off _judged _overlooked adapt amount any_of bucketed decided embed_map explore far first_norm gather
+    global_every held lm_states mlm_states near nearby output_scale place_key place_query placed read_source recalling
+    remember rotary_share say shortage slide states_at stretch tied turned vocab_multiple whole_length with_task
+    """.split()
 )
+
+# Private words for something in one folder or file, which mean what they say elsewhere.
+BANNED_IN = {
+    "tfm": "along at named quiet Bias Buckets Parts since turns",
+    "tfm/attention": "choose compare mix",
+    "tfm/config/model.py": "buckets order relative shared",
+    "tfm/decoding": "Progress cut new repeated",
+    "tfm/decoding/cache.py": "before seen",
+    "tfm/decoding/constraints.py": "first last",
+    "tfm/hf": "fit free only same skip",
+    "tfm/layers": "mix",
+    "tfm/masks": "parts",
+    "tfm/models": "before placed reader tag",
+    "tfm/positions": "long short",
+    "tfm/sharding.py": "places",
+    "train/data/feed.py": "order put share",
+    "train/devices": "first join local own",
+    "train/settings": "divide explain",
+    "train/tasks/__init__.py": "fields show",
+    "train/training": "empty note",
+}
+
+# They say nothing of what a file is for.
+BANNED_FILES = BANNED | frozenset(
+    """base best cores foreign guard handover helpers kinds manager misc output plain processes quiet rounding run spm
+    utils window""".split()
+)
+
+# `tfm.weight` would not say that it makes a spec.
+BANNED_OF_TFM = BANNED | frozenset("Bias Buckets Parts at bias choose count parts places scale since weight".split())
 
 # Arguments of functions that others define: transformers' and jax's own words.
 FOREIGN: dict[str, set[str]] = {}
 
 
 def identifiers(tree: ast.AST) -> set[str]:
-    """Variables, arguments, attributes that are set, functions, classes and aliases of imports."""
-    names: set[str] = set()
+    """What code names: variables, arguments, keywords of calls, attributes that are set, functions, classes, aliases of
+    imports, caught exceptions and captures of patterns."""
+    names: set[str | None] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 names.add(name)
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.alias(asname=str(name)):
+            case ast.arg(arg=name) | ast.keyword(arg=name) | ast.alias(asname=name):
                 names.add(name)
-    return names
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+                names.add(name)
+            case ast.MatchMapping(rest=name):
+                names.add(name)
+    return {name for name in names if name}
+
+
+def banned_in(path: str) -> set[str]:
+    """The words banned in a file of the project: everywhere, in one of its folders, or in itself."""
+    return BANNED.union(*(words.split() for place, words in BANNED_IN.items() if f"{path}/".startswith(f"{place}/")))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_identifiers_of_files(path):
-    allowed = FOREIGN.get(str(path.relative_to(ROOT)), set())
-    assert identifiers(ast.parse(path.read_text())) & BANNED <= allowed
+    name = str(path.relative_to(ROOT))
+    assert identifiers(ast.parse(path.read_text())) & banned_in(name) <= FOREIGN.get(name, set())
+
+
+def test_names_of_files_and_folders():
+    paths = [path.relative_to(ROOT).with_suffix("") for path in FILES]
+    assert [path for path in paths if BANNED_FILES.intersection(path.parts)] == []
+
+
+def test_public_names():
+    assert BANNED_OF_TFM.isdisjoint(tfm.__all__)
+
+
+@pytest.mark.parametrize("place", BANNED_IN)
+def test_places_with_words_of_their_own_exist(place):
+    assert (ROOT / place).exists()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -48,3 +115,10 @@ def test_identifiers_of_notebooks(path):
 def test_a_banned_word_is_noticed():
     tree = ast.parse("def f(given):\n    found = given\n    self.way = [each for each in found]\nimport numpy as one")
     assert identifiers(tree) & BANNED == {"given", "found", "way", "each", "one"}
+    tree = ast.parse("try:\n    f(way=1)\nexcept E as found:\n    match x:\n        case [one, *each] | {**told}: 0")
+    assert identifiers(tree) & BANNED == {"way", "found", "one", "each", "told"}
+
+
+def test_a_word_banned_in_a_folder_is_banned_in_its_files():
+    assert "compare" in banned_in("tfm/attention/kernels/choice.py")
+    assert "compare" not in banned_in("tfm/attentions.py") | banned_in("train/compare/rows.py")

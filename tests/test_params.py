@@ -95,10 +95,10 @@ def test_init_on_a_mesh_gives_the_same_values():
     }
     plain = tfm.init(specs, jax.random.key(0))
     with jax.set_mesh(mesh):
-        placed = tfm.init(specs, jax.random.key(0), mesh)
+        sharded = tfm.init(specs, jax.random.key(0), mesh)
     for name in specs:
-        np.testing.assert_array_equal(plain[name], placed[name])
-    assert jax.tree.map(lambda x: x.sharding, placed) == tfm.shardings(specs, mesh)
+        np.testing.assert_array_equal(plain[name], sharded[name])
+    assert jax.tree.map(lambda x: x.sharding, sharded) == tfm.shardings(specs, mesh)
 
 
 def test_stacked_layers_start_differently():

@@ -204,7 +204,7 @@ def twice(case):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), arguments(case, 0), arguments(case, 1))
 
 
-def placed(case, mesh):
+def arguments_on_mesh(case, mesh):
     """The arguments on a mesh: parameters as `tfm.shardings` says, arrays as `tfm.partition` does."""
     params, *arrays = arguments(case, 0)
     params = jax.device_put(params, tfm.shardings(case.specs, mesh))
@@ -219,7 +219,7 @@ def placed(case, mesh):
 def on_mesh(case, transform=jax.jit):
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
-        return transform(case.f)(*placed(case, mesh))
+        return transform(case.f)(*arguments_on_mesh(case, mesh))
 
 
 TRANSFORMS = {
@@ -294,7 +294,7 @@ def test_gradients(name):
     grad = gradient(case)
     expected = grad(*arguments(case, 0))
     with jax.set_mesh(mesh):
-        sharded = jax.jit(grad)(*placed(case, mesh))
+        sharded = jax.jit(grad)(*arguments_on_mesh(case, mesh))
     for actual in (jax.jit(grad)(*arguments(case, 0)), sharded):
         assert jax.tree.structure(actual) == jax.tree.structure(expected)
         for leaf, reference in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):

@@ -291,6 +291,11 @@ VARIANTS = {
         | _layer(1, _LOCAL_ROTARY),
         prunes=True,
     ),
+    "gemma3": Variant(
+        {"layers": 7, "position": "rotary", "position.base": 700.0, "mixer.qk_norm": True, "period": 6}
+        | _UNBIASED
+        | {name: value for index in range(5) for name, value in _layer(index, _LOCAL_ROTARY).items()}
+    ),
     "patches_rotary": Variant(
         _IMAGES | {"input.image_width": 12, "position": "rotary", "position.axes": 2},
         **_ENCODERS_OF_IMAGES,

@@ -82,8 +82,10 @@ def first_not_finite(function: Callable[..., Any], *args: Any) -> Origin | None:
 def run_by_scope(function: Callable[..., Any], *args: Any) -> ScopedRun:
     """Runs function(*args) equation by equation, on the device where the arguments are."""
     program, result = jax.make_jaxpr(function, return_shape=True)(*args)
-    named = [(_name(path[1:]), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(args)]
-    values = [_Value(leaf, _origin(leaf, order - len(named), name), False) for order, (name, leaf) in enumerate(named)]
+    leaves = [(_name(path[1:]), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(args)]
+    values = [
+        _Value(leaf, _origin(leaf, order, name), False) for order, (name, leaf) in enumerate(leaves, -len(leaves))
+    ]
     walk = _Walk()
     outputs = walk.closed(program, values, Place())
     origins = [value.origin for value in outputs if value.origin]

@@ -23,7 +23,7 @@ RANK, TOKENS = "r", "tokens"
 
 @struct.dataclass
 class LowRank:
-    """The kernel base + scale * down up (section 4.1). With L in front where layers are stacked:
+    """The kernel base + scale * down up (LoRA: Hu et al. 2021, section 4.1). With L in front where layers are stacked:
 
     base: [inputs, outputs], not trained
     down: [inputs, r]

@@ -25,7 +25,7 @@ class Module(nnx.Module):
     def __init__(self, function: Callable[..., Any], config: Any, params: Any):
         if not callable(function):
             raise TypeError(f"function is a {type(function).__name__}, not a function; pass one such as tfm.masked_lm")
-        named(params)  # raises
+        named_arrays(params)  # raises
         self.function = function
         self.config = config
         self.variables = nnx.data(jax.tree.map(nnx.Param, params))
@@ -44,7 +44,7 @@ class Module(nnx.Module):
 
     @params.setter
     def params(self, params: Any) -> None:
-        new, old = named(params), named(self.params)
+        new, old = named_arrays(params), named_arrays(self.params)
         structure: Any = jax.tree.structure(params)
         if structure != jax.tree.structure(self.params):
             lacking, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
@@ -76,7 +76,7 @@ class Module(nnx.Module):
             yield reprlib.Attr(dotted(path), text, use_raw_value=True)
 
 
-def named(params: Any) -> dict[str, Any]:
+def named_arrays(params: Any) -> dict[str, Any]:
     """The arrays of params by dotted name, in the order of the tree. Raises TypeError for any other leaf, and where
     there is none."""
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=is_variable)

@@ -25,7 +25,7 @@ from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 @struct.dataclass
 class Linear:
-    """An affine map; `bias` is None where the model has none."""
+    """An affine map: kernel [inputs,outputs] and bias [outputs], each of one axis or several; a bias may be None."""
 
     kernel: Array | LowRank | Int8
     bias: Array | None
@@ -56,13 +56,18 @@ def linear_specs(
 
 
 def linear(layer: Linear, equation: str, x: Array) -> Array:
-    """`einsum(equation, x, kernel)` plus the bias on the last axes, in the dtype of x."""
+    """x [B,T,inputs], kernel [inputs,outputs] and bias [outputs] -> [B,T,outputs] in the dtype of x.
+
+    It is `einsum(equation, x, kernel)` plus the bias on the last axes; inputs and outputs may be several axes.
+    """
     y = einsum(equation, x, layer.kernel)
     return y if layer.bias is None else y + broadcast_param(layer.bias, y)
 
 
 def einsum(equation: str, x: Array, kernel: Array | LowRank | Int8, dtype=None) -> Array:
-    """x times a kernel, computed in the dtype of x; the result has that dtype too, or `dtype`.
+    """x [B,T,inputs] times a kernel [inputs,outputs] -> [B,T,outputs], for the axes that the equation names.
+
+    It is computed in the dtype of x; the result has that dtype too, or `dtype`.
 
     The one place where kernels are used, and what may stand for one (`LowRank`, `Int8`). It does three things that
     `jnp.einsum` does not:
@@ -199,7 +204,7 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
 
 
 def unit_vectors(x: Array, axis: int = -1) -> Array:
-    """x -> float32 of the same shape, every vector along an axis of length 1; vectors of zeros stay, with gradients of
+    """x [...,D] -> float32 [...,D], every vector along an axis of length 1; vectors of zeros stay, with gradients of
     zeros."""
     x = x.astype(jnp.float32)
     squares = jnp.square(x).sum(axis, keepdims=True)
@@ -237,10 +242,11 @@ def activation(config: Config) -> Callable[[Array], Array]:
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """x with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate); x itself without a key.
+    """x [...] -> [...] with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate); x itself without
+    a key.
 
-    The elements that are dropped depend on the key and the shape alone, not on how x is sharded. Raises ValueError for
-    a rate outside [0, 1).
+    Srivastava et al. 2014, section 4. The elements that are dropped depend on the key and the shape alone, not on how x
+    is sharded. Raises ValueError for a rate outside [0, 1).
     """
     if not 0 <= rate < 1:
         raise ValueError(f"rate={rate} must be at least 0 and less than 1")

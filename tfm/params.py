@@ -84,12 +84,14 @@ def constant_spec(config: Config, axes: str, value: float) -> Any:
 def fixed_spec(
     config: Config, axes: str, init: Callable[..., jax.Array], redraw: int | None = None, **sizes: int
 ) -> Any:
-    """An array that is stored, sharded and checkpointed like a parameter, but never trained."""
+    """An array that is stored, sharded and checkpointed like a parameter, but never trained; its shape [...] is that of
+    `axes`."""
     return dataclasses.replace(_spec(config, axes, init, sizes), trained=False, redraw=redraw)
 
 
 def running_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
-    """Running state, float32, that training steps change as its layers say (`tfm.running`)."""
+    """Running state, float32 [...] of the shape of `axes`, that training steps change as its layers say
+    (`tfm.running`)."""
     spec = _spec(config, axes, init, sizes)
     return dataclasses.replace(spec, trained=False, running=True, dtype="float32")
 
@@ -126,7 +128,8 @@ def stacked(specs, layers: int):
 def init(specs, key: jax.Array, mesh: Mesh | None = None):
     """Parameters, each in the dtype of its spec, sharded where a mesh is given (then inside `jax.set_mesh(mesh)`).
 
-    A leaf's values depend on the key and its path, not on its neighbours or the mesh.
+    A leaf has the shape [...] of its spec. Its values depend on the key and its path, not on its neighbours or the
+    mesh. Raises ValueError where a mesh does not divide a shape, as `shardings` does.
     """
 
     def make(path, spec):
@@ -139,7 +142,7 @@ def init(specs, key: jax.Array, mesh: Mesh | None = None):
 def redraw(specs, params, key: jax.Array, step: jax.Array):
     """Parameters as training step `step` reads them: those whose `Spec.redraw` divides the step are drawn anew.
 
-    What is drawn depends on the key, the path and the step alone.
+    `step` is int32 []. What is drawn depends on the key, the path and the step alone.
     """
 
     def make(path, spec, leaf):

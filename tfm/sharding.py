@@ -35,7 +35,7 @@ def named_sharding(x: Array, y: Array, *spec) -> NamedSharding | None:
 
 
 def unshard_fsdp(parameter: Array) -> Array:
-    """A parameter as a layer uses it: replicated over `fsdp`, still sharded over `tensor`."""
+    """A parameter [...] as a layer uses it, of the same shape: replicated over `fsdp`, still sharded over `tensor`."""
     spec = spec_of(parameter)
     if "fsdp" not in spec:
         return parameter

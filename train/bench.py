@@ -49,7 +49,7 @@ class Options:
     layers: number of blocks
     heads: attention heads
     width: size of the residual stream
-    ffn: size of the feed-forward layer; 0 means 4 * width
+    ffn: size of the feed-forward layer; by default 4 * width
     vocab: number of tokens
     batch: rows
     length: tokens a row
@@ -72,7 +72,7 @@ class Options:
     layers: int = 4
     heads: int = 4
     width: int = 128
-    ffn: int = 0
+    ffn: int | None = None
     vocab: int = 8192
     batch: int = 12
     length: int = 64

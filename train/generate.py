@@ -69,7 +69,7 @@ def generate(argv):
     programs.keep()
     log = Log()
     params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
-    writer = writer_class(folder, params, options, strategy, log, explicit.get("slide"))
+    writer = writer_class(folder, params, options, strategy, log, explicit.get("sliding_context"))
     if options.interactive:
         for line in _typed_lines(writer.prompt_kind):
             _write(options, writer, [line])

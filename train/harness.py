@@ -27,16 +27,16 @@ class Options:
     run: the run folder of a language model
     tasks: names of tasks, groups or tags, joined by commas; * stands for anything
     include: a folder with tasks of your own, as .yaml files
-    shots: solved examples before each question; -1 means as many as the task says
-    limit: questions of each task; 0 means all
+    shots: solved examples before each question; by default as many as the task says
+    limit: questions of each task; by default all
     batch: texts at a time
     """
 
     run: str = ""
     tasks: str = ""
     include: str = ""
-    shots: int = -1
-    limit: int = 0
+    shots: int | None = None
+    limit: int | None = None
     batch: int = 16
 
     def __post_init__(self):
@@ -45,7 +45,7 @@ class Options:
         if not self.tasks.strip(", "):
             raise ValueError("tasks=NAME must name a task, such as lambada_openai")
         check_fields(self)
-        check_minimum(self, shots=-1, limit=0, batch=1)
+        check_minimum(self, shots=0, limit=1, batch=1)
         check_maximum(self, "its rows must fit into memory", batch=MAX_ROWS)
         if self.include and not Path(self.include).is_dir():
             raise ValueError(f"include={self.include} is not a folder; name one that holds .yaml files")
@@ -92,8 +92,8 @@ def _measure(options: Options, folder) -> dict[str, dict]:
         results = simple_evaluate(
             lm_eval.HarnessModel(folder, options.batch, log),
             tasks=names,
-            num_fewshot=None if options.shots < 0 else options.shots,
-            limit=options.limit or None,
+            num_fewshot=options.shots,
+            limit=options.limit,
             bootstrap_iters=1000,
             log_samples=False,
             task_manager=manager,
@@ -124,10 +124,9 @@ def _find_tasks(options: Options):
     manager = TaskManager(include_path=options.include or None)
     for name in wanted:
         if not manager.match_tasks([name]):
-            near = nearest(name, manager.all_tasks)
-            raise UserError(
-                f"--tasks={name} is unknown; " + (f"did you mean {near}?" if near else "lm-eval ls tasks lists them")
-            )
+            suggestion = nearest(name, manager.all_tasks)
+            remedy = f"did you mean {suggestion}?" if suggestion else "lm-eval ls tasks lists them"
+            raise UserError(f"--tasks={name} is unknown; {remedy}")
     return manager, manager.match_tasks(wanted)
 
 

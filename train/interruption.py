@@ -78,7 +78,7 @@ def received() -> int:
     return _state.signum
 
 
-def note(signum: int) -> bool:
+def record(signum: int) -> bool:
     """Whether a signal has come; `signum` is one that has come to another process, or 0."""
     _state.signum = _state.signum or signum
     return bool(_state.signum)
@@ -169,7 +169,7 @@ def _raise_again(hook):
 
 def _watch(reader: int):
     """Ends the process if the command does not end after a signal, or is asked for the third time."""
-    first, count, since = 0, 0, None
+    first, count, started = 0, 0, None
     with open(reader, "rb", buffering=0) as signals:
         while True:
             if select.select([signals], [], [], 0.2 if first else None)[0]:
@@ -179,11 +179,11 @@ def _watch(reader: int):
                 signums = [signum for signum in received_now if signum in _WORDS]
                 first, count = first or next(iter(signums), 0), count + len(signums)
             if _state.is_deferred:
-                since = None
+                started = None
             elif first:
-                since = since or time.monotonic()
+                started = started or time.monotonic()
             patience = PATIENCE if count - _state.repeats < 2 else SHORT_PATIENCE
-            if count - _state.repeats > 2 or (since and time.monotonic() - since > patience):
+            if count - _state.repeats > 2 or (started and time.monotonic() - started > patience):
                 _end(first)
 
 

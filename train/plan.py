@@ -37,18 +37,18 @@ class Options:
     """What to plan for.
 
     topology: the devices: v5p:4x4x8, h100:8
-    tokens: tokens to train on, for the days that this takes; 0 means those of --steps
+    tokens: tokens to train on, for the days that this takes; by default those of --steps
     simulate: plan with simulated CPU devices even if libtpu is installed
     search: if the run does not fit, search for the nearest setting that fits
     """
 
     topology: str = ""
-    tokens: int = 0
+    tokens: int | None = None
     simulate: bool = False
     search: bool = True
 
     def __post_init__(self):
-        check_minimum(self, tokens=0)
+        check_minimum(self, tokens=1)
 
 
 # Settings that the search for one that fits compiles at most.
@@ -99,13 +99,13 @@ class Planner:
 
     devices: the stand-ins for its devices
     exact: whether programs compiled for them are the real ones
-    tokens: for how many tokens to tell the days; 0 means those of the run's steps
+    tokens: for how many tokens to tell the days; None means those of the run's steps
     """
 
     topology: Topology
     devices: Sequence[Any]
     exact: bool
-    tokens: int
+    tokens: int | None
     log: Any
 
     def job(self, run: Run):

@@ -187,9 +187,9 @@ def test_chunks_on_shards(small):
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
         places = P("data", None, None, "tensor"), P("data"), P("data")
-        placed = [jax.device_put(x, NamedSharding(mesh, place)) for x, place in zip((q, k, v), places, strict=True)]
-        run = grad(tfm.chunked).lower(*placed).compile()
-        gradients = run(*placed)
+        sharded = [jax.device_put(x, NamedSharding(mesh, place)) for x, place in zip((q, k, v), places, strict=True)]
+        run = grad(tfm.chunked).lower(*sharded).compile()
+        gradients = run(*sharded)
     assert "all-to-all" not in run.as_text()
     assert [gradient.sharding.spec[0] for gradient in gradients] == ["data"] * 3
     assert_same(gradients, grad(tfm.attend)(q, k, v))
@@ -225,13 +225,13 @@ def test_biases_and_masks_on_shards(small):
     grad = lambda kernel: jax.jit(jax.grad(loss(kernel), argnums=(0, 1, 2, 3)))
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
-        placed = [jax.device_put(x, NamedSharding(mesh, P("data"))) for x in (q, k, v)]
-        assert tfm.choose_kernel(*placed[:2], mask, bias, kernel="chunked").name == "chunked"
-        assert_same(grad(tfm.chunked)(*placed, bias), grad(tfm.attend)(q, k, v, bias))
+        sharded = [jax.device_put(x, NamedSharding(mesh, P("data"))) for x in (q, k, v)]
+        assert tfm.choose_kernel(*sharded[:2], mask, bias, kernel="chunked").name == "chunked"
+        assert_same(grad(tfm.chunked)(*sharded, bias), grad(tfm.attend)(q, k, v, bias))
         with pytest.raises(
             tfm.KernelError, match="the batch is sharded, and a mask with arrays does not say shardable"
         ):
-            tfm.choose_kernel(*placed[:2], mask & KeySet(jnp.ones(6, bool)), kernel="chunked")
+            tfm.choose_kernel(*sharded[:2], mask & KeySet(jnp.ones(6, bool)), kernel="chunked")
 
 
 def shapes(length=1024, size=64, dtype="bfloat16", batch=8, heads=12):
@@ -469,8 +469,8 @@ def test_splash_on_shards(pattern):
     mask = pattern & tfm.segments(jnp.arange(128)[None] // jnp.array([[30], [64], [100], [7]]))
     mesh = tfm.make_mesh(2, 2, 2)
     with jax.set_mesh(mesh):
-        placed = [jax.device_put(x, NamedSharding(mesh, P(("data", "fsdp"), None, "tensor"))) for x in (q, k, v)]
-        y = jax.jit(lambda q, k, v: tfm.splash(q, k, v, mask, interpret=True))(*placed)
+        sharded = [jax.device_put(x, NamedSharding(mesh, P(("data", "fsdp"), None, "tensor"))) for x in (q, k, v)]
+        y = jax.jit(lambda q, k, v: tfm.splash(q, k, v, mask, interpret=True))(*sharded)
     np.testing.assert_allclose(y, tfm.attend(q, k, v, mask), rtol=1e-4, atol=1e-5)
 
 

@@ -96,7 +96,7 @@ def test_a_draft_changes_no_greedy_text():
     for words, message in (
         (("--draft=char",), "--draft=char has another tokenizer than --run=bpe"),
         (("--draft=mlm",), "--draft=mlm was trained for --task=mlm, which continues no text"),
-        (("--draft=ngram", "--slide=true"), "--slide=true reads texts again"),
+        (("--draft=ngram", "--sliding-context=true"), "--slide=true reads texts again"),
         (("--draft=ngram", "--beams=2"), "--draft belongs to --strategy=greedy or sample"),
     ):
         code, out, err = call(generate, "--run=bpe", "--prompt=the dog", *words)
@@ -153,11 +153,11 @@ def test_text_goes_on_where_it_slides():
         return len(objects("--prompt=the cat", "--logprobs=true", *flags, run="char")[0]["logprobs"])
 
     assert count("--max-new-tokens=70") == 70
-    assert count("--slide=false") == 32 - len("the cat")
+    assert count("--sliding-context=false") == 32 - len("the cat")
     code, out, err = call(generate, "--run=bpe", "--prompt=the cat", "--max-new-tokens=70")
     assert (code, out) == (2, "")
     assert "exceeds the 48 positions of the model; ask for at most" in err
-    assert written("--prompt=the cat", "--max-new-tokens=70", "--slide=true").startswith("the cat")
+    assert written("--prompt=the cat", "--max-new-tokens=70", "--sliding-context=true").startswith("the cat")
 
 
 def test_examples_in_a_prompt_file():
@@ -201,7 +201,7 @@ BAD = {
         "--repetition-penalty=0.5 must be at least 1; --repetition-penalty=1 turns it off"
     ),
     "--prompt=a --n=0": "--n=0 must be at least 1",
-    "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1; --top-k=0 turns it off",
+    "--prompt=a --top-k=-1": "--top-k=-1 must be at least 1, or none",
     "--prompt=a --beams=0": "--beams=0 must be at least 1",
     "--prompt=a --diversity=-1": "--diversity=-1.0 must be at least 0",
     "--prompt=a --file=b": (

@@ -343,8 +343,8 @@ BAD = {
     ),
     "--run=mlm --tasks=a": "--run=mlm was trained for --task=mlm, which is no language model; train one with --task=lm",
     "--run=lm --tasks=a --include=gone": "--include=gone is not a folder; name one that holds .yaml files",
-    "--run=lm --tasks=a --shots=-2": "--shots=-2 must be at least -1",
-    "--run=lm --tasks=a --limit=-1": "--limit=-1 must be at least 0",
+    "--run=lm --tasks=a --shots=-2": "--shots=-2 must be at least 0, or none",
+    "--run=lm --tasks=a --limit=-1": "--limit=-1 must be at least 1, or none",
     "--run=lm --tasks=a --batch=0": "--batch=0 must be at least 1",
     "--run=lm --task=a": "unknown flag --task; did you mean tasks?",
     "--run=lm --tasks=a": 'lm-evaluation-harness is not installed; pip install -e ".[lm-eval]"',
@@ -366,4 +366,4 @@ def test_help_needs_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     code, out, _ = call(harness, "--help")
     assert code == 0
-    assert "--shots=-1" in out
+    assert "--shots=none" in out

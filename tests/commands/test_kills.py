@@ -183,7 +183,7 @@ def test_claims_at_the_same_moment(home, out):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": ENV}
     processes = [subprocess.Popen([sys.executable, "-c", CLAIM], **pipes) for _ in range(4)]
 
-    def say(text):
+    def write(text):
         for process in processes:
             process.stdin.write(text + "\n")
             process.stdin.flush()
@@ -191,13 +191,13 @@ def test_claims_at_the_same_moment(home, out):
 
     assert [process.stdout.readline().strip() for process in processes] == ["ready"] * 4
     for _ in range(MOMENTS):
-        answers = sorted(say(out))
+        answers = sorted(write(out))
         if out:
             assert answers[3] == "mine"
             assert all(answer.startswith("error: mine belongs to process ") for answer in answers[:3])
         else:
             assert answers == [f"runs/mlm-p-{index}" for index in range(1, 5)]
-        assert say("") == ["released"] * 4
+        assert write("") == ["released"] * 4
         assert not (home / "mine").exists()
         assert not list(home.glob("runs/*"))
     for process in processes:

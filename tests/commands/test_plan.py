@@ -55,7 +55,7 @@ BAD = [
         "must divide the feed-forward axis of size 100 of decoder.layers.period[0].feed_forward.",
     ),
     ("--topology=h100:8 --batch.size=4", "--mesh.data = 8 must divide the batch axis of size 4; try 4"),
-    ("--topology=h100:8 --tokens=-1", "--tokens=-1 must be at least 0"),
+    ("--topology=h100:8 --tokens=-1", "--tokens=-1 must be at least 1, or none"),
     ("--topology=h100:8 --tokens=many", "--tokens=many must be a whole number"),
     ("--topology=h100:8 --preset=gpt-tony", "--preset=gpt-tony is unknown"),
     ("--topology=h100:8 --model.widht=64", "unknown flag --model.widht; did you mean model.width?"),

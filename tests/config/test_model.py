@@ -125,12 +125,25 @@ def test_the_layers_of_a_model():
     config = Config(layers=8, prefix=(bare,), period=(Layer(), local, local))
     plan = config.layer_plan
     own = Kind(Softmax(), Learned(), PostNorm())
-    near = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
-    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, near, near), 2, (own,))
-    assert config.kinds == (plan.prefix[0], own, near)
+    local = Kind(Softmax(pattern=Sliding(window=4)), Rotary(), PostNorm())
+    assert plan == ((Kind(Softmax(), Learned(), PreNorm(mixer_norm=False)),), (own, local, local), 2, (own,))
+    assert config.kinds == (plan.prefix[0], own, local)
     assert config.positions == (Learned(), Rotary())
     few = dataclasses.replace(config, layers=3).layer_plan
-    assert (few.period, few.times, few.tail) == ((), 0, (own, near))
+    assert (few.period, few.times, few.tail) == ((), 0, (own, local))
+
+
+def test_gemma3_is_one_period():
+    """Five local layers and a global one, with rotary bases of their own (Gemma 3: section 2)."""
+    local = Layer(mixer=Softmax(pattern=Sliding(window=1024)), position=Rotary(base=10_000.0))
+    config = Config(layers=26, position=Rotary(base=1_000_000.0), period=(*[local] * 5, Layer()))
+    plan = config.layer_plan
+    kinds = [*plan.prefix, *plan.period * plan.times, *plan.tail]
+    bases = [kind.position.base for kind in kinds]
+    assert bases == [10_000.0 if layer % 6 != 5 else 1_000_000.0 for layer in range(26)]
+    assert [kind.mixer.pattern.name for kind in kinds] == [
+        "full" if layer % 6 == 5 else "sliding" for layer in range(26)
+    ]
 
 
 def test_the_longest_text():

@@ -55,14 +55,14 @@ def states_of(config, model, tokens=TOKENS):
     return jax.jit(tfm.decoder, static_argnums=1)(model.decoder, config, tokens)
 
 
-def apart(tokens, *lengths):
+def rows_apart(tokens, *lengths):
     return jnp.split(tokens, np.cumsum(lengths)[:-1], axis=1)
 
 
 def test_a_cache_holds_all_positions_where_context_shards_them():
     """Prompts and later parts whose length the devices divide; rows, too, and heads."""
     model = model_of(ROTARY)
-    parts, starts = apart(TOKENS, 4, 2, 2), jnp.array([0, 2])
+    parts, starts = rows_apart(TOKENS, 4, 2, 2), jnp.array([0, 2])
     expected, expected_cache = read(ROTARY, model, parts, starts)
     mesh = tfm.make_mesh(2, 1, 2, 2)
     with jax.set_mesh(mesh):
@@ -79,7 +79,7 @@ def test_every_layer_has_a_state():
     """In the form of the layers: a row for each repetition, one row in prefix and tail; a window of 3 tokens takes 2
     slots."""
     model = model_of(MIXED)
-    states, cache = read(MIXED, model, apart(TOKENS, 3, 1, 3, 1), jnp.zeros(2, jnp.int32))
+    states, cache = read(MIXED, model, rows_apart(TOKENS, 3, 1, 3, 1), jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(states, states_of(MIXED, model), **NEAR)
     assert int(cache.length) == 8
     parts = cache.states.prefix, cache.states.period, cache.states.tail
@@ -98,7 +98,7 @@ def test_every_layer_has_a_state():
 
 def test_logits_are_those_of_the_states():
     model = model_of(ROTARY)
-    states, _ = read(ROTARY, model, apart(TOKENS, 3, 5), jnp.zeros(2, jnp.int32))
+    states, _ = read(ROTARY, model, rows_apart(TOKENS, 3, 5), jnp.zeros(2, jnp.int32))
     logits = jax.jit(tfm.causal_lm, static_argnums=1)(model, ROTARY, TOKENS)
     np.testing.assert_allclose(tfm.next_logits(model, ROTARY, states), logits, rtol=1e-4, atol=1e-4)
     assert not np.allclose(logits[:, 1:], logits[:, :-1], atol=1e-2)
@@ -106,7 +106,7 @@ def test_logits_are_those_of_the_states():
 
 def test_a_token_at_a_time_from_the_first_on():
     model = model_of(ROTARY)
-    states, cache = read(ROTARY, model, apart(TOKENS, 1, 1, 1, 1, 4), jnp.zeros(2, jnp.int32), slots=8)
+    states, cache = read(ROTARY, model, rows_apart(TOKENS, 1, 1, 1, 1, 4), jnp.zeros(2, jnp.int32), slots=8)
     np.testing.assert_allclose(states, states_of(ROTARY, model), **NEAR)
     assert int(cache.length) == cache.states.period[0].keys.shape[2] == 8
 
@@ -133,7 +133,7 @@ def test_what_the_free_slots_and_the_padding_hold_does_not_matter():
 def test_extending_writes_behind_and_touches_nothing_else():
     model = model_of(CONFIG)
     _, before = read(CONFIG, model, [TOKENS[:, :5]], jnp.zeros(2, jnp.int32))
-    _, after = read(CONFIG, model, apart(TOKENS[:, :7], 5, 2), jnp.zeros(2, jnp.int32))
+    _, after = read(CONFIG, model, rows_apart(TOKENS[:, :7], 5, 2), jnp.zeros(2, jnp.int32))
     for old, extended in zip(*map(jax.tree.leaves, (before.states, after.states)), strict=True):
         np.testing.assert_array_equal(old[:, :, 5:], 0)
         np.testing.assert_array_equal(extended[:, :, 7:], 0)
@@ -160,7 +160,7 @@ def test_cached_attention_adds_a_bias_and_asks_the_mask(mask):
 def test_bfloat16_is_kept_as_such():
     config = dataclasses.replace(ROTARY, dtype="bfloat16")
     model = model_of(config)
-    states, cache = read(config, model, apart(TOKENS, 6, 1, 1), jnp.zeros(2, jnp.int32))
+    states, cache = read(config, model, rows_apart(TOKENS, 6, 1, 1), jnp.zeros(2, jnp.int32))
     (state,) = cache.states.period
     assert {states.dtype, state.keys.dtype, state.values.dtype} == {jnp.dtype(jnp.bfloat16)}
     wide = np.asarray(states_of(ROTARY, model))

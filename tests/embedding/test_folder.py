@@ -11,9 +11,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tfm
 from train import UserError, tasks
+from train.data.batching import token_batches
 from train.embed import main
 from train.embedding import embed
-from train.embedding.folder import FolderEncoder, Pooling, batches
+from train.embedding.folder import FolderEncoder, Pooling
 from train.reporting.console import Log
 from train.runs import folder as folders
 from train.runs.folder import RunFolder, open_folder
@@ -102,13 +103,13 @@ def test_an_exported_run_says_the_same(home, tmp_path):
 
 def test_batches_have_few_shapes_and_every_row_once():
     lengths = np.random.default_rng(0).integers(1, 60, 3000)
-    parts = list(batches(lengths, 64))
+    parts = list(token_batches(lengths, 64))
     assert sorted(np.concatenate([members for members, _ in parts])) == list(range(3000))
     assert len({shape for _, shape in parts}) <= 9
     assert all(lengths[members].max() <= shape[1] and len(members) <= shape[0] for members, shape in parts)
     places = sum(rows * length for _, (rows, length) in parts)
     assert lengths.sum() / places > 0.8
-    assert [shape for _, shape in batches(np.array([5]), 64)] == [(1, 8)]
+    assert [shape for _, shape in token_batches(np.array([5]), 64)] == [(1, 8)]
 
 
 def test_refusals(home, tmp_path):

@@ -32,7 +32,7 @@ from train.sentences import __main__ as sentences
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
 from train.text import tokenizer as tokenize
-from train.text.kinds import TRAINERS
+from train.text.tokenizer_kinds import TRAINERS
 from train.training import startup
 
 # Address space that all cases together may add, and seconds of one case.

@@ -65,7 +65,7 @@ def test_flags_reach_the_strategies():
         ({"beams": 4, "beam_groups": 3}, "--beam-groups=3 must divide beams=4"),
         ({"beam_groups": 0}, "--beam-groups=0 must be at least 1"),
         ({"coverage": -1.0}, "--coverage=-1.0 must be at least 0; --coverage=0 turns it off"),
-        ({"top_k": -1}, "--top-k=-1 must be at least 1; --top-k=0 turns it off"),
+        ({"top_k": -1}, "--top-k=-1 must be at least 1, or none"),
         ({"temperature": 0.0}, "--temperature=0.0 must be above 0; use --strategy=greedy for the most probable token"),
         ({"seed": -1}, "--seed=-1 must be at least 0"),
     ],

@@ -75,10 +75,10 @@ def test_led_and_back():
     plain = config(LED, encoder_layers=2)
     assert plain.encoder.period == (Layer(mixer=Softmax(pattern=window(512))),)
     assert LED.conflicts(plain, "LEDForConditionalGeneration") == []
-    near = dataclasses.replace(
+    local = dataclasses.replace(
         plain, encoder=dataclasses.replace(plain.encoder, period=(Layer(mixer=Softmax(pattern=Sliding(window=8))),))
     )
-    assert LED.conflicts(near, "LEDForConditionalGeneration") == ["encoder.0.mixer.pattern=sliding"]
+    assert LED.conflicts(local, "LEDForConditionalGeneration") == ["encoder.0.mixer.pattern=sliding"]
     assert LED.conflicts(dataclasses.replace(plain, mixer=Softmax(pattern=window(8))), "LEDForConditionalGeneration")
     assert FAMILIES["bart"].conflicts(plain, "BartModel")[0] == "encoder.length=16384"
 

@@ -29,8 +29,8 @@ def test_a_language_model_and_back():
     )
     assert model.mixer == Reformer(64, 1, 32, across=True, factor=128, seed=0, bias=False)
     assert model.position == Axial(rows=16, columns=32, row_width=8)
-    near = Softmax(pattern=Local(block=16, neighbours=1), qkv_bias=False, output_bias=False)
-    assert [kind.mixer for kind in layer_kinds(model)] == [near, model.mixer] * 3
+    local = Softmax(pattern=Local(block=16, neighbours=1), qkv_bias=False, output_bias=False)
+    assert [kind.mixer for kind in layer_kinds(model)] == [local, model.mixer] * 3
     assert REFORMER.conflicts(model, LM) == []
     written = REFORMER.config_json(model, LM)
     assert config(**written) == model

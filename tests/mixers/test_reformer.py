@@ -23,8 +23,8 @@ def test_hashes_are_equal_for_equal_directions():
     labels = np.asarray(hashes(jnp.asarray(keys), jnp.asarray(rotations), (6,)))
     assert set(labels.ravel()) == set(range(6))
     np.testing.assert_array_equal(labels, hashes(jnp.asarray(3 * keys), jnp.asarray(rotations), (6,)))
-    near = keys + 0.1 * np.random.default_rng(2).normal(size=keys.shape).astype(np.float32)
-    agreement = (labels == np.asarray(hashes(jnp.asarray(near), jnp.asarray(rotations), (6,)))).mean()
+    similar = keys + 0.1 * np.random.default_rng(2).normal(size=keys.shape).astype(np.float32)
+    agreement = (labels == np.asarray(hashes(jnp.asarray(similar), jnp.asarray(rotations), (6,)))).mean()
     assert agreement > 0.8 > 3 * (labels[:, ::-1] == labels).mean()
 
 

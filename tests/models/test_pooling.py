@@ -43,8 +43,8 @@ def test_on_a_mesh(kind):
     expected = tfm.pool(jnp.asarray(hidden), jnp.asarray(valid), kind)
     mesh = tfm.make_mesh(data=2, context=4)
     with jax.set_mesh(mesh):
-        placed = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, valid)]
-        pooled = jax.jit(tfm.pool, static_argnums=2)(*placed, kind)
+        sharded = [jax.device_put(x, jax.NamedSharding(mesh, jax.P("data", "context"))) for x in (hidden, valid)]
+        pooled = jax.jit(tfm.pool, static_argnums=2)(*sharded, kind)
     np.testing.assert_allclose(pooled, expected, atol=1e-6)
 
 

@@ -167,10 +167,10 @@ def test_eight_devices_are_one(position, mesh_name):
     (value, memory), gradient = step(params, tfm.segment_memory(config, 4, 6), tokens)
     mesh = tfm.make_mesh(*mesh_name)
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         empty = tfm.segment_memory(config, 4, 6, mesh)
         batch = jax.device_put(tokens, NamedSharding(mesh, tfm.partition("BT", tokens.shape, mesh)))
-        (mesh_value, mesh_memory), mesh_gradient = step(placed, empty, batch)
+        (mesh_value, mesh_memory), mesh_gradient = step(sharded, empty, batch)
     assert jax.tree.map(jax.typeof, mesh_memory) == jax.tree.map(jax.typeof, empty)
     np.testing.assert_allclose(mesh_value, value, rtol=1e-4)
     for leaf, reference in zip(

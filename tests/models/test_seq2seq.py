@@ -99,7 +99,7 @@ def test_a_target_sees_itself_what_is_before_it_and_the_whole_source():
     weights = RNG.normal(size=16).astype(np.float32)
 
     def project(x, states):
-        memory = tfm.remember(model.decoder, config, states, VALID[1:2])
+        memory = tfm.cross_keys_values(model.decoder, config, states, VALID[1:2])
         context = tfm.AttentionContext(tfm.default_positions(TARGET[:1]), causal=True)
         return tfm.stack(model.decoder, config, x, context, memory=memory)[0][0] @ weights
 

@@ -10,7 +10,7 @@ from oracles import grid as oracle
 
 import tfm
 from tfm.inputs import merging
-from train.settings.stages import MODELS
+from train.settings.presets.stages import MODELS
 
 pytestmark = pytest.mark.usefixtures("strict")
 

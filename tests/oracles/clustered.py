@@ -16,8 +16,8 @@ def seen_in_buckets(buckets: np.ndarray, chunk: int, causal: bool) -> np.ndarray
     seen = np.zeros((length, length), bool)
     for i in range(length):
         for j in range(i + 1 if causal else length):
-            near = [chunks[i][r] - chunks[j][r] in (0, 1) for r in range(rounds) if buckets[i, r] == buckets[j, r]]
-            seen[i, j] = i != j and any(near)
+            adjacent = [chunks[i][r] - chunks[j][r] in (0, 1) for r in range(rounds) if buckets[i, r] == buckets[j, r]]
+            seen[i, j] = i != j and any(adjacent)
         seen[i, i] = not seen[i].any()
     return seen
 

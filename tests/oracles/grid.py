@@ -64,7 +64,7 @@ def depthwise(kernel: np.ndarray, bias: np.ndarray, x: np.ndarray, grid: tuple[i
     y = np.zeros_like(image) + bias
     for row, column in np.ndindex(*grid):
         for i, j in np.ndindex(3, 3):
-            near = row + i - 1, column + j - 1
-            if 0 <= near[0] < grid[0] and 0 <= near[1] < grid[1]:
-                y[:, row, column] += kernel[i, j] * image[:, *near]
+            neighbour = row + i - 1, column + j - 1
+            if 0 <= neighbour[0] < grid[0] and 0 <= neighbour[1] < grid[1]:
+                y[:, row, column] += kernel[i, j] * image[:, *neighbour]
     return y.reshape(x.shape)

@@ -31,9 +31,9 @@ def aft(params: Any, x: np.ndarray, reach: int = 1 << 30) -> np.ndarray:
     q, k, v = heads(params.attention, x)
     mixed = np.empty_like(q)
     for t in range(x.shape[1]):
-        near = [s for s in range(x.shape[1]) if abs(t - s) < reach]
+        window = [s for s in range(x.shape[1]) if abs(t - s) < reach]
         places = np.zeros((x.shape[1], 1, 1, 1))
-        for s in near:
+        for s in window:
             places[s] = np.dot(np.asarray(params.query_places[t]), np.asarray(params.key_places[s]))
         weights = np.exp(k + places)
         mixed[:, t] = (weights * v).sum(1) / weights.sum(1) / (1 + np.exp(-q[:, t]))

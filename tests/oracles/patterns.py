@@ -38,10 +38,10 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
         if options.name == "transient":
             k, v, allowed = _with_blocks(params, options, x, k, v, allowed)
         if getattr(options, "dilated_heads", None):
-            near = table(rule_of(replace(options, dilation=1, dilated_heads=None), config, False), x.shape[1])
+            window = table(rule_of(replace(options, dilation=1, dilated_heads=None), config, False), x.shape[1])
             count = config.heads - options.dilated_heads
-            allowed = np.stack([near] * count + [allowed] * options.dilated_heads)
-            allowed = allowed.reshape(config.sizes["K"], config.sizes["G"], *near.shape)
+            allowed = np.stack([window] * count + [allowed] * options.dilated_heads)
+            allowed = allowed.reshape(config.sizes["K"], config.sizes["G"], *window.shape)
         y = _attend(q, k, v, allowed, bias)
         if getattr(options, "projections", False):
             y[:, : options.tokens] = _attend(*heads(params.pattern, x), np.ones_like(allowed))[:, : options.tokens]
@@ -75,8 +75,8 @@ def _gathered_blocks(o: Any, block: int, length: int) -> list[range]:
     count, ends = len(blocks), [*range(o.global_blocks), *range(len(blocks) - o.last_blocks, len(blocks))]
     if count <= o.dense_blocks or block in ends:
         return blocks
-    near = [n for n in range(block - o.window // 2, block + o.window // 2 + 1) if n not in ends]
-    return [blocks[n] for n in [*ends, *near, *[0] * o.random]]
+    window = [n for n in range(block - o.window // 2, block + o.window // 2 + 1) if n not in ends]
+    return [blocks[n] for n in [*ends, *window, *[0] * o.random]]
 
 
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray, bias: Any = 0.0) -> np.ndarray:

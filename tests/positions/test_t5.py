@@ -62,7 +62,7 @@ def test_the_gradient_of_a_shared_table_is_the_sum_over_its_layers():
     """Kinds that differ by a trifle have tables of their own, and equal parameters: their gradients add up."""
     shared = dataclasses.replace(CONFIG, layers=2, scan=False)
     values = {"period.1.position": "t5", "period.1.position.buckets": 12, "period.1.position.max_distance": 21}
-    apart = tfm.override(shared, values)
+    unshared = tfm.override(shared, values)
     model = tfm.init(tfm.encoder_specs(shared), jax.random.key(0))
     model2 = model.replace(positions=model.positions * 2)
     tokens = jnp.array([[5, 59, 0, 7, 7, 31]])  # shorter than either distance
@@ -72,7 +72,7 @@ def test_the_gradient_of_a_shared_table_is_the_sum_over_its_layers():
         loss = lambda model: (tfm.encoder(model, config, tokens) * weights).sum()
         return jax.jit(jax.grad(loss))(model).positions
 
-    first, second = gradients(apart, model2)
+    first, second = gradients(unshared, model2)
     (together,) = gradients(shared, model)
     np.testing.assert_allclose(first + second, together, rtol=1e-3, atol=1e-5)
     assert np.abs(first).max() > 0.01

@@ -51,7 +51,7 @@ def gradients(config, is_stored, dtype="float32"):
     )
 
     def loss(params, x, states):
-        memory = tfm.remember(params, config, states.astype(config.dtype), TOKENS != 1)
+        memory = tfm.cross_keys_values(params, config, states.astype(config.dtype), TOKENS != 1)
         y = tfm.stack(params, config, x.astype(config.dtype), context, memory=memory, key=jax.random.key(3))[0]
         return (y.astype(jnp.float32) * weights).sum()
 

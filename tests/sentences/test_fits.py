@@ -89,11 +89,11 @@ def test_orders_are_numpys():
     assert (orders.order(7, 2) == expected[2]).all()
     assert (orders.order(7, 0) == expected[0]).all()
     state = np.random.RandomState(3)
-    held = state.permutation(10)
+    shuffled = state.permutation(10)
     assert (orders.order(8, 0, skipped=10) == state.permutation(8)).all()
     train, dev = held_out(np.arange(10) + 100, 0.2, 3)
-    assert (dev == held[:2] + 100).all()
-    assert (train == held[2:] + 100).all()
+    assert (dev == shuffled[:2] + 100).all()
+    assert (train == shuffled[2:] + 100).all()
 
 
 def test_settings():

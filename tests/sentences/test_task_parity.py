@@ -35,27 +35,27 @@ def labelled(rng, count, classes):
 
 
 def pairs(rng, count, line):
-    """Lines of pairs, of which some are about the same letter; `line(first, second, near)` writes them."""
+    """Lines of pairs, of which some are about the same letter; `line(first, second, similarity)` writes them."""
     rows = []
     for _ in range(count):
-        near = rng.random()
+        similarity = rng.random()
         first = rng.integers(6)
-        second = first if rng.random() < near else rng.integers(6)
+        second = first if rng.random() < similarity else rng.integers(6)
         texts = [sentence(rng, rng.integers(4, 9), "abcdef"[letter]) for letter in (first, second)]
-        rows.append(line(*texts, near))
+        rows.append(line(*texts, similarity))
     return "".join(rows)
 
 
-def sick(first, second, near):
-    return f"0\t{first}\t{second}\t{1 + 4 * near:.1f}\tNEUTRAL\n"
+def sick(first, second, similarity):
+    return f"0\t{first}\t{second}\t{1 + 4 * similarity:.1f}\tNEUTRAL\n"
 
 
-def mrpc(first, second, near):
-    return f"{int(near > 0.4)}\t0\t0\t{first}\t{second}\n"
+def mrpc(first, second, similarity):
+    return f"{int(similarity > 0.4)}\t0\t0\t{first}\t{second}\n"
 
 
-def stsb(first, second, near):
-    return f"a\tb\tc\t0\t{5 * near:.2f}\t{first}\t{second}\n"
+def stsb(first, second, similarity):
+    return f"a\tb\tc\t0\t{5 * similarity:.2f}\t{first}\t{second}\n"
 
 
 @pytest.fixture(scope="module")

@@ -162,9 +162,9 @@ def test_eight_devices_are_one(loss, name):
     mesh = tfm.make_mesh(*MESHES[name])
     spec = captions.batch_spec(settings(*flags, "--model.images.input.size=8"))
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         assert_near(
-            by_parts(placed, model, feed.to_devices(batch, spec, mesh, 2)), undivided(params, model, batch), 1e-4
+            by_parts(sharded, model, feed.to_devices(batch, spec, mesh, 2)), undivided(params, model, batch), 1e-4
         )
 
 

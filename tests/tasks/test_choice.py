@@ -115,13 +115,13 @@ def test_eight_devices_are_one(fill, mesh_name):
     expected = gradient(params, batch | rows)
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         on_mesh = {
             name: jax.device_put(field, NamedSharding(mesh, tfm.partition(axes, field.shape, mesh)))
             for group, axes in ((batch, "BnT"), (rows, "B"))
             for name, field in group.items()
         }
-        actual = gradient(placed, on_mesh)
+        actual = gradient(sharded, on_mesh)
     assert_near(actual, expected, 2e-4)
 
 

@@ -97,8 +97,8 @@ def test_all_formats_give_the_same_pairs(tmp_path):
         train, valid, empty = parallel.load(run.data, run.task, None)
         assert sorted(train + valid) == sorted(pairs), source
         assert empty == 0
-    turned = run_of(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--task.source=de", "--task.target=en")
-    train, valid, _ = parallel.load(turned.data, turned.task, None)
+    reversed_run = run_of(f"--data={tmp_path}/a.en,{tmp_path}/a.de", "--task.source=de", "--task.target=en")
+    train, valid, _ = parallel.load(reversed_run.data, reversed_run.task, None)
     assert sorted(train + valid) == sorted((b, a) for a, b in pairs)
 
 

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from train import UserError
 from train.reporting.console import Log
 from train.settings.schema import Tokenizer as Options
-from train.text import kinds
 from train.text import tokenizer as tokenize
+from train.text import tokenizer_kinds
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.\nIt's 1984; ain't it, Zoë?",
@@ -133,7 +133,7 @@ def test_tokens_that_go_on_with_a_word(model, decoder, starts, goes_on):
 
 
 def test_every_kind_can_be_asked_for():
-    assert all(Options(kind).kind == kind for kind in kinds.TRAINERS)
+    assert all(Options(kind).kind == kind for kind in tokenizer_kinds.TRAINERS)
     with pytest.raises(ValueError, match="kind=unigramm is unknown; did you mean unigram"):
         Options("unigramm")
 

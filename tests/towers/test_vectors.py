@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from oracles import towers as oracle
 
 import tfm
-from train.settings.towers import MODELS
+from train.settings.presets.towers import MODELS
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -127,10 +127,10 @@ def test_eight_devices_are_one(name, mesh_name):
     expected = loss_and_gradient(params, config, *batch, jax.random.key(3))
     mesh = tfm.make_mesh(*MESHES[mesh_name])
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(specs, mesh))
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
         axes = [tfm.partition(letters, (4, 8)[: len(letters)], mesh) for letters in ("BT", "BT", "B")]
         batch = [jax.device_put(array, NamedSharding(mesh, axis)) for array, axis in zip(batch, axes, strict=True)]
-        actual = loss_and_gradient(placed, config, *batch, jax.random.key(3))
+        actual = loss_and_gradient(sharded, config, *batch, jax.random.key(3))
     jax.tree.map(lambda leaf, same: np.testing.assert_allclose(leaf, same, rtol=2e-4, atol=2e-4), actual, expected)
 
 

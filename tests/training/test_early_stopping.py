@@ -6,7 +6,7 @@ from train import UserError
 from train.settings.schema import Eval
 from train.training.early_stopping import EarlyStopping
 
-GOALS = {"loss": min, "accuracy": max}
+DIRECTIONS = {"loss": min, "accuracy": max}
 
 
 @pytest.mark.parametrize(
@@ -17,27 +17,27 @@ GOALS = {"loss": min, "accuracy": max}
     ],
 )
 def test_better(name, values, better):
-    stopping = EarlyStopping(GOALS, Eval(best=name, patience=2))
+    stopping = EarlyStopping(DIRECTIONS, Eval(best=name, patience=2))
     assert [stopping.update(step, {name: value, "accuracy_words": 0}) for step, value in enumerate(values)] == better
     assert stopping.state["step"] == max(step for step, improved in enumerate(better) if improved)
 
 
 def test_patience():
-    stopping = EarlyStopping(GOALS, Eval(patience=2))
+    stopping = EarlyStopping(DIRECTIONS, Eval(patience=2))
     ended = []
     for step, loss in enumerate([3.0, 4.0, 2.0, 2.1, 2.2]):
         stopping.update(step, {"loss": loss})
         ended.append(stopping.should_stop)
     assert ended == [False, False, False, False, True]
     assert "step 2" in stopping.message
-    resumed = EarlyStopping(GOALS, Eval(patience=2))
+    resumed = EarlyStopping(DIRECTIONS, Eval(patience=2))
     resumed.state = stopping.state
     assert resumed.should_stop
-    patient = EarlyStopping(GOALS, Eval(patience=None))
+    patient = EarlyStopping(DIRECTIONS, Eval(patience=None))
     patient.state = stopping.state
     assert not patient.should_stop
 
 
 def test_a_metric_that_the_task_does_not_have():
     with pytest.raises(UserError, match=r"--eval.best=acuracy is unknown; did you mean accuracy\?"):
-        EarlyStopping(GOALS, Eval(best="acuracy"))
+        EarlyStopping(DIRECTIONS, Eval(best="acuracy"))

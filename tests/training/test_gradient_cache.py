@@ -108,10 +108,10 @@ def test_eight_devices_are_one(params, name):
     expected = undivided(params, batch)
     mesh = tfm.make_mesh(*MESHES[name])
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, tfm.shardings(SPECS, mesh))
+        sharded = jax.device_put(params, tfm.shardings(SPECS, mesh))
         fields = {field: array[0] for field, array in on_mesh(batch, mesh, 1).items()}
-        assert_near(undivided(placed, fields), expected, 1e-5)
-        assert_near(cached(placed, on_mesh(batch, mesh, 2)), expected, 1e-5)
+        assert_near(undivided(sharded, fields), expected, 1e-5)
+        assert_near(cached(sharded, on_mesh(batch, mesh, 2)), expected, 1e-5)
 
 
 def test_the_step_takes_parts_together():

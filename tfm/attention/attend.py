@@ -53,15 +53,15 @@ def attention_weights(
     k: Array,
     mask: Mask | None = None,
     bias: ScoreBias | None = None,
-    compare: Callable[[Array, Array], Array] | None = None,
+    score_fn: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """q [B,T,K,G,H], k [B,S,K,H] -> float32 [B,K,G,T,S]; each row sums to 1.
 
-    Scores are those of `compare`, by default `attention_scores`. On a mesh that shards the length, each device scores
+    Scores are those of `score_fn`, by default `attention_scores`. On a mesh that shards the length, each device scores
     its own queries against all keys.
     """
     i, j = positions_like(q), jnp.arange(k.shape[1])[None]
-    return masked_weights(biased_scores(q, k, bias, i, j, compare), mask, i, j)
+    return masked_weights(biased_scores(q, k, bias, i, j, score_fn), mask, i, j)
 
 
 def masked_weights(scores: Array, mask: Mask | None, i: Array, j: Array) -> Array:
@@ -78,13 +78,13 @@ def biased_scores(
     bias: ScoreBias | None,
     i: Array,
     j: Array,
-    compare: Callable[[Array, Array], Array] | None = None,
+    score_fn: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """q [B,T,K,G,H] at positions i [1,T], k [B,S,K,H] at j [1,S] -> float32 scores [B,K,G,T,S] with their bias.
 
-    Scores are those of `compare`, by default `attention_scores`.
+    Scores are those of `score_fn`, by default `attention_scores`.
     """
-    scores = (compare or attention_scores)(q, k)
+    scores = (score_fn or attention_scores)(q, k)
     return scores if bias is None else bias.apply(scores, i, j)
 
 

@@ -16,6 +16,7 @@ from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
 class Attention:
     """Projections of multi-head attention; with fewer key/value heads than heads it is grouped-query attention.
 
+    Kernels are [D,K,G,H] for queries, [D,K,H] for keys and values, [K,G,H,D] for the output.
     None where a model has none: the norms of queries and keys, and what its score function and its pattern train.
     """
 

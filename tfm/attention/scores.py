@@ -63,14 +63,14 @@ def additive_scores(q: Array, k: Array, vector: Array) -> Array:
 
 
 def attend_in_blocks(
-    compare: Callable[[Array, Array], Array] | None,
+    score_fn: Callable[[Array, Array], Array] | None,
     operands: tuple[Array, Array, Array],
     mask: Mask | None,
     bias: ScoreBias | None,
     rate: float = 0.0,
     key: Array | None = None,
 ) -> Array:
-    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] with the scores [B,K,G,T,S] of `compare`, by default scaled
+    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] with the scores [B,K,G,T,S] of `score_fn`, by default scaled
     products; softmax in float32.
 
     Scores of a block of queries are computed at a time, and again in the backward pass. `rate` and `key` drop attention
@@ -78,7 +78,7 @@ def attend_in_blocks(
     """
     q, k, v = map(replicate_length, operands)
     length, keys = q.shape[1], jnp.arange(k.shape[1])[None]
-    elements = q.size * k.shape[1] // (1 if compare else q.shape[-1])
+    elements = q.size * k.shape[1] // (1 if score_fn else q.shape[-1])
     size = min(length, max(1, BLOCK * length // elements))
     if bias is not None and bias.for_queries(0, size) is None:
         size = length
@@ -90,7 +90,7 @@ def attend_in_blocks(
             rows = jax.lax.dynamic_slice_in_dim(q, start, size, axis=1)
             rows_bias = None if bias is None else bias.for_queries(start, size)
         positions = start + jnp.arange(size)[None]
-        scores = biased_scores(rows, k, rows_bias, positions, keys, compare)
+        scores = biased_scores(rows, k, rows_bias, positions, keys, score_fn)
         weights = masked_weights(scores, mask, positions, keys)
         draw = None if key is None else jax.random.fold_in(key, index)
         return apply_weights(dropout(weights, rate, draw), v, rows_bias, positions, keys)

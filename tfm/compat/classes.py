@@ -19,7 +19,7 @@ from tfm.compat.forward import (
 )
 from tfm.compat.generation import generate
 from tfm.compat.pretrained import Pretrained
-from tfm.inputs.patches import MaskedPixels
+from tfm.inputs import MaskedPixels
 
 
 class Encoder(Pretrained):

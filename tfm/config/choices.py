@@ -250,15 +250,15 @@ def choices_of(cls: type, name: str) -> tuple[str, ...]:
 def suggest(word: str, names: Iterable[str]) -> str:
     """The second half of an "unknown name" sentence: the nearest known name, or all of them."""
     names = list(names)
-    near = nearest(word, names)
-    return f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
+    suggestion = nearest(word, names)
+    return f"; did you mean {suggestion}?" if suggestion else f"; known are {', '.join(names)}"
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
     """The known name nearest to a misspelt one, whatever its case."""
     by_lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[near[0]] if near else None
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[matches[0]] if matches else None
 
 
 def nearest_divisor(size: int, total: int) -> int:

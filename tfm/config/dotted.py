@@ -75,9 +75,9 @@ class UnknownNameError(ValueError):
 
     def __init__(self, name: str, names: Iterable[str]):
         self.name, self.names = name, list(names)
-        near = nearest(name, self.names)
+        suggestion = nearest(name, self.names)
         first_words = dict.fromkeys(known_name.partition(".")[0] for known_name in self.names)
-        super().__init__(f"{name} is unknown{suggest(name, [near] if near else first_words)}")
+        super().__init__(f"{name} is unknown{suggest(name, [suggestion] if suggestion else first_words)}")
 
 
 def override(config: T, *layers: Mapping[str, Any], read: Read | None = None) -> T:

@@ -8,7 +8,7 @@ from tfm.config.choices import check_fields, check_minimum
 
 @dataclass(frozen=True)
 class Head:
-    """What heads have beside their sizes.
+    """What heads have beside their sizes. Raises ValueError for values that do not fit together.
 
     pool: first | mean | last | max | ends: what stands for a text or an image, its first or last token, the mean or
         maximum of all; [CLS] is not in the mean of an image; ends: of two directions of reading, each at its end

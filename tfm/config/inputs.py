@@ -38,6 +38,8 @@ class InputOptions(Options):
 class Tokens(InputOptions):
     """Rows of a table of tokens.
 
+    Raises ValueError for values outside their range.
+
     token_types: rows of the token-type table; none: no such table
     width: width of the table; none: that of the model, else a linear map leads from one to the other
     projection: last | first | repeat: that map is behind the norm, with a bias, or before it, without; repeat: in place
@@ -132,6 +134,8 @@ class Characters(InputOptions):
 @dataclass(frozen=True)
 class Patches(InputOptions):
     """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
+
+    Raises ValueError for sizes that do not fit together.
 
     size: height of images in pixels, and their width where image_width is none
     image_width: width of images in pixels; none: they are squares

@@ -39,7 +39,7 @@ COMPUTE = (
 
 @dataclass(frozen=True)
 class Config:
-    """A Transformer: its sizes and its variants.
+    """A Transformer: its sizes and its variants. Raises ValueError for values that do not fit together.
 
     layers: number of blocks; of a translation model, of its decoder
     share_layers: all layers have the same parameters

@@ -11,6 +11,8 @@ from tfm.config.inputs import Merging
 class Stage:
     """A stage that reads the grid of the stage before it, two rows and two columns of which become one.
 
+    Raises ValueError for values outside their range.
+
     layers: number of blocks
     width: size of the residual stream; none: twice that of the stage before
     heads: query heads; none: twice as many as the stage before has

@@ -25,6 +25,7 @@ from tfm.config.positions import Learned, Position
 class ImageTower(Options):
     """A Transformer that reads images, and how its vectors meet those of texts (CLIP: Radford et al. 2021; SigLIP: Zhai
     et al. 2023). What has no field here is that of the model of texts.
+    Raises ValueError for values that do not fit together.
 
     layers: number of blocks
     width: size of the residual stream

@@ -34,7 +34,8 @@ from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
 
 class Hypothesis(NamedTuple):
-    """A continuation (a stop token included), its log-probability in nats, and its score: that with all penalties."""
+    """A continuation, a list of tokens with its stop token; its log-probability in nats, and its score: that with all
+    penalties, both float []."""
 
     tokens: list[int]
     logprob: float
@@ -43,7 +44,7 @@ class Hypothesis(NamedTuple):
 
 @struct.dataclass
 class Beam:
-    """Options of beam search.
+    """Options of beam search. `check` raises ValueError for a value outside its range.
 
     width: continuations followed per prompt
     groups: parts of the beam that avoid each other's tokens (diverse beam search: Vijayakumar et al. 2018)

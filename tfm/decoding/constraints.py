@@ -9,6 +9,7 @@ from jax import Array
 @struct.dataclass
 class Constraints:
     """Which tokens may follow a prompt. Lengths count generated tokens only; None turns a constraint off.
+    `check` raises ValueError for values outside their range.
 
     forced_bos: the first token
     forced_eos: the last token of a text that reaches `max_length`

@@ -23,7 +23,7 @@ _MAX_STOP_TOKENS = 8
 
 
 class Generated(NamedTuple):
-    """New tokens of each prompt (a stop token included), and the model's log-probability of each token, in nats."""
+    """New tokens of each prompt, a stop token included, B lists; and the log-probability of each token, in nats."""
 
     tokens: list[list[int]]
     logprobs: list[list[float]]

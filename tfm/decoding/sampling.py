@@ -45,7 +45,8 @@ class Sample:
     seed: int32; a row's draws depend on its seed and its own text alone
     constraints: applied before the draw
 
-    They apply in this order, each to the result of the previous one.
+    They apply in this order, each to the result of the previous one. `check` raises ValueError for a value outside its
+    range.
     """
 
     repetition_penalty: Array | float | None = None

@@ -247,17 +247,17 @@ def _append(
     rest = jnp.maximum(p[count] - q[count], 0)
     rest = jnp.where(rest.sum() > 0, rest, p[count])  # equal but for rounding
     token = jax.random.categorical(_key(strategy, state, 2), jnp.log(rest)).astype(jnp.int32)
-    new = jnp.where(jnp.arange(ahead + 1) < count, jnp.pad(proposal.tokens, (0, 1)), token)
-    logprobs = jax.nn.log_softmax(logits, axis=-1)[jnp.arange(ahead + 1), new]
-    is_stop = (new[:, None] == stop[None]).any(1) & (jnp.arange(ahead + 1) <= count)
+    written = jnp.where(jnp.arange(ahead + 1) < count, jnp.pad(proposal.tokens, (0, 1)), token)
+    logprobs = jax.nn.log_softmax(logits, axis=-1)[jnp.arange(ahead + 1), written]
+    is_stop = (written[:, None] == stop[None]).any(1) & (jnp.arange(ahead + 1) <= count)
     added = jnp.where(is_stop.any(), is_stop.argmax(), count) + 1
-    seen = _seen_by_place(state.seen, jnp.where(jnp.arange(ahead + 1) < added, new, -1))
+    seen = _seen_by_place(state.seen, jnp.where(jnp.arange(ahead + 1) < added, written, -1))
     length = state.length + added
     return replace(
         state,
         cache=rewound(state.cache, length - 1),
         draft_cache=None if proposal.cache is None else rewound(proposal.cache, length - 1),
-        text=jax.lax.dynamic_update_slice(state.text, new, (state.length,)),
+        text=jax.lax.dynamic_update_slice(state.text, written, (state.length,)),
         logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprobs, (state.length,)),
         length=length,
         seen=None if seen is None else seen[-1:],

@@ -128,7 +128,7 @@ class Field(NamedTuple):
     def write(self, value: Any) -> Any:
         """Our value -> theirs."""
         if self.values is not None:
-            return next(hf_value for hf_value, held in self.values.items() if held == value)
+            return next(hf_value for hf_value, our_value in self.values.items() if our_value == value)
         return type(self.default)(0) if value is None and self.zero_is_none else value
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import Array
 
 from tfm import variants
@@ -30,6 +31,19 @@ class Input(NamedTuple):
     spell: Callable[..., Any] | None = None
 
 
+@struct.dataclass
+class MaskedPixels:
+    """Images of which some patches are masked (BEiT: Bao et al. 2021, section 2.3): an encoder reads them as it reads
+    pixels.
+
+    pixels: float [B,H,W,C]
+    masked: bool [B,P], True for a patch that is not seen, row by row
+    """
+
+    pixels: Array
+    masked: Array
+
+
 def input_of(options: InputOptions) -> Input:
     """The functions of the input that options describe."""
     return variants.load(options).INPUT
@@ -51,7 +65,7 @@ def embed(
 ) -> Array:
     """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
 
-    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` is patches
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images
     positions: int32 [B,T]; 0..T-1 by default
     types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
 

@@ -10,7 +10,7 @@ from jax import Array
 from tfm.config.inputs import Patches
 from tfm.config.model import Config
 from tfm.grid import squares
-from tfm.inputs import Input, default_positions
+from tfm.inputs import Input, MaskedPixels, default_positions
 from tfm.ops import Linear, Norm, broadcast_param, dropout, einsum, linear_specs, norm, norm_specs
 from tfm.params import vector_spec
 from tfm.positions import position_of
@@ -31,19 +31,6 @@ class PatchEmbed:
     distilled: Array | None
     mask_token: Array | None
     norm: Norm | None
-
-
-@struct.dataclass
-class MaskedPixels:
-    """Images of which some patches are masked (BEiT: Bao et al. 2021, section 2.3): an encoder reads them as it reads
-    pixels.
-
-    pixels: float [B,H,W,C]
-    masked: bool [B,P], True for a patch that is not seen, row by row
-    """
-
-    pixels: Array
-    masked: Array
 
 
 def specs(options: Patches, config: Config) -> PatchEmbed:

@@ -25,7 +25,8 @@ from tfm.sharding import replicate_length
 class Block:
     """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
 
-    `cross` is the attention of a decoder to the memory of an encoder. A residual scheme may have no feed-forward layer.
+    Those of L blocks have L in front of their shapes. `cross` is the attention of a decoder to the memory of an
+    encoder. A residual scheme may have no feed-forward layer.
     """
 
     mixer: Any
@@ -121,7 +122,7 @@ def sublayers_of(
     score, in_scores = partial(position.score, position_call), kind.position.in_scores
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
 
-    def mix(y: Array):
+    def mixed(y: Array):
         result, output = mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
         return result, _keep_states(output, block_input, y)
 
@@ -136,7 +137,7 @@ def sublayers_of(
     def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
         return Sublayer(jax.named_scope(name)(function), drop_key, block_input.drop_path)
 
-    sublayers = {"mixer": sublayer("mixer", mix, mixer_drop)}
+    sublayers = {"mixer": sublayer("mixer", mixed, mixer_drop)}
     if layer.cross is not None:
         sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
     if layer.feed_forward is not None:

@@ -9,7 +9,7 @@ from tfm.ops import GATES, Linear, activation, linear, linear_specs
 
 @struct.dataclass
 class FeedForward:
-    """Two linear maps; `gate` is a third one that only the gated variants have."""
+    """Two linear maps, `up` [D,F] and `down` [F,D]; `gate` [D,F] is a third one that only the gated variants have."""
 
     up: Linear
     gate: Linear | None
@@ -17,7 +17,7 @@ class FeedForward:
 
 
 def feed_forward_specs(config: Config) -> FeedForward:
-    """Width to feed-forward and back."""
+    """The spec tree of a feed-forward layer: `up` [D,F], `down` [F,D], and `gate` [D,F] of a gated activation."""
     up = linear_specs(config, "D", "F", branch=True)
     return FeedForward(
         up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D", branch=True)

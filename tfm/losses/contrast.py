@@ -45,8 +45,9 @@ def symmetric_losses(first: Array, second: Array, present: Array, log_scale: Arr
 
 
 def sigmoid_losses(first: Array, second: Array, present: Array, log_scale: Array, bias: Array) -> tuple[Array, Array]:
-    """The same with a decision for every pair, whether it belongs together (Zhai et al. 2023, algorithm 1).
+    """first and second [P,B,D], present [P,B] -> float32 losses [P,B], and whether the right one is the most similar.
 
+    There is a decision for every pair, whether it belongs together (Zhai et al. 2023, algorithm 1).
     Logits are cosines times exp(log_scale), plus the bias, both scalars. The loss of a row is the sum over its pairs.
     """
     return _against_all(first, second[:, :, None], present[:, :, None], jnp.exp(log_scale), bias, _sum_of_softplus)

@@ -19,7 +19,8 @@ def strided(stride: int) -> Mask:
     """A position sees those at distances that are multiples of the stride.
 
     Strided attention (Child et al. 2019, section 4.2): `causal() & (window(n, 0) | strided(n))`.
-    Dilated window (Beltagy et al. 2020, section 3.1): `window(n * d, n * d) & strided(d)`.
+    Dilated window (Beltagy et al. 2020, section 3.1): `window(n * d, n * d) & strided(d)`. Raises ValueError for a
+    stride below 1.
     """
     if stride < 1:
         raise ValueError(f"stride={stride} must be at least 1")

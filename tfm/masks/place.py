@@ -17,7 +17,8 @@ from tfm.sharding import take_positions
 def local_blocks(size: int, before: int = 0, after: int = 0) -> Mask:
     """A position sees the block of `size` positions that it is in, and some blocks before and after that.
 
-    Local attention (Liu et al. 2018, section 4.2.4): `causal() & local_blocks(256)`.
+    Local attention (Liu et al. 2018, section 4.2.4): `causal() & local_blocks(256)`. Raises ValueError for a size below
+    1.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -37,7 +38,8 @@ def last_tokens(start: int) -> Mask:
 def summaries(block: int, count: int) -> Mask:
     """Every position sees the last `count` positions of each block (Child et al. 2019, section 4.3).
 
-    Fixed attention: `causal() & (local_blocks(n) | summaries(n, c))`.
+    Fixed attention: `causal() & (local_blocks(n) | summaries(n, c))`. Raises ValueError for a count that is not in 1 to
+    `block`.
     """
     if not 0 < count <= block:
         raise ValueError(f"count={count} must be at least 1 and at most block={block}")

@@ -114,9 +114,9 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     q, k, v = project(call, x, past)
     plain_q, plain_k = q, k
     q, k, bias = score(q, k, layer)
-    compare = None
+    score_fn = None
     if call.options.score == "additive":
-        compare = partial(additive_scores, vector=layer.score)
+        score_fn = partial(additive_scores, vector=layer.score)
         if q is not plain_q or k is not plain_k:
             refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")
     pattern = pattern_of(call.options.pattern)
@@ -130,14 +130,14 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
         k, v = replicate_length(k), replicate_length(v)
         output = MixerOutput(state=KeysValues(k, v, reach))
     if state is not None and past is None:
-        heads = cached_attend(q, (k, v), state, context.length, mask, bias, compare)
+        heads = cached_attend(q, (k, v), state, context.length, mask, bias, score_fn)
     elif context.record:
-        weights = attention_weights(q, k, mask, bias, compare)
+        weights = attention_weights(q, k, mask, bias, score_fn)
         j = jnp.arange(k.shape[1])[None]
         heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
         output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
-    elif compare is not None:
-        heads = attend_in_blocks(compare, (q, k, v), mask, bias, rate, call.key)
+    elif score_fn is not None:
+        heads = attend_in_blocks(score_fn, (q, k, v), mask, bias, rate, call.key)
     else:
         attend = attend_once if context.keep else attend_with  # a prompt is read once
         heads = attend(config, q, k, v, mask, bias, call.key)
@@ -176,11 +176,11 @@ def cached_attend(
     length: Array | int,
     mask: Mask | None,
     bias: ScoreBias | None,
-    compare: Callable[[Array, Array], Array] | None = None,
+    score_fn: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """q [B,T,K,G,H], new keys and values [B,T,K,H], and a state with `length` tokens -> [B,T,K,G,H].
 
-    Scores are those of `compare`, by default products. They are concatenated, never keys: the state is read where it
+    Scores are those of `score_fn`, by default products. They are concatenated, never keys: the state is read where it
     lies.
     """
     k, v = new
@@ -189,7 +189,7 @@ def cached_attend(
     j = jnp.concatenate([slots, i], axis=1)
     is_written = jnp.concatenate([is_filled, jnp.ones_like(i, bool)], axis=1)[None]
     state_bias = None if bias is None else bias.for_keys(state_k)
-    scores = biased_scores(q, state_k, state_bias, i, slots, compare), biased_scores(q, k, bias, i, i, compare)
+    scores = biased_scores(q, state_k, state_bias, i, slots, score_fn), biased_scores(q, k, bias, i, i, score_fn)
     allowed = is_written if mask is None else mask(i, j) & is_written
     masked = jnp.where(allowed[:, None, None], jnp.concatenate(scores, axis=-1), MASK_VALUE)
     old, recent = jnp.split(jax.nn.softmax(masked, axis=-1), [slots.size], axis=-1)

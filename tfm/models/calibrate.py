@@ -10,7 +10,7 @@ from tfm.config.model import Config
 from tfm.inputs import default_positions, embed
 from tfm.layers.calibration import calibrate_layers, needs_calibration
 from tfm.models.encoder import Encoder, encoder
-from tfm.models.seq2seq import Seq2Seq, decoder_of, encoder_config, remember
+from tfm.models.seq2seq import Seq2Seq, cross_keys_values, decoder_of, encoder_config
 
 
 def calibrate(params: Any, config: Config, inputs: Array, target: Array | None = None) -> Any:
@@ -25,7 +25,7 @@ def calibrate(params: Any, config: Config, inputs: Array, target: Array | None =
         source_config = encoder_config(config)
         source = _calibrated(params.encoder, source_config, inputs, causal=False)
         decoder = decoder_of(replace(params, encoder=source))
-        memory = remember(decoder, config, encoder(source, source_config, inputs))
+        memory = cross_keys_values(decoder, config, encoder(source, source_config, inputs))
         decoder = _calibrated(decoder, config, inputs if target is None else target, causal=True, memory=memory)
         return replace(params, encoder=source, decoder=replace(decoder, embed=params.decoder.embed))
     name = "decoder" if hasattr(params, "decoder") else "encoder"

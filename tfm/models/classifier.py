@@ -53,7 +53,7 @@ def classify(
     key: Array | None = None,
 ) -> Array:
     """What `config.input` reads, such as tokens [B,T] -> float32 logits [B,C], of a class each (Devlin et al. 2018,
-    section 4.1; Dosovitskiy et al. 2021, eq. 4); one class is a regression.
+    section 4.1; Dosovitskiy et al. 2021, eq. 4); one class is a regression. Raises ValueError as `encoder` does.
 
     valid [B,T] is True for a token and False for padding, types [B,T] tell the sentences of a pair apart; a decoder
     (`config.head.causal`) has no types. `config.head.layer` says after how many layers states are read. A key turns

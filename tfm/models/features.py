@@ -55,7 +55,7 @@ def features(
     """What `config.input` reads -> what a head reads [B,T,D]; with features=concat, [B,T,f] of several layers.
 
     Last states are those of `encoder`, of `decoder` with head.causal; the others are those of Devlin et al. 2018, table
-    7, and Peters et al. 2018, eq. 1. A key turns dropout on.
+    7, and Peters et al. 2018, eq. 1. A key turns dropout on. Raises ValueError as `encoder` does.
     """
     kind, count = config.head.features, config.head.feature_layers
     if config.head.layer is not None:

@@ -9,7 +9,7 @@ from jax import Array
 from tfm import params
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs.patches import MaskedPixels
+from tfm.inputs import MaskedPixels
 from tfm.losses.vocabulary import unembed
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
@@ -125,7 +125,11 @@ def masked_image_specs(config: Config) -> Tagger:
 
 
 def causal_lm_specs(config: Config) -> CausalLM:
-    """The spec tree of a GPT: a language model that reads from left to right."""
+    """The spec tree of a GPT: a language model that reads from left to right.
+
+    Raises ValueError for an input without a vocabulary, and for a table of another width than the model that shall be
+    its output too.
+    """
     check_reads_tokens(config)
     if config.embed_axis != "D" and config.tie_embeddings:
         width = config.sizes[config.embed_axis]
@@ -193,7 +197,7 @@ def masked_lm(
     """tokens [B,T], predicted positions where [B,M] -> float32 logits [B,M,V] (Devlin et al. 2018, section 3.1, task
     1).
 
-    Only the predicted positions meet the vocabulary, usually 15 % of them.
+    Only the predicted positions meet the vocabulary, usually 15 % of them. Raises ValueError as `encoder` does.
     """
     hidden = encoder(model.encoder, config, tokens, mask, positions, key=key)
     return mlm_logits(model.head, config, take_positions(hidden, where), model.encoder.embed.tokens)
@@ -215,7 +219,7 @@ def next_sentence(model: MaskedLM, config: Config, hidden: Array) -> Array:
     """hidden [B,T,D] of sentence pairs -> float32 logits [B,2]: 0 where the second follows the first, 1 where it is a
     random one.
 
-    Devlin et al. 2018, section 3.1, task 2.
+    Devlin et al. 2018, section 3.1, task 2. Raises ValueError for a model without this head.
     """
     if model.next is None or model.pooler is None:
         raise ValueError(
@@ -233,7 +237,7 @@ def classify_tokens(
     key: Array | None = None,
 ) -> Array:
     """tokens [B,T] -> float32 logits [B,T,C] of the classes of each (Devlin et al. 2018, section 5.3); of starts and
-    ends (section 4.2) where C is 2. Arguments are those of `classify`."""
+    ends (section 4.2) where C is 2. Arguments and errors are those of `classify`."""
     encoder_key, drop_key = split(key, 2)
     mask = None if valid is None else padding(valid)
     hidden = features(model.encoder, model.mix, config, tokens, mask, types, encoder_key)

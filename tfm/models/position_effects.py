@@ -22,7 +22,9 @@ CONTENTS = 32
 
 
 def position_similarity(model: Encoder, config: Config, length: int) -> np.ndarray | None:
-    """Cosine similarity [T,T] of what positions 0 to T-1 add to the embeddings; None where they add nothing."""
+    """Cosine similarity [T,T] of what positions 0 to T-1 add to the embeddings; None where they add nothing.
+
+    Wang & Chen 2020."""
     x = jnp.zeros((1, length, config.sizes[config.embed_axis]))
     embed_positions = position_of(config.position).embed
     rows = np.asarray(

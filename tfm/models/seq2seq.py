@@ -53,7 +53,7 @@ def seq2seq(
     """source [B,S], of which valid [B,S] are tokens, and target [B,T] -> float32 logits [B,T,V] of the target token
     after each.
 
-    Vaswani et al. 2017, section 3.1. A key turns dropout on.
+    Vaswani et al. 2017, section 3.1. A key turns dropout on. Raises ValueError as `encoder` and `decoder` do.
     """
     encoder_key, decoder_key = split(key, 2)
     return causal_lm(encode_source(model, config, source, valid, encoder_key), config, target, key=decoder_key)
@@ -63,7 +63,7 @@ def encode_source(
     model: Seq2Seq, config: Config, source: Array, valid: Array | None = None, key: Array | None = None
 ) -> CausalLM:
     """source [B,S], of which valid [B,S] are tokens -> a language model of its translations, for `causal_lm` or
-    `generate`."""
+    `generate`. Raises ValueError as `encoder` does."""
     mask = None if valid is None else padding(valid)
     with jax.named_scope("encoder"):
         states = encoder(model.encoder, encoder_config(config), source, mask, key=key)
@@ -92,7 +92,7 @@ def encode_packed(
         mask = segment_mask(of_source)
         states = encoder(model.encoder, encoder_config(config), source, mask, positions, key=key)
     decoder = decoder_of(model)
-    memory = remember(decoder, config, states, of_source > 0)
+    memory = cross_keys_values(decoder, config, states, of_source > 0)
     memory = dataclasses.replace(memory, mask=segment_mask(of_target, of_source))
     return CausalLM(decoder, model.table, memory, model.bias)
 
@@ -100,7 +100,7 @@ def encode_packed(
 def with_states(model: Seq2Seq, config: Config, states: Array, valid: Array | None = None) -> CausalLM:
     """states [B,S,D] of the encoder, of which valid [B,S] are tokens -> a language model of translations."""
     decoder = decoder_of(model)
-    return CausalLM(decoder, model.table, remember(decoder, config, states, valid), model.bias)
+    return CausalLM(decoder, model.table, cross_keys_values(decoder, config, states, valid), model.bias)
 
 
 def decoder_of(model: Seq2Seq) -> Encoder:
@@ -111,7 +111,7 @@ def decoder_of(model: Seq2Seq) -> Encoder:
     return dataclasses.replace(decoder, embed=dataclasses.replace(decoder.embed, tokens=model.encoder.embed.tokens))
 
 
-def remember(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
+def cross_keys_values(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
     """states [B,S,D] of an encoder, of which valid [B,S] are tokens -> a memory for the decoder."""
     layers = map_layers(lambda block: keys_values(block.cross, config, states), config, decoder.layers)
     return Memory(layers, jnp.ones(states.shape[:2], bool) if valid is None else valid)

@@ -65,8 +65,8 @@ def decoder_config(config: Config) -> Config:
 
 
 def sentence_vector(model: SkipThought, config: Config, tokens: Array, valid: Array, key: Array | None = None) -> Array:
-    """tokens and valid [B,T] -> [B,D], pooled as `config.head.pool` says: the state that has read all tokens (section
-    2.1). A key turns dropout on."""
+    """tokens and valid [B,T] -> [B,D], pooled as `config.head.pool` says: the state that has read all tokens (Kiros
+    et al. 2015, section 2.1). A key turns dropout on."""
     return pool(encoder(model.encoder, config, tokens, padding(valid), key=key), valid, config.head.pool)
 
 
@@ -74,7 +74,7 @@ def write_sentence(
     model: SkipThought, decoder: SentenceDecoder, config: Config, tokens: Array, vector: Array, key: Array | None = None
 ) -> Array:
     """tokens [B,T] of a neighbour, vector [B,D] of the sentence -> [B,T,U], what meets the token table to predict the
-    token after each (section 2.1, eq. 5 to 8). A key turns dropout on."""
+    token after each (Kiros et al. 2015, section 2.1, eq. 5 to 8). A key turns dropout on."""
     embed_key, stack_key = split(key, 2)
     x = embed(model.encoder.embed, config, tokens, key=embed_key)
     context = AttentionContext(default_positions(x), causal=True, restarts=False, condition=vector)

@@ -35,10 +35,10 @@ class GlobalProjections:
 def mask(options: Global, config: Config, is_causal: bool) -> Mask:
     """The window, and both directions between the first tokens and the others."""
     half = options.window // 2
-    near = window(options.window - 1, 0) if is_causal else window(half, half)
+    local = window(options.window - 1, 0) if is_causal else window(half, half)
     if not options.tokens:
-        return near
-    pattern = near | global_tokens(options.tokens)
+        return local
+    pattern = local | global_tokens(options.tokens)
     return causal() & pattern if is_causal else pattern
 
 

@@ -32,7 +32,7 @@ def _window(size: int, dilation: int, is_causal: bool) -> Mask:
 class HeadWindows(FollowingBias):
     """Windows without gaps in all heads but the last ones, after another bias."""
 
-    near: Mask
+    local: Mask
     dilated: Mask
     kv_heads: int = struct.field(pytree_node=False)
     groups: int = struct.field(pytree_node=False)
@@ -41,8 +41,8 @@ class HeadWindows(FollowingBias):
     def change(self, scores, i, j):  # noqa: D102
         heads = jnp.arange(self.kv_heads * self.groups).reshape(1, self.kv_heads, self.groups, 1, 1)
         is_dilated = heads >= self.kv_heads * self.groups - self.dilated_heads
-        near, dilated = (mask(i, j)[:, None, None] for mask in (self.near, self.dilated))
-        return scores + jnp.where((is_dilated & dilated) | (~is_dilated & near), 0.0, MASK_VALUE)
+        local, dilated = (mask(i, j)[:, None, None] for mask in (self.local, self.dilated))
+        return scores + jnp.where((is_dilated & dilated) | (~is_dilated & local), 0.0, MASK_VALUE)
 
     @property
     def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
@@ -54,8 +54,8 @@ def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
     options, sizes = call.options, call.config.sizes
     if options.dilated_heads is None:
         return bias
-    near, dilated = (_window(options.window, step, call.prepared.causal) for step in (1, options.dilation))
-    return HeadWindows(bias, near, dilated, sizes["K"], sizes["G"], options.dilated_heads)
+    local, dilated = (_window(options.window, step, call.prepared.causal) for step in (1, options.dilation))
+    return HeadWindows(bias, local, dilated, sizes["K"], sizes["G"], options.dilated_heads)
 
 
 PATTERN = Pattern(mask, bias=bias)

@@ -33,7 +33,8 @@ class AlibiBias(ScoreBias):
 def alibi(heads: int, kv_heads: int | None = None) -> ScoreBias:
     """Scores fall linearly with the distance on both sides, in head n at the slope 2^(-8 n / heads).
 
-    `kv_heads` are those of k, by default as many. Raises ValueError if they do not divide the heads.
+    Press et al. 2022, section 3. `kv_heads` are those of k, by default as many. Raises ValueError if they do
+    not divide the heads.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     if kv_heads < 1 or heads < 1 or heads % kv_heads:

@@ -20,7 +20,7 @@ from tfm.positions import Position
 @struct.dataclass
 class T5Bias(ScoreBias):
     """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for
-    later keys.
+    later keys. Raffel et al. 2020, section 2.1.
 
     blocks: the table for distances of blocks, or None
     """

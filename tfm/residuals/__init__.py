@@ -11,7 +11,6 @@ from jax import Array
 
 from tfm import variants
 from tfm.config.model import Config
-from tfm.config.residuals import Parallel, PreNorm
 from tfm.config.residuals import Residual as ResidualOptions
 from tfm.ops import Linear, Norm, broadcast_param, drop_rows, dropout, norm_specs
 from tfm.params import constant_spec, xavier
@@ -121,9 +120,8 @@ def sublayer_norms(config: Config, names: Mapping[str, Any] | tuple[str, ...]) -
     return Norms(**norms)
 
 
-def scales(options: PreNorm | Parallel, config: Config, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The spec tree of a vector [D] for each sublayer, if the options ask for them (`layer_scale`)."""
-    start = options.layer_scale
+def scales(start: float | None, config: Config, names: tuple[str, ...]) -> dict[str, Any] | None:
+    """The spec tree of a vector [D] for each sublayer that starts from `start` (`layer_scale`); None without one."""
     return None if start is None else {name: constant_spec(config, "D", start) for name in names}
 
 

@@ -14,7 +14,7 @@ from tfm.residuals import Norms, Residual, Sublayer, branch, scaled, scales, sub
 
 def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
     """A norm for each sublayer, and perhaps a scale."""
-    return replace(sublayer_norms(config, names), scales=scales(options, config, names))
+    return replace(sublayer_norms(config, names), scales=scales(options.layer_scale, config, names))
 
 
 def chain(

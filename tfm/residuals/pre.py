@@ -15,7 +15,7 @@ from tfm.residuals import Norms, Residual, Sublayer, branch, scaled, scales, sub
 def specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms:
     """A norm for each sublayer, perhaps not for the mixer, and perhaps a scale."""
     norms = sublayer_norms(config, tuple(name for name in names if options.mixer_norm or name != "mixer"))
-    return replace(norms, scales=scales(options, config, names))
+    return replace(norms, scales=scales(options.layer_scale, config, names))
 
 
 def chain(

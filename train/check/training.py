@@ -154,7 +154,7 @@ def resumed_is_unstopped(subject: Subject) -> Result:
             state, _ = job.train_step(state, subject.on_mesh(subject.training_batch(n)))
         progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))
         store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, goal=progress.stopping.goal)
-        store.save(_STEPS, state, progress.note(), None)
+        store.save(_STEPS, state, progress.state(), None)
         store.close()
         resumed, done, _ = startup.first_state(resumed_job, subject.corpus, folder, quiet)
         for n in batches[_STEPS:]:

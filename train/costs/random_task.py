@@ -37,8 +37,8 @@ STEPS = 1000
 
 def plain_run(options: Any) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
-    names = ("layers", "heads", "width", "vocab", "length", "scan", "dtype", "kernel")
-    shape = {name: getattr(options, name) for name in names} | {"ffn": options.ffn or None}
+    names = ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
+    shape = {name: getattr(options, name) for name in names}
     mixer, *mixer_options = options.mixer.split(":")
     texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
     try:

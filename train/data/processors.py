@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from train import UserError
 from train.text import hf_tokenizer
-from train.text.kinds import read_own
+from train.text.tokenizer_kinds import read_own
 
 
 def _no_hf_folder(*_: Any) -> Any:

@@ -173,12 +173,12 @@ def _all_gather(numbers: list[int]) -> Any:
     import jax
     import numpy as np
 
-    local = np.array(numbers, np.int32)
+    array = np.array(numbers, np.int32)
     if jax.process_count() == 1:
-        return local[None]
+        return array[None]
     from jax.experimental import multihost_utils
 
-    return np.asarray(multihost_utils.process_allgather(local))
+    return np.asarray(multihost_utils.process_allgather(array))
 
 
 def to_host(array: Any) -> Any:

@@ -1,8 +1,7 @@
 """Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -15,15 +14,13 @@ import tfm
 from tfm.low_rank import merge_low_rank
 from train import UserError
 from train.data import windows
+from train.data.batching import token_batches
 from train.data.processors import TOKENIZER
 from train.data.tokens import Tokens, in_memory
 from train.embedding.expansion import Expansion
 from train.reporting.finite import checked
-from train.runs.folder import RunFolder, open_folder
+from train.runs.folder import open_folder
 from train.text import tokenizer as tokenize
-
-# Tokens of a batch, and of a window where a model has no limit of its own.
-_BATCH_TOKENS, _WINDOW = 4096, 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +63,7 @@ class FolderEncoder:
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
         config = folder.config.model
         self.prefix, self.suffix = text_frame(folder)
-        self.window = pooling.length or _window(folder)
+        self.window = pooling.length or folder.window
         if config.max_length is not None and self.window > config.max_length:
             raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
         if self.window <= len(self.prefix) + len(self.suffix):
@@ -116,7 +113,7 @@ class FolderEncoder:
         """The vector of every row of tokens."""
         vectors: np.ndarray | None = None
         with self.log.progress(f"encoding {len(rows):,} rows of text", len(rows)) as advance:
-            for members, shape in batches(lengths, self.window):
+            for members, shape in token_batches(lengths, self.window):
                 places = np.full(shape, self.pad, np.int32)
                 for place, member in enumerate(members):
                     places[place, : lengths[member]] = rows[member]
@@ -133,34 +130,13 @@ class FolderEncoder:
 
 def text_frame(folder: Any) -> tuple[list[int], list[int]]:
     """The special tokens before and after a text: those of the training, or those that the tokenizer adds."""
-    template = folder.task.hf_template(folder.config) if isinstance(folder, RunFolder) else ()
+    template = folder.text_template
     if not template:
         prefix, _, suffix = tokenize.added_tokens(folder.processor, "a")
         return prefix, suffix
     ids: Mapping[str, int] = tokenize.special_tokens(folder.processor)._asdict()
     prefix, _, suffix = template[0].partition("$A")
     return [ids[role.strip("{}")] for role in prefix.split()], [ids[role.strip("{}")] for role in suffix.split()]
-
-
-def batches(lengths: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
-    """Lengths of rows -> members of each batch, and its shape (rows, tokens): few shapes, and little padding.
-
-    The longest come first, so that what does not fit into memory fails at once.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        length = min(_round_up(int(lengths[order[start]])), max(window, int(lengths.max())))
-        members = order[start : start + max(1, _BATCH_TOKENS // length)]
-        rows = max(1, _BATCH_TOKENS // length)
-        yield members, (rows if len(members) == rows else 1 << (len(members) - 1).bit_length(), length)
-        start += len(members)
-
-
-def _round_up(length: int) -> int:
-    """8, 12, 16, 24, 32, 48, ...: the next power of two, or three quarters of it."""
-    power = 1 << max(3, math.ceil(math.log2(length)))
-    return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
 
 
 @partial(jax.jit, static_argnums=1)
@@ -184,13 +160,6 @@ def _stack_of(params: Any, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config,
     if hasattr(params, "encoder"):
         return params.encoder, config, config.head.causal
     return params.decoder, config, True
-
-
-def _window(folder: Any) -> int:
-    """Tokens of a window: the rows of the training, or what the model of a Hugging Face folder reads."""
-    if isinstance(folder, RunFolder):
-        return folder.config.batch.length
-    return min(folder.config.model.max_length or _WINDOW, _WINDOW)
 
 
 def _check_layers(layers: Sequence[int], config: tfm.Config):

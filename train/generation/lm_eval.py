@@ -93,7 +93,7 @@ class HarnessModel(TemplateLM):
         texts = [""] * len(requests)
         for options, indices in groups.items():
             writer = self._writer(json.loads(options))
-            limit = max(self.length - writer.options.max_new_tokens, self.length // 2)
+            limit = max(self.length - _max_new_tokens(json.loads(options)), self.length // 2)
             prompts = {index: (self.tok_encode(requests[index].args[0]) or [self.mark])[-limit:] for index in indices}
             indices.sort(key=lambda index: len(prompts[index]))
             completions = writer.write([prompts[index] for index in indices])
@@ -112,9 +112,9 @@ class HarnessModel(TemplateLM):
             sampling = temperature is not None
         sampling = sampling and temperature != 0
         values = {name: options[name] for name in _SAMPLING if options.get(name) is not None}
-        limits = [int(options[name]) for name in _MAX_NEW_TOKENS if options.get(name)]
-        values |= {"run": str(self.folder.path), "batch": self.batch}
-        values |= {"max_new_tokens": next(iter(limits), _DEFAULT_NEW_TOKENS)}
+        if values.get("top_k") == 0:  # all tokens, in the words of transformers
+            del values["top_k"]
+        values |= {"run": str(self.folder.path), "batch": self.batch, "max_new_tokens": _max_new_tokens(options)}
         values |= {"temperature": float(temperature or 1) if sampling else 1.0}
         until = options.get("until") or []
         stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
@@ -148,3 +148,9 @@ class HarnessModel(TemplateLM):
         for before, after in pairs:
             if after:
                 yield Window(request, [*before, *after][-self.length - 1 :], len(after))
+
+
+def _max_new_tokens(options: Mapping[str, Any]) -> int:
+    """How many tokens the options of a task ask for, by whichever name."""
+    limits = (int(options[name]) for name in _MAX_NEW_TOKENS if options.get(name))
+    return next(limits, _DEFAULT_NEW_TOKENS)

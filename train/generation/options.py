@@ -22,7 +22,7 @@ STRATEGY_FLAGS = {
 _FLAG_NAMES = {"width": "beams", "groups": "beam_groups", "Greedy": "--strategy=greedy"}
 
 # The values that turn a flag off, which tfm.decoding says with None.
-_OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "coverage": 0.0}
+_OFF = {"top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "coverage": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +39,18 @@ class Options:
     average: the newest checkpoints whose mean is used
     weights: trained | int8: kernels and tables in eight bits; train.evaluate --weights=int8 says what that costs
     to: the file to write to; by default stdout; of pictures a .png
-    max_new_tokens: tokens to add; 0 means 200, or twice the source of a translation, or as many as positions allow
+    max_new_tokens: tokens to add; by default 200 or as many as positions allow, of a translation twice its source
     n: completions of each prompt: samples, or the best of a beam
     stop: text that ends a completion and is left out; several are joined by |, a line break is \\n
-    slide: continue from the second half of a text that fills all positions; by default after training on --task.windows
+    sliding_context: continue from the second half of a text that fills all positions; default: as in training
     draft: a run of a smaller model, or ngram: it proposes tokens, and the model checks them (sample, greedy)
     logprobs: also show every token and its log-probability (sample, greedy)
     batch: texts at a time
     strategy: greedy | sample | beam; by default the one of the other flags, else sample, or beam to translate
     temperature: below 1, probable tokens get more probable, above 1 less (sample)
-    top_k: draw from the k most probable tokens; 0 means all (sample)
+    top_k: draw from the k most probable tokens; by default from all (sample)
     top_p: draw from the smallest set of tokens with this total probability (sample)
-    min_p: draw from tokens with at least this share of the highest probability; 0 means all (sample)
+    min_p: draw from tokens with at least this share of the highest probability (sample)
     repetition_penalty: above 1, tokens of the text so far get less probable (sample, greedy)
     seed: seed of the draws; later texts use the next integers (sample)
     beams: texts that are followed at a time (beam)
@@ -71,16 +71,16 @@ class Options:
     average: int = 1
     weights: Weights = "trained"
     to: str = ""
-    max_new_tokens: int = 0
+    max_new_tokens: int | None = None
     n: int = 1
     stop: str = ""
-    slide: bool = False
+    sliding_context: bool = False
     draft: str = ""
     logprobs: bool = False
     batch: int = 16
     strategy: str = ""
     temperature: float = 0.8
-    top_k: int = 0
+    top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
@@ -97,7 +97,7 @@ class Options:
             raise ValueError("run=DIR must name the run folder of a language model")
         with _flag_names():
             check_fields(self)
-            check_minimum(self, max_new_tokens=0, n=1, batch=1, average=1, seed=0)
+            check_minimum(self, max_new_tokens=1, top_k=1, n=1, batch=1, average=1, seed=0)
             check_maximum(self, "ask for the rest with another --seed", n=10_000)
             if not 0 <= self.keep < 1:
                 raise ValueError(f"keep={self.keep} must be at least 0 and less than 1; half a picture is 0.5")
@@ -121,7 +121,7 @@ class Options:
         return tfm.Sample(
             repetition_penalty=self._unless_off("repetition_penalty"),
             temperature=self.temperature,
-            top_k=self._unless_off("top_k"),
+            top_k=self.top_k,
             top_p=self._unless_off("top_p"),
             min_p=self._unless_off("min_p"),
             seed=seeds,

@@ -44,7 +44,7 @@ class ContinuationWriter:
         Raises UserError for a draft that does not fit the model.
         """
         if options.draft and sliding_context:
-            raise UserError("--slide=true reads texts again that --draft has read; leave out one of them")
+            raise UserError("--sliding-context=true reads texts again that --draft has read; leave out one of them")
         sliding = folder.config.task.windows if sliding_context is None else sliding_context
         self.sliding_context = sliding and strategy != "beam" and not options.draft
         self.folder = folder
@@ -101,11 +101,11 @@ class ContinuationWriter:
             return wanted or _MAX_NEW_TOKENS
         longest = max(map(len, prompts))
         capacity = limit - longest
-        if capacity >= max(wanted, 1):
+        if capacity >= (wanted or 1):
             return wanted or min(_MAX_NEW_TOKENS, capacity)
         remedy = f"ask for at most {capacity}" if capacity > 0 else "shorten it"
         if self.strategy != "beam":
-            remedy += ", or leave out --draft" if self.options.draft else ", or add --slide=true"
+            remedy += ", or leave out --draft" if self.options.draft else ", or add --sliding-context=true"
         request = f" and --max-new-tokens={wanted}" if wanted else ""
         raise UserError(f"a prompt of {longest} tokens{request} exceeds the {limit} positions of the model; {remedy}")
 

@@ -164,13 +164,13 @@ def _drawings(rng: random.Random) -> Iterator[Drawing]:
         relation = rng.choice(list(RELATIONS))
         kinds = [(rng.choice(list(SIZES)), rng.choice(list(COLOURS)), rng.choice(SHAPES)) for _ in range(2)]
         radius, second_radius = (rng.choice(SIZES[size]) for size, _, _ in kinds)
-        apart = radius + second_radius + 1  # at least
-        alongs = [(a, b) for a in _places(radius) for b in _places(second_radius) if b - a >= apart]
-        along, second_along = rng.choice(alongs)
+        distance = radius + second_radius + 1  # at least
+        alongs = [(a, b) for a in _places(radius) for b in _places(second_radius) if b - a >= distance]
+        first_along, second_along = rng.choice(alongs)
         across = rng.choice(_places(radius))
-        offset = (second_along - along) // 2
+        offset = (second_along - first_along) // 2
         second_across = rng.choice([place for place in _places(second_radius) if abs(place - across) <= offset])
-        places = (along, across), (second_along, second_across)
+        places = (first_along, across), (second_along, second_across)
         shapes = [
             Shape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
             for kind, place, size in zip(kinds, places, (radius, second_radius), strict=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.runs.folder import CHECKPOINTS, RunFolder, open_folder
+from train.runs.folder import CHECKPOINTS, open_folder
 from train.settings import flags, schema
 from train.settings.tuning import All
 
@@ -218,7 +218,7 @@ def _steps_done(folder: Any) -> int:
     """The steps of the newest checkpoint; 0 of a Hugging Face folder."""
     from train.runs.saved import SavedCheckpoints
 
-    return SavedCheckpoints(folder.path / CHECKPOINTS).steps[-1] if isinstance(folder, RunFolder) else 0
+    return max(SavedCheckpoints(folder.path / CHECKPOINTS).steps, default=0)
 
 
 if __name__ == "__main__":

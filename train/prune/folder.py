@@ -48,7 +48,7 @@ def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
     average = step.new_average(params) if job.run.optim.ema else None
     state = State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, new_memory(job))
     store = Checkpoints(path / folders.CHECKPOINTS)
-    store.save(done, state, progress.note(), None)
+    store.save(done, state, progress.state(), None)
     store.close()
 
 

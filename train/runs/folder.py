@@ -106,13 +106,23 @@ class RunFolder:
     def surroundings(self) -> dict[str, Any]:
         """What run.json says beside the configuration: versions, data, devices, mesh, checksums of files."""
         self._check_unchanged()
-        apart = ("format", "config", "command", "checksums")
-        return {name: value for name, value in self._sections.items() if name not in apart}
+        separate = ("format", "config", "command", "checksums")
+        return {name: value for name, value in self._sections.items() if name not in separate}
 
     @property
     def text_prefix(self) -> list[int]:
         """The tokens before every document in training, of a language model."""
         return self.task.text_prefix(self.config, self.processor)
+
+    @property
+    def text_template(self) -> tuple[str, ...]:
+        """What training put around a text, in the words of `TemplateProcessing`; () where the tokenizer says it."""
+        return self.task.hf_template(self.config)
+
+    @property
+    def window(self) -> int:
+        """The tokens of a row in training."""
+        return self.config.batch.length
 
     def hf_fields(self) -> dict[str, Any]:
         """The fields of config.json that the model's configuration does not have.
@@ -123,11 +133,8 @@ class RunFolder:
 
         heads = [item for family in FAMILIES.values() for item in family.heads.items()]
         fields = {"architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS]}
-        return (
-            fields
-            | self.task.PROCESSOR.hf_fields(self.processor)
-            | self.task.hf_fields(self.config, self.processor, self.facts)
-        )
+        fields |= self.task.PROCESSOR.hf_fields(self.processor)
+        return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""

@@ -111,6 +111,16 @@ class HfFolder:
 
         return tokenizer.prefix_tokens(self.processor)
 
+    @property
+    def text_template(self) -> tuple[str, ...]:
+        """(): the tokenizer says what stands around a text."""
+        return ()
+
+    @property
+    def window(self) -> int:
+        """The tokens that the model reads at a time, 512 at most."""
+        return min(self.config.model.max_length or 512, 512)
+
     def hf_fields(self) -> dict[str, Any]:
         """The fields of config.json, which an export keeps."""
         return self.fields

@@ -76,7 +76,7 @@ def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
         for layer, x in enumerate(states):
             yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x
         if is_seq2seq and name == "encoder":
-            memory = tfm.remember(params.decoder, config, states[-1])
+            memory = tfm.cross_keys_values(params.decoder, config, states[-1])
 
 
 def _tower_states(config: tfm.Config, params: tfm.Towers) -> Iterator[tuple[str, jax.Array]]:

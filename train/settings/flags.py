@@ -76,8 +76,8 @@ def build(cls: type[T], *layers: Mapping[str, Any], aliases: Iterable[str] = ())
     try:
         return dotted.override(dotted.unchecked(cls, {}), *layers, read=read)
     except dotted.UnknownNameError as error:
-        near = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
-        remedy = f"did you mean {near}?" if near else "--help lists all flags"
+        suggestion = choices.nearest(_dashed(error.name), [*aliases, *map(_dashed, error.names)])
+        remedy = f"did you mean {suggestion}?" if suggestion else "--help lists all flags"
         raise UserError(f"unknown flag --{_dashed(error.name)}; {remedy}") from error
     except ValueError as error:
         raise UserError(_on_flag(error)) from error

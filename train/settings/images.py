@@ -110,13 +110,14 @@ class Image(TaskOptions):
             raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
 
     def check(self, run: Any) -> None:  # noqa: D102
-        if run.model.input.name != "tokens":
+        if run.model.input.grid:
             return
+        name = run.model.input.name
         if not run.model.head.causal:
-            raise ValueError("model.input=tokens does not read the pictures of task=image; say --model.input=patches")
+            raise ValueError(f"model.input={name} does not read the pictures of task=image; say --model.input=patches")
         if self.augment.mixes or self.augment.erase:
             raise ValueError(
-                "model.input=tokens reads colours of a palette, which do not mix; leave mixes and erase out"
+                f"model.input={name} reads colours of a palette, which do not mix; leave mixes and erase out"
             )
 
 

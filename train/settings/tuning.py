@@ -52,7 +52,7 @@ class HeadOnly(TuneOptions):
 
 
 @dataclass(frozen=True)
-class Bias(TuneOptions):
+class Biases(TuneOptions):
     """The biases and the head (Ben Zaken et al. 2021)."""
 
     trains: ClassVar[tuple[str, ...]] = ("biases",)
@@ -99,4 +99,4 @@ class Lora(TuneOptions):
 if TYPE_CHECKING:
     Tune = Any
 else:
-    Tune = All | HeadOnly | Bias | Lora
+    Tune = All | HeadOnly | Biases | Lora

@@ -84,13 +84,13 @@ def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key
     if model.reads_packed:
         mask, positions = tfm.segments(target_segments), batch["target_positions"]
         both = segments, target_segments
-        reader = tfm.encode_packed(params, model, batch["tokens"], batch["positions"], both, encoder_key)
+        lm = tfm.encode_packed(params, model, batch["tokens"], batch["positions"], both, encoder_key)
     else:
-        reader = tfm.encode_source(params, model, batch["tokens"], segments > 0, encoder_key)
-    hidden = tfm.decoder(reader.decoder, model, batch["target"], mask, positions, decoder_key, reader.memory)
+        lm = tfm.encode_source(params, model, batch["tokens"], segments > 0, encoder_key)
+    hidden = tfm.decoder(lm.decoder, model, batch["target"], mask, positions, decoder_key, lm.memory)
     smoothing = batch["smoothing"][:, None]
     total, _, hits = tfm.vocabulary_loss(
-        model, reader.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], smoothing, reader.bias
+        model, lm.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], smoothing, lm.bias
     )
     return {
         "loss": total,

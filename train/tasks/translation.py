@@ -46,14 +46,14 @@ def decode_sources(
     sources: Sequence[Sequence[int]],
     batch: int,
     decode: Callable[[tfm.CausalLM, Sequence[list[int]], np.ndarray, int], Sequence[Result]],
-    max_new_tokens: int = 0,
+    max_new_tokens: int | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """Indices of sources, the shortest first, and their decoded results. A batch has sources of similar lengths.
 
     sources: token ids with prefix and suffix
     decode: takes the language model of a batch of translations, the tokens that start each, the indices of its sources
         and the most tokens to add; returns one result per source
-    max_new_tokens: 0 means twice the padded length of the sources
+    max_new_tokens: by default twice the padded length of the sources
     """
     for rows, count in length_sorted_batches([len(source) for source in sources], batch):
         tokens, valid = padded([sources[row] for row in rows], template.pad)

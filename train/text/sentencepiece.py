@@ -167,12 +167,12 @@ def _unigram(model: Model):
 
     scores = [piece.score for piece in model.pieces if piece.kind == NORMAL] or [0.0]
     best = max(scores)
-    never = (min(scores) - 1) * (1 + max(len(piece.text) for piece in model.pieces))
+    impossible = (min(scores) - 1) * (1 + max(len(piece.text) for piece in model.pieces))
 
     def score(piece: Piece) -> float:
         if piece.kind == USER_DEFINED:
             return len(piece.text.encode()) * best - 0.1
-        return piece.score if piece.kind == NORMAL else never
+        return piece.score if piece.kind == NORMAL else impossible
 
     unknown = next(i for i, piece in enumerate(model.pieces) if piece.kind == UNKNOWN)
     vocab = [(piece.text, score(piece)) for piece in model.pieces]

@@ -12,7 +12,7 @@ import numpy as np
 from train import UserError
 from train.files import cache
 from train.settings import schema
-from train.text import kinds, sentencepiece
+from train.text import sentencepiece, tokenizer_kinds
 
 # The roles of special tokens, and the names that tokenizers give them. A tokenizer that lacks a role gets its first
 # name.
@@ -74,16 +74,16 @@ def load(options: schema.Tokenizer, texts: Sequence[str], log):
 
 def train(options: schema.Tokenizer, texts: Iterable[str]):
     """A new tokenizer of at most `options.vocab` tokens."""
-    return kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
+    return tokenizer_kinds.TRAINERS[options.kind](options, [names[0] for names in ROLES.values()], texts)
 
 
 def read(path: Path, lower: bool):
-    """The tokenizer in a file, or in a folder with a file of kinds.READERS. Raises UserError for others."""
+    """The tokenizer in a file, or in a folder with a file of tokenizer_kinds.READERS. Raises UserError for others."""
     if path.is_dir():
         path = _file_in(path)
     if not path.exists():
         raise UserError(f"--tokenizer.path={path} does not exist")
-    reader = kinds.READERS.get(path.name) or kinds.READERS.get(f"*{path.suffix}")
+    reader = tokenizer_kinds.READERS.get(path.name) or tokenizer_kinds.READERS.get(f"*{path.suffix}")
     if reader is None:
         raise UserError(
             f"--tokenizer.path={path} is none of tokenizer.json, vocab.txt, encoder.json with vocab.bpe, or a .model"
@@ -247,8 +247,8 @@ def _training_message(options: schema.Tokenizer, texts: Sequence[str]) -> str:
 
 
 def _file_in(folder: Path) -> Path:
-    """The tokenizer's file in a folder: the first name of kinds.READERS, or the only .model."""
-    names = [name for name in kinds.READERS if not name.startswith("*")]
+    """The tokenizer's file in a folder: the first name of tokenizer_kinds.READERS, or the only .model."""
+    names = [name for name in tokenizer_kinds.READERS if not name.startswith("*")]
     models = sorted(folder.glob("*.model"))
     paths = [folder / name for name in names if (folder / name).exists()]
     if not paths and len(models) == 1:

@@ -101,7 +101,7 @@ class Hooks:
             return True
         if jax.process_count() == 1:
             return bool(interruption.received())
-        return step % self.run.log.every == 0 and interruption.note(distributed.largest(interruption.received()))
+        return step % self.run.log.every == 0 and interruption.record(distributed.largest(interruption.received()))
 
     def after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         """Log line, evaluation and checkpoint after that step, if they are due."""
@@ -176,7 +176,7 @@ class Hooks:
         names = tfm.names_not_finite(state.eval_params)
         if distributed.any_process(bool(names)):
             raise NotFiniteError(step, {}, names)
-        self.store.save(step, state, self.progress.note(), metric)
+        self.store.save(step, state, self.progress.state(), metric)
 
 
 def _evaluate(evaluator: Evaluator, state: State, deferral: interruption.Deferral) -> dict[str, float]:

@@ -19,7 +19,7 @@ class Progress:
     written: Written = dataclasses.field(default_factory=Written)
     evaluation_due: bool = False
 
-    def note(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
         return {
             "window": self.buffer.sums,
@@ -28,9 +28,9 @@ class Progress:
             "evaluation_due": self.evaluation_due,
         }
 
-    def restore(self, note: Mapping[str, Any]):
+    def restore(self, state: Mapping[str, Any]):
         """Goes on from the note of a checkpoint."""
-        self.buffer.sums = dict(note["window"])
-        self.stopping.state = note["best"]
-        self.written.size, self.written.crc = note["written"]["size"], note["written"]["crc"]
-        self.evaluation_due = note.get("evaluation_due", False)
+        self.buffer.sums = dict(state["window"])
+        self.stopping.state = state["best"]
+        self.written.size, self.written.crc = state["written"]["size"], state["written"]["crc"]
+        self.evaluation_due = state.get("evaluation_due", False)

@@ -163,11 +163,11 @@ def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log)
     if not checkpoints.steps:
         log.info(f"{folder} holds no checkpoint yet; starting at step 0")
         return state, 0, progress
-    state, note, done = checkpoints.restore(state, log.info)
+    state, progress_state, done = checkpoints.restore(state, log.info)
     for flag, last in (("steps", job.run.steps), ("stop-at", job.run.stop_at)):
         if last is not None and last < done:
             raise UserError(f"--{flag}={last} lies before step {done}, which {folder} has done; ask for more")
-    progress.restore(note)
+    progress.restore(progress_state)
     log.info(f"going on from step {done} of {folder}")
     return state, done, progress
 
@@ -186,8 +186,8 @@ def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:
     """The state with weights of the teacher; its average starts at them."""
     assert job.teacher is not None, "the caller has looked"
     params, fresh = job.teacher.copy_into(state.params, state.teacher, job.model, job.mesh)
-    note = f"; what it lacks starts fresh: {', '.join(fresh)}" if fresh else ""
-    log.info(f"taken from {job.teacher.path}: {job.model.layers} of {job.teacher.model.layers} layers{note}")
+    fresh_part = f"; what it lacks starts fresh: {', '.join(fresh)}" if fresh else ""
+    log.info(f"taken from {job.teacher.path}: {job.model.layers} of {job.teacher.model.layers} layers{fresh_part}")
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 

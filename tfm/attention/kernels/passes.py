@@ -101,14 +101,14 @@ def passes(mask: Mask | None, queries: int, keys: int) -> tuple[Pass, ...]:
     together = (_best_order(mask, queries),)
     for index, part in enumerate(mask.conjuncts):
         strided = [disjunct for disjunct in part.disjuncts if disjunct.spacing > 1]
-        near = [disjunct for disjunct in part.disjuncts if disjunct.spacing == 1]
-        if not part.is_static or len(strided) != 1 or not near:
+        local = [disjunct for disjunct in part.disjuncts if disjunct.spacing == 1]
+        if not part.is_static or len(strided) != 1 or not local:
             continue
         rest = [*mask.conjuncts[:index], *mask.conjuncts[index + 1 :]]
-        near_mask = reduce(Mask.__or__, near)
-        masks = reduce(and_, [*rest, near_mask]), reduce(and_, [*rest, strided[0], ~near_mask])
-        apart = tuple(_best_order(mask, queries) for mask in masks)
-        return apart if _pairs(apart, queries) < GAIN * _pairs(together, queries) else together
+        local_mask = reduce(Mask.__or__, local)
+        masks = reduce(and_, [*rest, local_mask]), reduce(and_, [*rest, strided[0], ~local_mask])
+        in_two = tuple(_best_order(mask, queries) for mask in masks)
+        return in_two if _pairs(in_two, queries) < GAIN * _pairs(together, queries) else together
     return together
 
 

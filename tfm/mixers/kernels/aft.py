@@ -120,11 +120,11 @@ def _near(call: LayerCall, tokens: Sums, reach: int) -> Sums:
     def one_chunk(_, inputs):
         index, u, own_segments = inputs
         first = index * size if is_local else 0
-        near, w, key_segments = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, span, 1), keys)
+        chunk_keys, w, key_segments = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, span, 1), keys)
         place = index * size + jnp.arange(size)[:, None]
         distance = place - (first - edge + jnp.arange(span)[None])
         seen = (jnp.abs(distance) < reach) & ((distance >= 0) | (not prepared.context.causal))
-        return None, _pair_sums(u, w, near, seen[None] & (own_segments[:, :, None] == key_segments[:, None]))
+        return None, _pair_sums(u, w, chunk_keys, seen[None] & (own_segments[:, :, None] == key_segments[:, None]))
 
     chunks = jnp.arange(count), cut_chunks(u, size), cut_chunks(segments, size)
     sums = jax.lax.scan(one_chunk, None, chunks)[1]

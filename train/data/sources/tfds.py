@@ -98,9 +98,9 @@ def _suggestion(name: str, family: str, of_family: list[str], families: list[str
     """The sets of the same family, or the names nearest to an unknown name."""
     if of_family and len(of_family) <= 15:
         return f"known are {', '.join(of_family)}"
-    near = _nearest(name, of_family) if of_family else _nearest(family, [*families, *_prepared()])
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    suggestions = _nearest(name, of_family) if of_family else _nearest(family, [*families, *_prepared()])
+    if suggestions:
+        return f"did you mean {' or '.join(suggestions)}?"
     return f"known are {', '.join(of_family)}" if of_family else "https://www.tensorflow.org/datasets/catalog lists all"
 
 

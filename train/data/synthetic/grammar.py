@@ -98,14 +98,14 @@ def kept_pairs() -> Corpus:
 def _sentences(rng: random.Random) -> Iterator[tuple[str, Words]]:
     """Sentences without end, all different in both languages, and the kind of withheld combination in each or ""."""
     written = set[str]()
-    apart = [{*pair} for pairs in _WITHHELD.values() for pair in pairs if pair[1]]  # not in one sentence of train
+    withheld = [{*pair} for pairs in _WITHHELD.values() for pair in pairs if pair[1]]  # not in one sentence of train
     while True:
         writer = Writer(rng, _WITHHELD)
         english, german = rng.choice(_CONSTRUCTIONS)(writer)
         pair = _finished(english), _finished(german)
         if written.isdisjoint(pair) and all(4 <= text.count(" ") + 1 <= 16 for text in pair):
             written |= {*pair}
-            if writer.withheld_kinds or not any(words <= writer.words for words in apart):
+            if writer.withheld_kinds or not any(words <= writer.words for words in withheld):
                 yield min(writer.withheld_kinds, default=""), pair
 
 

@@ -7,8 +7,8 @@ from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
 from train.settings.contrast import QUICK_SIDES, SIDES
-from train.settings.forerunners import FORERUNNERS
 from train.settings.presets.captions import CAPTIONS
+from train.settings.presets.forerunners import FORERUNNERS
 from train.settings.presets.images import IMAGE, PIXELS
 from train.settings.presets.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 

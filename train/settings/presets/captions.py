@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from train.settings.towers import MODELS
+from train.settings.presets.towers import MODELS
 
 _COLUMNS = {"data.field": "image", "data.label": "caption"}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from train.settings.stages import MODELS
+from train.settings.presets.stages import MODELS
 
 # The data and the schedule of all of them.
 _TRAINING = {

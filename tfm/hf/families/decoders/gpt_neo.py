@@ -23,8 +23,8 @@ MIXER = Softmax(score="dot", qkv_bias=False)
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """The size of the feed-forward layer, whose default depends on the width, and the kinds of layers."""
-    near = dataclasses.replace(MIXER, pattern=Sliding(window=fields.get("window_size", 256)))
-    kinds = {GLOBAL: Layer(), LOCAL: Layer(mixer=near)}
+    local = dataclasses.replace(MIXER, pattern=Sliding(window=fields.get("window_size", 256)))
+    kinds = {GLOBAL: Layer(), LOCAL: Layer(mixer=local)}
     values = {"ffn": fields.get("intermediate_size") or 4 * fields.get("hidden_size", 2048)}
     values |= period_values([kinds[name] for name in attention_layers(fields)])
     return values, {"intermediate_size", "window_size", "attention_types", "attention_layers"}

@@ -53,8 +53,8 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     )
     block, before = fields.get("local_attn_chunk_length", 64), fields.get("local_num_chunks_before", 1)
     layers = _attn_layers(fields, chunk, block)
-    near = dataclasses.replace(NEAR, pattern=Local(block=block, neighbours=before))
-    kinds = [Layer(mixer=near) if name == LOCAL else Layer() for name in layers]
+    local = dataclasses.replace(NEAR, pattern=Local(block=block, neighbours=before))
+    kinds = [Layer(mixer=local) if name == LOCAL else Layer() for name in layers]
     values = {"layers": len(layers), "head.causal": fields.get("is_decoder", False)}
     position = flatten(_positions(fields), "position.")
     values |= flatten(mixer, "mixer.") | period_values(kinds) | position | {"position": position.pop("position.name")}
