@@ -25,9 +25,21 @@ def visible_pairs(mask: Mask | None, queries: int, keys: int) -> tuple[int, int]
     These are all pairs, or those that causality leaves where the mask is causal: a causal mask alone allows all of
     them. Pairs whose answer depends on arrays are allowed. Both are counts of some queries where texts are very long.
     """
-    parts = [part.in_one_text for part in (() if mask is None else mask.conjuncts)]
-    static = tuple(part for part in parts if part.is_static)
+    static = tuple(part for part in _in_one_text(mask) if part.is_static)
     return _visible_pairs(static, queries, keys) if static else (queries * keys, queries * keys)
+
+
+def blocks_in_sight(mask: Mask | None, block: int, queries: int, keys: int) -> int:
+    """The blocks of queries and keys in which a mask may allow a pair, where one text fills a row; each block of
+    queries has one at least."""
+    everything = np.ones((-(-queries // block), -(-keys // block)), bool)
+    visible = [part.blocks(block, block, queries, keys) for part in _in_one_text(mask)]
+    return int(reduce(np.logical_and, visible, everything).sum(1).clip(1).sum())
+
+
+def _in_one_text(mask: Mask | None) -> list[Mask]:
+    """The masks of which a mask is the conjunction, where one text fills a row."""
+    return [] if mask is None else [part.in_one_text for part in mask.conjuncts]
 
 
 @functools.lru_cache(maxsize=256)

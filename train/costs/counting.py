@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -61,7 +62,7 @@ def _flops(jaxpr, needed: bool = False, in_sums: bool = False) -> int:
         count = rule(equation) if rule else 0
         pairs = re.search(r"\[(\d+)/(\d+) pairs\]", scopes) if needed else None
         inner = sum(_flops(program, needed and not pairs, sums) for program in core.jaxprs_in_params(equation.params))
-        count += _RUNS.get(name, lambda equation: 1)(equation) * inner
+        count += int(_RUNS.get(name, lambda equation: 1)(equation) * inner)
         total += count * int(pairs[1]) // int(pairs[2]) if pairs else count
     return total
 
@@ -111,8 +112,16 @@ _SUMMED: dict[str, Callable[[Any], int]] = {
     "reduce_sum": lambda equation: equation.invars[0].aval.size,
 }
 
+
+def _turns(equation) -> Fraction:
+    """How often a loop turns, on average, by its scope; once where that says nothing."""
+    turns = re.search(r"\[(\d+/\d+) turns\]", str(equation.source_info.name_stack))
+    return Fraction(turns[1] if turns else 1)
+
+
 # How often a primitive runs its inner programs; a kernel once for each block of its grid, skipped blocks included.
-_RUNS: dict[str, Callable[[Any], int]] = {
+_RUNS: dict[str, Callable[[Any], int | Fraction]] = {
+    "while": _turns,
     "scan": lambda equation: equation.params["length"],
     "shard_map": lambda equation: equation.params["mesh"].size,
     "pallas_call": lambda equation: math.prod(equation.params["grid_mapping"].grid),
@@ -125,6 +134,13 @@ def kernels(f: Callable, *arguments: Any) -> list[str]:
     `tfm` writes them into the program as name scopes: `attention[einsum: few scores]`.
     """
     return list(dict.fromkeys(_kernels(jax.make_jaxpr(f)(*arguments).jaxpr)))
+
+
+def job_kernels(job: Job, part=None) -> list[str]:
+    """Those of a step; `part` is one part of a batch (default: of the largest)."""
+    key = jax.random.key(0) if job.run.has_dropout else None
+    with jax.set_mesh(job.mesh):
+        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key)
 
 
 def _kernels(jaxpr) -> Iterator[str]:
