@@ -58,7 +58,8 @@ def _flops(jaxpr, needed: bool = False, in_sums: bool = False) -> int:
     for equation in jaxpr.eqns:
         name, scopes = equation.primitive.name, str(equation.source_info.name_stack)
         sums = in_sums or SUMS in re.split(r"[/()]", scopes)
-        rule = _OPERATIONS.get(name) or (_SUMMED.get(name) if sums and _is_real(equation) else None)
+        is_sum = sums and name in _SUMMED and _is_real(equation)
+        rule = _SUMMED[name] if is_sum else _OPERATIONS.get(name)
         count = rule(equation) if rule else 0
         pairs = re.search(r"\[(\d+)/(\d+) pairs\]", scopes) if needed else None
         inner = sum(_flops(program, needed and not pairs, sums) for program in core.jaxprs_in_params(equation.params))
