@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -122,15 +123,20 @@ def _measure(command: Sequence[str], limit: float, problem: str) -> dict[str, An
     """The object that a command prints, or a sentence under the name of the problem."""
     if limit <= 1:
         return {problem: "skipped: no time is left"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        out, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # PyTorch's process too
+        process.communicate()
         return {problem: f"skipped: it takes more than the {limit:.0f} s that it may"}
-    if not done.returncode:
-        return json.loads(done.stdout.splitlines()[-1])
-    if re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", done.stderr):
+    if not process.returncode:
+        return json.loads(out.splitlines()[-1])
+    if re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", errors):
         return {problem: "skipped: it does not fit into the memory of this device"}
-    return {problem: f"failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}"}
+    return {problem: f"failed: {(errors.strip().splitlines() or ['without a word'])[-1]}"}
 
 
 def _write(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -149,7 +155,9 @@ def _cell(value: Any) -> str:
     """A value in the table."""
     if isinstance(value, list):
         return " to ".join(map(str, value))
-    return "" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":
