@@ -14,7 +14,7 @@ import tfm
 from tfm.config import choices, patterns
 from tfm.config.mixers import Softmax
 from tfm.patterns import pattern_of
-from train.costs.counting import flops
+from train.costs.counting import needed_flops
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -157,7 +157,7 @@ def _operations(config: tfm.Config, params: Any, length: int) -> int | None:
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     for model in (tfm.encoder, tfm.decoder):
         try:
-            return flops(lambda params, tokens, model=model: model(params, config, tokens), params, tokens)
+            return needed_flops(lambda params, tokens, model=model: model(params, config, tokens), params, tokens)
         except ValueError:
             continue
     return None

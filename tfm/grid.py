@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, reshape_rows, unshard_fsdp
 
 
@@ -44,6 +45,7 @@ def squares(x: Array, kernel: int, stride: int) -> list[list[Array]]:
     ]
 
 
+@jax.named_scope(SUMS)
 @partial(jax.checkpoint, static_argnums=(2,))  # the backward pass reads x, not each of its shifts
 def depthwise(kernel: Array, x: Array, grid: tuple[int, int]) -> Array:
     """x [B,T,D] of a grid, kernel [h,w,D] -> [B,T,D]: every channel a weighted sum over its h x w nearest places.

@@ -14,6 +14,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_par
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr", "closed_call": "call_jaxpr"}
 CALLS |= {"core_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 
+# The scope of sums over tokens that are no products of matrices: its multiplications and additions count as operations.
+SUMS = "sums"
+
 _PACKAGE = str(Path(__file__).parent)
 
 

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -97,7 +98,7 @@ def plan(argv):
 class Planner:
     """Plans runs for one topology.
 
-    devices: the stand-ins for its devices
+    devices: those for which programs are compiled in place of its own
     exact: whether programs compiled for them are the real ones
     tokens: for how many tokens to tell the days; None means those of the run's steps
     """
@@ -109,31 +110,38 @@ class Planner:
     log: Any
 
     def job(self, run: Run):
-        """The run on these devices. Raises UserError if it does not divide over them."""
+        """The run on the devices of the topology. Raises UserError if it does not divide over them."""
         from train import tasks
         from train.devices.mesh import mesh_for
         from train.runs.tuning import specs_of
         from train.training.job import Job
 
         task = tasks.of(run)
-        return Job(run, task, mesh_for(run, specs_of(task, run), self.devices))
+        return Job(run, task, mesh_for(run, specs_of(task, run), self.devices if self.exact else self.stand_ins))
+
+    @functools.cached_property
+    def stand_ins(self):
+        """The devices of the topology as jax asks about them."""
+        return self.topology.stand_ins
 
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.costs import counting, hlo
         from train.costs.memory import step_memory
-        from train.costs.traffic import memory_traffic
+        from train.costs.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
         job = self.job(run)
-        memory = step_memory(job)
-        report: dict[str, Any] = {
-            "mesh": dict(job.mesh.shape),
-            "tokens_a_step": batch_tokens(job),
-            "flops": counting.model_flops(job),
-            "flops_made": counting.hardware_flops(job),
-            "estimated": memory["all"],
-        }
+        with topologies.installed_cudnn():
+            memory, traffic = step_memory(job), memory_traffic(job)
+            report: dict[str, Any] = {
+                "mesh": dict(job.mesh.shape),
+                "tokens_a_step": batch_tokens(job),
+                "attention": counting.job_kernels(job),
+                "flops": counting.model_flops(job),
+                "flops_made": counting.hardware_flops(job),
+                "estimated": memory["all"],
+            }
         try:
             compiled = self._compile(job)
         except _OutOfMemoryError as error:
@@ -146,14 +154,17 @@ class Planner:
             kind: {"number": traffic.count, "sent": traffic.sent}
             for kind, traffic in hlo.collectives(compiled.as_text()).items()
         }
-        return report | _roofline(report, memory_traffic(job), self.topology)
+        return report | roofline(report, traffic, self.topology)
 
     def _compile(self, job):
         """The compiled step. Raises _OutOfMemoryError or UserError if the compiler refuses it."""
         import jax
 
+        import tfm
         from train.training.job import compile_step
 
+        if not self.exact:
+            job = dataclasses.replace(job, mesh=tfm.make_mesh(**job.mesh.shape, devices=self.devices))
         try:
             with self.log.waiting(f"compiling the step for {self.topology.name}"):
                 return compile_step(job)
@@ -174,6 +185,7 @@ class Planner:
             "mesh": " x ".join(f"{name} {size}" for name, size in report["mesh"].items()),
             "model": f"{run.model.dtype}, {vocabulary}remat {run.model.remat}",
             "batch": f"{report['tokens_a_step']:,} tokens{parts}",
+            "attention": "; ".join(report["attention"]) or "none",
             **self._memory_rows(report, exact=self.exact and not refused),
         }
         if refused:
@@ -256,23 +268,6 @@ def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, 
         "gradients": gradients,
         "activations": activations,
         "temporaries": batch + rest - gradients - activations,
-    }
-
-
-def _roofline(report: Mapping[str, Any], traffic: float, topology: Topology) -> dict[str, Any]:
-    """The seconds of a step if products, memory and links reached their data sheets, all at the same time."""
-    spec = topology.spec
-    seconds = {
-        "products": report["flops_made"] / topology.size / spec.flops,
-        "memory": traffic / spec.bandwidth,
-        "links": sum(collective["sent"] for collective in report["collectives"].values()) / spec.link,
-    }
-    slowest = max(seconds.values())
-    return {
-        "seconds": seconds,
-        "seconds_a_step": slowest,
-        "mfu": report["flops"] / topology.size / spec.flops / slowest,
-        "tokens_per_s": report["tokens_a_step"] / slowest,
     }
 
 

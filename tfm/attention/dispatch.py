@@ -1,6 +1,7 @@
 """Attention by the kernel that fits: the one place that calls kernels."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from tfm.attention.kernels.choice import Choice, choose_kernel, choose_once, chu
 from tfm.attention.scores import attend_in_blocks
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
+from tfm.masks.pairs import visible_pairs
 
 
 def by_blocks(
@@ -49,7 +51,8 @@ def attend_with(
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] by `config.kernel`; a key drops attention weights at
     `config.attn_rate`.
 
-    The kernel and its reason are the name of a scope in the program, where profiles and the trainer read them.
+    The kernel, its reason and the part of the pairs that the mask leaves are the name of a scope in the program, where
+    profiles and the trainer read them.
     """
     rate = config.attn_rate_with(key)
     choice = choose_kernel(q, k, mask, bias, rate, config.kernel)
@@ -81,5 +84,12 @@ def _attend(
 ) -> Array:
     """Attention by the chosen kernel."""
     dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
-    with jax.named_scope(f"attention[{choice.name}: {choice.reason}]"):
+    with attention_scope(choice, mask, operands[0].shape[1], operands[1].shape[1]):
         return KERNELS[choice.name](*operands, mask, bias, **dropout)
+
+
+def attention_scope(choice: Choice, mask: Mask | None, queries: int, keys: int) -> AbstractContextManager[Any]:
+    """The scope of attention: its kernel, the reason, and what part of the pairs the mask leaves, if not all."""
+    visible, pairs = visible_pairs(mask, queries, keys)
+    part = f"[{visible}/{pairs} pairs]" if visible < pairs else ""
+    return jax.named_scope(f"attention[{choice.name}: {choice.reason}]{part}")

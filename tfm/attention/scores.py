@@ -19,6 +19,7 @@ from tfm.config.model import Config
 from tfm.masks.mask import Mask
 from tfm.ops import dropout, einsum
 from tfm.params import weight_spec
+from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, unshard_fsdp
 
 # Elements of the sums of a block of queries with all keys that one block holds.
@@ -59,7 +60,9 @@ def additive_scores(q: Array, k: Array, vector: Array) -> Array:
     q = jnp.moveaxis(replicate_length(q), 1, 3)[:, :, :, :, None]
     k = jnp.moveaxis(replicate_length(k), 1, 2)[:, :, None, None]
     vector = unshard_fsdp(vector).astype(q.dtype)[None, :, :, None, None]
-    return (jnp.tanh(q + k) * vector).sum(-1, dtype=jnp.float32)
+    features = jnp.tanh(q + k)
+    with jax.named_scope(SUMS):
+        return (features * vector).sum(-1, dtype=jnp.float32)
 
 
 def attend_in_blocks(

@@ -118,6 +118,11 @@ class Mask:
         return None
 
     @property
+    def in_one_text(self) -> "Mask":
+        """The same mask of a row that one text fills."""
+        return self
+
+    @property
     def key_lengths(self) -> Array | None:
         """The lengths [B] if exactly the first so many keys are allowed; else None."""
         return None

@@ -176,6 +176,10 @@ class Restarted(Mask):
         first_j, last_j = block_range(jnp.arange(keys)[None] - self.starts, block_k)
         return self.mask.between(first_i[:, :, None], last_i[:, :, None], first_j[:, None], last_j[:, None]).any(0)
 
+    @property
+    def in_one_text(self):  # noqa: D102
+        return self.mask
+
     def _place(self, positions: Array) -> Array:
         """Positions [B or 1, T] -> their places in their texts [B,T]."""
         if self.starts.shape[1] == 1:

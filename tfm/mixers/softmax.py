@@ -13,7 +13,8 @@ from jax import Array
 from tfm.attention.attend import apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import BiasAfterMemory, ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
-from tfm.attention.dispatch import attend_once, attend_with
+from tfm.attention.dispatch import attend_once, attend_with, attention_scope
+from tfm.attention.kernels.choice import Choice
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.attention.scores import additive_scores, attend_in_blocks, score_queries, score_specs
 from tfm.attention.windows import WindowPartition
@@ -137,7 +138,8 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
         heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
         output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
     elif score_fn is not None:
-        heads = attend_in_blocks(score_fn, (q, k, v), mask, bias, rate, call.key)
+        with attention_scope(Choice("blocks", f"{call.options.score} scores"), mask, q.shape[1], k.shape[1]):
+            heads = attend_in_blocks(score_fn, (q, k, v), mask, bias, rate, call.key)
     else:
         attend = attend_once if context.keep else attend_with  # a prompt is read once
         heads = attend(config, q, k, v, mask, bias, call.key)

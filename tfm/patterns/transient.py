@@ -23,6 +23,7 @@ from tfm.masks.mask import Mask
 from tfm.masks.place import Extended
 from tfm.ops import Norm, norm, norm_specs
 from tfm.patterns import Keys, Pattern
+from tfm.scopes import SUMS
 from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
 
@@ -67,6 +68,7 @@ def block_of_tokens(valid: Array, block: int) -> Array:
     return jnp.minimum(places // block, full - 1)
 
 
+@jax.named_scope(SUMS)
 def block_sums(x: Array, blocks: Array, block: int) -> Array:
     """x [B,T,D] and the block of each token [B or 1,T], -1 for none -> float32 [B, T // block, D]."""
     count = x.shape[1] // block

@@ -3,20 +3,23 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import jax
 from jax.extend import core
 
+from tfm.scopes import SUMS
 from train.training.job import Job, largest_batch, largest_part
 
 
 def model_flops(job: Job, part=None) -> int:
     """Floating-point operations that the model needs for a step, on all devices: three times those of the forward pass.
 
-    They do not depend on the kernel of attention or on recomputation. `part` is one part of a batch (default: of the
-    largest). The F of MFU (Chowdhery et al. 2022, appendix B).
+    They do not depend on the kernel of attention or on recomputation. Scores count where the pattern of a layer leaves
+    them; a causal mask counts as if it left all, and so do padding and the borders of packed texts. `part` is one part
+    of a batch (default: of the largest). The F of MFU (Chowdhery et al. 2022, appendix B).
     """
     model = dataclasses.replace(job.run.model, kernel="einsum")
 
@@ -24,7 +27,7 @@ def model_flops(job: Job, part=None) -> int:
         return job.task.loss(params, model, batch, None)
 
     with jax.set_mesh(job.mesh):
-        forward = flops(loss, job.state.params, largest_part(job) if part is None else part)
+        forward = needed_flops(loss, job.state.params, largest_part(job) if part is None else part)
     return 3 * job.run.batch.accumulate * forward
 
 
@@ -36,30 +39,93 @@ def hardware_flops(job: Job) -> int:
 
 
 def flops(f: Callable, *arguments: Any) -> int:
-    """Floating-point operations of the matrix products in `f(*arguments)`: two for each multiplication.
+    """Floating-point operations that `f(*arguments)` performs: of products of matrices two for each multiplication,
+    of Fourier transforms, and of the sums over tokens that mixers compute without products.
 
     Arguments may be shapes. A scanned layer counts as often as it runs, and a product on several devices on each.
     """
     return _flops(jax.make_jaxpr(f)(*arguments).jaxpr)
 
 
-def _flops(jaxpr) -> int:
+def needed_flops(f: Callable, *arguments: Any) -> int:
+    """The same where attention, by einsum, computes only the scores that masks leave."""
+    return _flops(jax.make_jaxpr(f)(*arguments).jaxpr, needed=True)
+
+
+def _flops(jaxpr, needed: bool = False, in_sums: bool = False) -> int:
+    """`needed`: only of pairs that masks leave; `in_sums`: multiplications and additions count."""
     total = 0
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(shape[axis] for axis in contracted)
-        count = _RUNS.get(equation.primitive.name, lambda params: 1)(equation.params)
-        total += count * sum(_flops(inner) for inner in core.jaxprs_in_params(equation.params))
+        name, scopes = equation.primitive.name, str(equation.source_info.name_stack)
+        sums = in_sums or SUMS in re.split(r"[/()]", scopes)
+        is_sum = sums and name in _SUMMED and _is_real(equation)
+        rule = _SUMMED[name] if is_sum else _OPERATIONS.get(name)
+        count = rule(equation) if rule else 0
+        pairs = re.search(r"\[(\d+)/(\d+) pairs\]", scopes) if needed else None
+        inner = sum(_flops(program, needed and not pairs, sums) for program in core.jaxprs_in_params(equation.params))
+        count += int(_RUNS.get(name, lambda equation: 1)(equation) * inner)
+        total += count * int(pairs[1]) // int(pairs[2]) if pairs else count
     return total
 
 
+def _is_real(equation) -> bool:
+    """Whether an equation returns floating-point numbers."""
+    return jax.numpy.issubdtype(equation.outvars[0].aval.dtype, jax.numpy.floating)
+
+
+def _product(equation) -> int:
+    """Operations of a product of matrices."""
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    shape = equation.invars[0].aval.shape
+    return 2 * equation.outvars[0].aval.size * math.prod(shape[axis] for axis in contracted)
+
+
+def _fourier(equation) -> int:
+    """Operations of Fourier transforms of n numbers: 5 n log2 n, and half of that where one side is real (Frigo &
+    Johnson 2005)."""
+    length = math.prod(equation.params["fft_lengths"])
+    largest = max(equation.invars[0].aval.size, equation.outvars[0].aval.size)
+    is_complex = all(jax.numpy.iscomplexobj(value.aval) for value in (*equation.invars, *equation.outvars))
+    return round((5 if is_complex else 2.5) * largest * math.log2(length))
+
+
+def _fused_attention(products: int) -> Callable[[Any], int]:
+    """Operations of so many products of all queries [B,T,N,H] with all keys [B,S,K,H]."""
+
+    def operations(equation) -> int:
+        q, k = (value.aval for value in equation.invars[:2])
+        return 2 * products * q.size * k.shape[1]
+
+    return operations
+
+
+# Operations of a primitive. The kernel of cuDNN computes the scores again in its backward pass.
+_OPERATIONS: dict[str, Callable[[Any], int]] = {
+    "dot_general": _product,
+    "fft": _fourier,
+    "dot_product_attention_fwd_wrapper": _fused_attention(2),
+    "dot_product_attention_bwd_wrapper": _fused_attention(5),
+}
+
+# Those of a primitive in a sum over tokens.
+_SUMMED: dict[str, Callable[[Any], int]] = {
+    **dict.fromkeys(("mul", "add", "add_any", "cumsum"), lambda equation: equation.outvars[0].aval.size),
+    "reduce_sum": lambda equation: equation.invars[0].aval.size,
+}
+
+
+def _turns(equation) -> Fraction:
+    """How often a loop turns, on average, by its scope; once where that says nothing."""
+    turns = re.search(r"\[(\d+/\d+) turns\]", str(equation.source_info.name_stack))
+    return Fraction(turns[1] if turns else 1)
+
+
 # How often a primitive runs its inner programs; a kernel once for each block of its grid, skipped blocks included.
-_RUNS: dict[str, Callable[[Mapping[str, Any]], int]] = {
-    "scan": lambda params: params["length"],
-    "shard_map": lambda params: params["mesh"].size,
-    "pallas_call": lambda params: math.prod(params["grid_mapping"].grid),
+_RUNS: dict[str, Callable[[Any], int | Fraction]] = {
+    "while": _turns,
+    "scan": lambda equation: equation.params["length"],
+    "shard_map": lambda equation: equation.params["mesh"].size,
+    "pallas_call": lambda equation: math.prod(equation.params["grid_mapping"].grid),
 }
 
 
@@ -69,6 +135,13 @@ def kernels(f: Callable, *arguments: Any) -> list[str]:
     `tfm` writes them into the program as name scopes: `attention[einsum: few scores]`.
     """
     return list(dict.fromkeys(_kernels(jax.make_jaxpr(f)(*arguments).jaxpr)))
+
+
+def job_kernels(job: Job, part=None) -> list[str]:
+    """Those of a step; `part` is one part of a batch (default: of the largest)."""
+    key = jax.random.key(0) if job.run.has_dropout else None
+    with jax.set_mesh(job.mesh):
+        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key)
 
 
 def _kernels(jaxpr) -> Iterator[str]:

@@ -38,14 +38,12 @@ def estimate(job: Job, batch) -> Estimate:
     Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
     part = largest_part(job) | jax.tree.map(lambda field: field[0], batch)  # the memory of rows is a shape
-    key = jax.random.key(0) if job.run.has_dropout else None
-    with jax.set_mesh(job.mesh):
-        try:
-            kernels = counting.kernels(job.loss, job.state.params, part, key)
-        except tfm.KernelError as error:
-            raise UserError(f"--attention.{error}") from error
-        except tfm.VariantError as error:
-            raise UserError(f"--model.mixer or --model.position: {error}") from error
+    try:
+        kernels = counting.job_kernels(job, part)
+    except tfm.KernelError as error:
+        raise UserError(f"--attention.{error}") from error
+    except tfm.VariantError as error:
+        raise UserError(f"--model.mixer or --model.position: {error}") from error
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
     peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
     return Estimate(kernels, step_memory(job, part=part), peak_seconds)

@@ -1,10 +1,13 @@
-"""Bytes that a step moves between a device and its memory, estimated from shapes."""
+"""Bytes that a step moves between a device and its memory, estimated from shapes, and its time at best."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 
 from train.costs.memory import job_loss_memory, without_remat
+from train.devices.topology import Topology
 from train.training.job import Job, largest_part
 
 
@@ -21,3 +24,20 @@ def memory_traffic(job: Job) -> float:
     weights = per_device * jax.numpy.dtype(job.run.model.dtype).itemsize
     state = 2 * (memory["parameters"] + memory["optimizer"] + memory["gradients"])
     return state + job.run.batch.accumulate * ((3 + recomputed) * weights + (2 + recomputed) * memory["activations"])
+
+
+def roofline(report: Mapping[str, Any], traffic: float, topology: Topology) -> dict[str, Any]:
+    """The seconds of a step if products, memory and links reached their data sheets, all at the same time."""
+    spec = topology.spec
+    seconds = {
+        "products": report["flops_made"] / topology.size / spec.flops,
+        "memory": traffic / spec.bandwidth,
+        "links": sum(collective["sent"] for collective in report["collectives"].values()) / spec.link,
+    }
+    slowest = max(seconds.values())
+    return {
+        "seconds": seconds,
+        "seconds_a_step": slowest,
+        "mfu": report["flops"] / topology.size / spec.flops / slowest,
+        "tokens_per_s": report["tokens_a_step"] / slowest,
+    }

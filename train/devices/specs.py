@@ -14,6 +14,7 @@ class DeviceSpec(NamedTuple):
     memory: bytes of memory
     bandwidth: bytes/s between the device and its memory
     link: bytes/s sent to the other devices of a host or slice, over all links together
+    full_name: such a `device_kind`; that of a GPU with its compute capability
     """
 
     pattern: str
@@ -21,11 +22,17 @@ class DeviceSpec(NamedTuple):
     memory: float
     bandwidth: float
     link: float
+    full_name: str = ""
 
 
-def _spec(pattern: str, tera: float, memory: float, bandwidth: float, link: float) -> DeviceSpec:
+def _gpu(name: str, capability: float, *sheet: float) -> DeviceSpec:
+    """An NVIDIA GPU of a compute capability."""
+    return _spec(rf"\b{name}\b", f"NVIDIA {name} of compute capability {capability}", *sheet)
+
+
+def _spec(pattern: str, full_name: str, tera: float, memory: float, bandwidth: float, link: float) -> DeviceSpec:
     """From TFLOP/s, GB and GB/s."""
-    return DeviceSpec(pattern, 1e12 * tera, 1e9 * memory, 1e9 * bandwidth, 1e9 * link)
+    return DeviceSpec(pattern, 1e12 * tera, 1e9 * memory, 1e9 * bandwidth, 1e9 * link, full_name)
 
 
 _GIB = 2**30 / 1e9
@@ -34,15 +41,15 @@ _GIB = 2**30 / 1e9
 # NVLink, half of the bidirectional figure; PCIe for T4 and L4. Google Cloud's pages "TPU v4" to "TPU v6e": links are
 # the interchip interconnect, half of the bidirectional figure; memory is what libtpu leaves to a program.
 DEVICE_SPECS = {
-    "t4": _spec(r"T4\b", 65, 16, 320, 16),
-    "l4": _spec(r"\bL4\b", 121, 24, 300, 32),
-    "a100": _spec(r"\bA100\b", 312, 80, 2039, 300),
-    "h100": _spec(r"\bH100\b", 989, 80, 3350, 450),
-    "h200": _spec(r"\bH200\b", 989, 141, 4800, 450),
-    "v4": _spec(r"TPU v4\b(?! lite)", 275, 30.75 * _GIB, 1228, 300),
-    "v5e": _spec(r"TPU v5 ?(lite|e)", 197, 15.75 * _GIB, 819, 200),
-    "v5p": _spec(r"TPU v5p?$", 459, 95.74 * _GIB, 2765, 600),
-    "v6e": _spec(r"TPU v6 ?(lite|e)", 918, 31.25 * _GIB, 1640, 400),
+    "t4": _gpu("T4", 7.5, 65, 16, 320, 16),
+    "l4": _gpu("L4", 8.9, 121, 24, 300, 32),
+    "a100": _gpu("A100", 8.0, 312, 80, 2039, 300),
+    "h100": _gpu("H100", 9.0, 989, 80, 3350, 450),
+    "h200": _gpu("H200", 9.0, 989, 141, 4800, 450),
+    "v4": _spec(r"TPU v4\b(?! lite)", "TPU v4", 275, 30.75 * _GIB, 1228, 300),
+    "v5e": _spec(r"TPU v5 ?(lite|e)", "TPU v5 lite", 197, 15.75 * _GIB, 819, 200),
+    "v5p": _spec(r"TPU v5p?$", "TPU v5p", 459, 95.74 * _GIB, 2765, 600),
+    "v6e": _spec(r"TPU v6 ?(lite|e)", "TPU v6 lite", 918, 31.25 * _GIB, 1640, 400),
 }
 
 

@@ -1,11 +1,13 @@
 """Devices of another machine: which exist, and stand-ins for them, so that programs can be compiled for them."""
 
+import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfm.config.choices import suggest
@@ -28,6 +30,9 @@ _NO_TPU_ENVIRON = {
     "TPU_MIN_LOG_LEVEL": "3",
 }
 
+# The version of cuDNN that a plan for GPUs assumes.
+_CUDNN_VERSION = 91000
+
 # The largest number of simulated devices.
 MAX_SIMULATED = 1024
 
@@ -49,6 +54,25 @@ class Topology:
     def platform(self) -> str:
         """tpu | gpu."""
         return "tpu" if self.kind in SHAPES else "gpu"
+
+    @property
+    def stand_ins(self) -> list["StandIn"]:
+        """A stand-in for each device."""
+        sides = [int(side) for side in self.name.partition(":")[2].split("x")]
+        places = itertools.product(*map(range, (*sides, *[1] * (3 - len(sides)))))
+        return [StandIn(index, self.platform, self.spec.full_name, place) for index, place in enumerate(places)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StandIn:
+    """A device that is not here, as far as jax asks about it while it traces a program for its mesh."""
+
+    id: int
+    platform: str
+    device_kind: str
+    coords: tuple[int, ...]
+    core_on_chip: int = 0
+    process_index: int = 0
 
 
 def parse(name: str) -> Topology:
@@ -74,7 +98,7 @@ def larger(topology: Topology) -> list[str]:
 
 
 def devices(topology: Topology, simulate: bool = False) -> tuple[Sequence[Any], bool]:
-    """Stand-ins for the devices, and whether programs compiled for them are the real ones.
+    """Devices for which jax compiles in place of these, and whether programs compiled for them are the real ones.
 
     libtpu describes TPUs that are absent; its programs are the real ones. Otherwise CPU devices simulate them. Raises
     UserError if libtpu fails, or if so many devices cannot be simulated.
@@ -82,6 +106,19 @@ def devices(topology: Topology, simulate: bool = False) -> tuple[Sequence[Any], 
     if topology.platform == "tpu" and not simulate and importlib.util.find_spec("libtpu"):
         return _described(topology), True
     return _simulated(topology), False
+
+
+@contextlib.contextmanager
+def installed_cudnn() -> Iterator[None]:
+    """Lets jax trace the attention of cuDNN as if a current one were installed."""
+    from jax._src.cudnn import fused_attention_stablehlo as fused
+
+    check = fused.check_cudnn_version
+    fused.check_cudnn_version = lambda: _CUDNN_VERSION
+    try:
+        yield
+    finally:
+        fused.check_cudnn_version = check
 
 
 def _described(topology: Topology) -> Sequence[Any]:

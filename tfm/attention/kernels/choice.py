@@ -4,6 +4,7 @@ All of them compute what `tfm.attend` does, and take what it takes except dropou
 mean of all values there; here it may get another mean, or zeros, but always something finite: no loss reads such a row.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -114,6 +115,9 @@ def _choose_unfused(case: Case) -> Choice:
 
 
 def _platform() -> str:
-    """The platform of the current mesh; a GPU with its compute capability."""
-    name = current_platform()
-    return f"gpu {getattr(jax.local_devices()[0], 'compute_capability', '')}" if name == "gpu" else name
+    """The platform of the current mesh; a GPU with its compute capability, which the name of an absent one says."""
+    if (name := current_platform()) != "gpu":
+        return name
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind if device else "")
+    return f"gpu {described[1] if described else getattr(jax.local_devices()[0], 'compute_capability', '')}"

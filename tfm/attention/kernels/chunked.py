@@ -9,6 +9,7 @@ square.
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ from tfm.attention.kernels.passes import OrderedBias, OrderedMask, Pass, passes
 from tfm.attention.kernels.shards import on_shards
 from tfm.axes import platform
 from tfm.masks.mask import MASK_VALUE, Mask
+from tfm.masks.pairs import blocks_in_sight
 
 # Scores of a block of queries and a block of keys. On a CPU they should stay in its cache (M7: 0.1 of the time).
 SCORES = {"cpu": 1 << 18}
@@ -112,7 +114,8 @@ def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | 
 
         shape = q.shape[:-1]
         empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros((*shape, v.shape[-1]))
-        max_score, mass, y = jax.lax.fori_loop(0, counts[index_q], visit, empty)
+        with _loop_scope(blocks):
+            max_score, mass, y = jax.lax.fori_loop(0, counts[index_q], visit, empty)
         return (y / mass[..., None]).astype(v.dtype), max_score, mass
 
     y, max_score, mass = jax.lax.map(query_block, (jnp.arange(len(blocks.q)), blocks.q))
@@ -143,7 +146,8 @@ def _backward(residuals, gradients: tuple[Array, Array]):
             dv = _add_block(dv, index_k, _sum_over_queries(weights, dy))
             return dq, dk, dv, jax.tree.map(jnp.add, dbias, dbias_block)
 
-        dq, *sums = jax.lax.fori_loop(0, counts[index_q], visit, (jnp.zeros(q.shape), *sums))
+        with _loop_scope(blocks):
+            dq, *sums = jax.lax.fori_loop(0, counts[index_q], visit, (jnp.zeros(q.shape), *sums))
         return sums, dq
 
     sums = [jnp.zeros(blocks.k.shape), jnp.zeros(blocks.v.shape), jax.tree.map(jnp.zeros_like, _partition(bias)[0])]
@@ -195,6 +199,12 @@ def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
     counts = visible.sum(1).clip(1)
     order = (~visible).argsort(axis=1, stable=True)[:, : max(most_visible.sum(1).max(), 1)]
     return jnp.asarray(order, jnp.int32), jnp.asarray(counts, jnp.int32)
+
+
+def _loop_scope(blocks: Blocks) -> AbstractContextManager[Any]:
+    """The scope of the loop over blocks of keys: how often it turns, by its pattern, for how many blocks of queries."""
+    count, size = blocks.q.shape[0], blocks.q.shape[-2]
+    return jax.named_scope(f"blocks[{blocks_in_sight(blocks.mask, size, blocks.queries, blocks.keys)}/{count} turns]")
 
 
 def _split(x: Array, size: int) -> Array:

@@ -24,6 +24,7 @@ from tfm.mixers.clustered import Prepared
 from tfm.mixers.clustered import prepare as prepare_rows
 from tfm.ops import Linear, dropout, linear, split
 from tfm.params import bias_spec, weight_spec
+from tfm.scopes import SUMS
 from tfm.sharding import named_sharding, replicate_length, spec_of
 
 # Added to scores of blocks before their logarithm.
@@ -97,6 +98,7 @@ def cut(x: Array, size: int) -> Array:
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
+@jax.named_scope(SUMS)
 def sums_of_blocks(text: Array, causal: bool) -> Array:
     """text [B,n,b,D] -> [B,n,D]: the sum of each block; with causality, that of the text up to its first token."""
     rows = text.astype(jnp.float32)

@@ -13,6 +13,7 @@ from tfm.attention.padding import valid_tokens_and_segments
 from tfm.config.mixers.convolution import Convolution as ConvolutionOptions
 from tfm.config.model import Config
 from tfm.ops import Linear, dropout, linear, linear_specs
+from tfm.scopes import SUMS
 from tfm.sharding import replicate_length
 
 
@@ -81,6 +82,7 @@ def convolve(call: LayerCall, x: Array, logits: Array, state: Array | None) -> t
     return linear(call.params.output, "BTKGH,KGHD->BTD", heads), output
 
 
+@jax.named_scope(SUMS)
 @partial(jax.checkpoint, static_argnums=(3,))  # the backward pass reads x, not each of its shifts
 def window_sum(x: Array, weights: Array, segments: Array | None, before: int) -> Array:
     """x [B,T+w-1,K,G,H], float32 weights [B or 1, T or 1, K,G,w] -> [B,T,K,G,H], a sum in float32.

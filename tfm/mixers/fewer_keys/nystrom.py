@@ -7,6 +7,7 @@ landmarks to landmarks A [m,m] and of landmarks to keys F2 [m,T], attention is n
 from functools import reduce
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -21,6 +22,7 @@ from tfm.config.model import Config
 from tfm.masks.by_example import padding
 from tfm.mixers import Mixer
 from tfm.params import weight_spec
+from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, unshard_fsdp
 
 
@@ -109,6 +111,7 @@ def pseudo_inverse(a: Array, iterations: int, shared_start: bool = False) -> Arr
     return z
 
 
+@jax.named_scope(SUMS)
 def convolve(v: Array, kernel: Array) -> Array:
     """v [B,T,K,H], a kernel [w,K] for each head -> [B,T,K,H]: sums over w neighbours, zeros beyond the text."""
     kernel = unshard_fsdp(kernel).astype(v.dtype)

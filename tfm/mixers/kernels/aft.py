@@ -23,6 +23,7 @@ from tfm.mixers.kernels import NOTHING, Prepared, cut_chunks, positive, prepare
 from tfm.mixers.softmax import KeysValues
 from tfm.ops import lookup
 from tfm.params import weight_spec
+from tfm.scopes import SUMS
 from tfm.sharding import replicate_length
 
 # Queries whose weights are computed at once, where all places have weights.
@@ -82,7 +83,8 @@ def _simple(tokens: Sums, prepared: Prepared, state: Sums | None) -> tuple[Sums,
     if not prepared.context.causal and prepared.segments is None:
         top = jax.lax.stop_gradient(tokens.top.max(1, keepdims=True))
         weights = tokens.mass * jnp.exp(tokens.top - top)
-        total = Sums((weights * tokens.values).sum(1, keepdims=True), weights.sum(1, keepdims=True), top)
+        with jax.named_scope(SUMS):
+            total = Sums((weights * tokens.values).sum(1, keepdims=True), weights.sum(1, keepdims=True), top)
         return total, total
     sums = _running(tokens, prepared.segments)
     if state is not None:
@@ -214,7 +216,8 @@ def _join(left: Sums, right: Sums) -> Sums:
     """The sums of the keys of both."""
     top = jax.lax.stop_gradient(jnp.maximum(left.top, right.top))
     scale, right_scale = jnp.exp(left.top - top), jnp.exp(right.top - top)
-    return Sums(left.values * scale + right.values * right_scale, left.mass * scale + right.mass * right_scale, top)
+    with jax.named_scope(SUMS):
+        return Sums(left.values * scale + right.values * right_scale, left.mass * scale + right.mass * right_scale, top)
 
 
 def _where(exists: Array, sums: Sums) -> Sums:
