@@ -131,8 +131,8 @@ BAD = [
     ("--model.kernel=splash", "--attention.kernel=splash cannot do this: splash needs a TPU, and this is cpu"),
     ("--attention.kernel=splash", "--attention.kernel=splash cannot do this: splash needs a TPU, and this is cpu"),
     (
-        "--attention.kernel=chunked --model.dropout=0.1",
-        "--attention.kernel=chunked cannot do this: attention weights are dropped",
+        "--attention.kernel=chunked --model.position=shaw",
+        "--attention.kernel=chunked cannot do this: the bias adds a term to the weighted sum of values",
     ),
     # the data
     ("--data=missing.txt", "no file matches 'missing.txt'"),

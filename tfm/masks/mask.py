@@ -118,6 +118,11 @@ class Mask:
         return None
 
     @property
+    def in_one_text(self) -> "Mask":
+        """This mask in rows of one text each; static where only the places of texts are arrays."""
+        return self
+
+    @property
     def key_lengths(self) -> Array | None:
         """The lengths [B] if exactly the first so many keys are allowed; else None."""
         return None

@@ -166,6 +166,18 @@ class Restarted(Mask):
 
     shardable = True
 
+    @property
+    def in_one_text(self):  # noqa: D102
+        return self.mask
+
+    @property
+    def segment_ids(self):  # noqa: D102
+        is_partition = isinstance(self.mask, LocalBlocks) and self.mask.before == self.mask.after == 0
+        if not is_partition or self.starts.shape[1] == 1:
+            return None
+        ids = (jnp.arange(self.starts.shape[1])[None] - self.starts) // self.mask.size
+        return ids, ids
+
     def __call__(self, i, j):  # noqa: D102
         return self.mask(self._place(i), self._place(j))
 
