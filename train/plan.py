@@ -121,12 +121,14 @@ class Planner:
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.costs import counting, hlo
+        from train.costs.estimate import model_errors
         from train.costs.memory import step_memory
         from train.costs.traffic import memory_traffic
         from train.training.job import batch_tokens
 
         job = self.job(run)
-        memory = step_memory(job)
+        with model_errors():
+            memory = step_memory(job)
         report: dict[str, Any] = {
             "mesh": dict(job.mesh.shape),
             "tokens_a_step": batch_tokens(job),
