@@ -28,7 +28,7 @@ class Variant(NamedTuple):
     packs: several documents may share a row
     ignores_padding: how long the padding behind a text is changes nothing
     prunes: its heads can be cut
-    trains_deep: its residual scheme needs no warm-up in deep models
+    trains_deep: deep models with its residual scheme learn without warm-up what those with post-norm do not
     oracle: (parameters of a mixer, x [B,T,D]) -> what it returns without a mask, by numpy;
         where the variant has no encoder, under causality
     """
@@ -235,7 +235,7 @@ VARIANTS = {
     "parallel": Variant({"residual": "parallel"}),
     "rezero": Variant({"residual": "rezero"}, trains_deep=True),
     "tfixup": Variant({"residual": "tfixup", "input.norm": False}, trains_deep=True),
-    "dtfixup": Variant({"residual": "dtfixup"}, trains_deep=True),
+    "dtfixup": Variant({"residual": "dtfixup"}),
     "admin": Variant({"residual": "admin"}, trains_deep=True),
     "reversible": Variant({"residual": "reversible"}),
     "reversible_kinds": Variant(
@@ -246,7 +246,7 @@ VARIANTS = {
     "reversible_concatenated": Variant(
         {"residual": "reversible", "residual.merge": "concatenated", "tie_embeddings": False}
     ),
-    "deepnorm": Variant({"residual": "deepnorm"}, trains_deep=True),
+    "deepnorm": Variant({"residual": "deepnorm"}),
     "sliding": Variant({"mixer.pattern": "sliding", "mixer.pattern.window": 3, "position": "rotary"}),
     "local": Variant(_BLOCKS, oracle=patterns.pattern(_BLOCKS)),
     "dilated": Variant(_DILATED | {"period": 2} | _layer(1, _LOCAL), oracle=patterns.pattern(_DILATED)),

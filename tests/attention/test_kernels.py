@@ -11,11 +11,12 @@ from jax.sharding import PartitionSpec as P
 
 import tfm
 from tfm.attention.dispatch import KERNELS
-from tfm.attention.kernels import chunked
+from tfm.attention.kernels import block_sizes
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
 from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
+from tfm.masks.place import Restarted
 from tfm.positions.t5 import T5Bias
 from train.costs import counting
 
@@ -42,8 +43,8 @@ MASKS = {
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 4, which divide neither length."""
-    monkeypatch.setattr(chunked, "SMALLEST", 4)
-    monkeypatch.setattr(chunked, "SCORES", {"cpu": 1})
+    monkeypatch.setattr(block_sizes, "SMALLEST", 4)
+    monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
 
 
 def arrays(batch=B, queries=T, keys=S, size=H):
@@ -101,7 +102,7 @@ def test_chunks_agree_in_bfloat16_and_with_alibi(small):
 def test_blocks_are_smaller_where_a_pattern_is_narrow():
     """Unless most pairs are visited anyway."""
     q = jax.ShapeDtypeStruct((1, 4096, 4, 1, 64), jnp.float32)
-    size = lambda mask: chunked.block_size(q, 4096, mask)
+    size = lambda mask: block_sizes.block_size(q, 4096, mask)
     assert [size(mask) for mask in (None, tfm.causal(), tfm.window(512, 512))] == [256] * 3
     assert [size(tfm.window(reach, reach)) for reach in (128, 32)] == [128, 64]
 
@@ -260,6 +261,15 @@ class Even(tfm.Mask):
         return (j % 2 == 0)[:, None, :]
 
 
+BLOCKS, WIDE = tfm.local_blocks(256), tfm.local_blocks(512, before=1, after=1)
+
+
+def restarted(mask, length=4096):
+    """A mask of packed rows, whose positions count from two texts in each."""
+    ids = jnp.arange(length)[None] >= jnp.array([[1000]] * 8)
+    return Restarted(mask, ids * 1000) & tfm.segments(ids.astype(jnp.int32))
+
+
 PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
 
 
@@ -269,7 +279,8 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
         ("cpu", {"length": 16, "batch": 1}, {}, "einsum", "less than 1,048,576 scores a layer"),
         ("cpu", {}, {}, "chunked", "1,048,576 scores a layer or more"),
         ("cpu", {"length": 128}, {}, "einsum", "less than 256 keys"),
-        ("cpu", {}, {"rate": 0.1}, "einsum", "attention weights are dropped (at 0.1)"),
+        ("cpu", {}, {"rate": 0.1}, "chunked", "1,048,576 scores a layer or more"),
+        ("cpu", {"length": 16, "batch": 1}, {"rate": 0.1}, "einsum", "less than 1,048,576 scores a layer"),
         ("gpu 9.0", {}, {"mask": tfm.causal()}, "cudnn", "gpu"),
         ("gpu 9.0", {}, {"mask": tfm.window(8, 0) & tfm.prefix(LONG[:, 0])}, "cudnn", "gpu"),
         ("gpu 9.0", {"size": 256}, {}, "cudnn", "gpu"),
@@ -285,6 +296,17 @@ PREFIX_LM = tfm.causal() | tfm.prefix(jnp.ones(8, jnp.int32))
         ("tpu", {}, {"mask": tfm.window(128, 128) & tfm.segments(LONG) & tfm.padding(LONG)}, "splash", "tpu"),
         ("tpu", {}, {"mask": SPARSE & (tfm.padding(LONG) | tfm.prefix(LONG[:, 0]))}, "splash", "tpu"),
         ("gpu 9.0", {}, {"mask": SPARSE}, "einsum", "cudnn would read this mask as an array"),
+        ("gpu 9.0", {}, {"mask": WIDE}, "einsum", "read this mask as an array; less than 268,435,456 scores"),
+        ("gpu 9.0", {"length": 4096}, {"mask": BLOCKS}, "chunked", "array; the mask leaves 6% of the blocks of scores"),
+        ("tpu", {"length": 4096}, {"mask": BLOCKS}, "splash", "it is made for a tpu and knows this mask"),
+        ("tpu", {"length": 4096}, {"mask": restarted(BLOCKS)}, "splash", "it is made for a tpu and knows this mask"),
+        (
+            "tpu",
+            {"length": 2048},
+            {"mask": restarted(BLOCKS | tfm.global_tokens(1))},
+            "chunked",
+            "this one begins anew with each text of a row; the mask leaves 34% of the blocks",
+        ),
         ("cpu", {}, {"bias": Shaw()}, "einsum", "or more, but the bias adds a term to the weighted sum of values"),
         ("cpu", {}, {"bias": Disentangling()}, "einsum", "or more, but the bias is computed for all positions at once"),
         ("cpu", {}, {"mask": Even()}, "einsum", "the mask or the bias is no pytree of arrays; make its class a flax"),
@@ -329,8 +351,8 @@ def test_choose_knows_what_is_sharded():
         ),
         ({"kernel": "splash"}, "kernel=splash cannot do this: splash needs a TPU, and this is cpu; leave it at auto"),
         (
-            {"kernel": "chunked", "rate": 0.1},
-            r"kernel=chunked cannot do this: attention weights are dropped \(at 0.1\)",
+            {"kernel": "cudnn", "rate": 0.1, "platform": "gpu 9.0"},
+            r"kernel=cudnn cannot do this: attention weights are dropped \(at 0.1\), which only einsum and chunked do",
         ),
         (
             {"kernel": "splash", "platform": "tpu", "bias": tfm.alibi(12)},
@@ -389,6 +411,7 @@ def test_cudnn_lowers(monkeypatch):
     assert "sliding_window_length\\22: 4" in program
 
 
+TEXT_STARTS = jnp.where(jnp.arange(128)[None] < jnp.array([[50], [100]]), 0, jnp.array([[50], [100]]))
 SPLASHED = {
     "none": None,
     "window": tfm.window(9, 3),
@@ -398,6 +421,11 @@ SPLASHED = {
     "strided": tfm.causal()
     & (tfm.window(5, 0) | tfm.strided(7))
     & tfm.segments(jnp.asarray(np.sort(RNG.integers(0, 3, (B, 128))))),
+    "local": tfm.causal() & tfm.local_blocks(32, before=1),
+    "fixed": tfm.causal() & (tfm.local_blocks(32) | tfm.summaries(32, 4)),
+    "global": tfm.window(9, 9) | tfm.global_tokens(3),
+    "bigbird": tfm.local_blocks(16, 1, 1) | tfm.global_tokens(16) | tfm.chosen_blocks(16, ((2,), (7,)) * 4),
+    "packed local": tfm.causal() & Restarted(tfm.local_blocks(32), TEXT_STARTS) & tfm.segments(TEXT_STARTS),
     "more queries": tfm.window(9, 3),  # the last of which see nothing
     "fewer queries": tfm.window(9, 3),
 }

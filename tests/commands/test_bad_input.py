@@ -131,8 +131,28 @@ BAD = [
     ("--model.kernel=splash", "--attention.kernel=splash cannot do this: splash needs a TPU, and this is cpu"),
     ("--attention.kernel=splash", "--attention.kernel=splash cannot do this: splash needs a TPU, and this is cpu"),
     (
-        "--attention.kernel=chunked --model.dropout=0.1",
-        "--attention.kernel=chunked cannot do this: attention weights are dropped",
+        "--attention.kernel=chunked --model.position=shaw",
+        "--attention.kernel=chunked cannot do this: the bias is computed for all positions at once",
+    ),
+    # mixers and patterns
+    *(
+        (
+            f"--task=lm --model.mixer={mixer}",
+            f"--model.mixer or --model.position: {mixer} mixes later tokens into all; a decoder needs another mixer",
+        )
+        for mixer in ("linformer", "nystrom", "fnet", "xca")
+    ),
+    (
+        "--model.mixer.pattern=global --model.mixer.pattern.tokens=600",
+        "--model.mixer.pattern.tokens=600 global tokens are more than length=512; choose fewer",
+    ),
+    (
+        "--model.mixer.pattern=etc --model.mixer.pattern.tokens=601",
+        "--model.mixer.pattern.tokens=601 global tokens are more than length=512; choose fewer",
+    ),
+    (
+        "--model.mixer.pattern=sliding --model.mixer.pattern.dilation=2 --model.mixer.pattern.dilated-heads=2",
+        "--model.mixer.pattern.dilated-heads=2 must be less than heads=2; none stands for all heads",
     ),
     # the data
     ("--data=missing.txt", "no file matches 'missing.txt'"),

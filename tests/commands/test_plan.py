@@ -58,6 +58,14 @@ BAD = [
     ("--topology=h100:8 --tokens=-1", "--tokens=-1 must be at least 1, or none"),
     ("--topology=h100:8 --tokens=many", "--tokens=many must be a whole number"),
     ("--topology=h100:8 --preset=gpt-tony", "--preset=gpt-tony is unknown"),
+    (
+        "--topology=v5e:1x1 --model.mixer=xca",
+        "--model.mixer or --model.position: xca mixes later tokens into all; a decoder needs another mixer",
+    ),
+    (
+        "--topology=h100:8 --batch.size=8 --model.mixer=linformer",
+        "--model.mixer or --model.position: linformer mixes later tokens into all; a decoder needs another mixer",
+    ),
     ("--topology=h100:8 --model.widht=64", "unknown flag --model.widht; did you mean model.width?"),
 ]
 

@@ -44,7 +44,7 @@ ERRORS = [
         lambda: Config(
             length=64, encoder=EncoderOptions(length=8, period=(Layer(mixer=Softmax(pattern=Global(tokens=9))),))
         ),
-        "tokens=9 global tokens are more than length=8",
+        "mixer.pattern.tokens=9 global tokens are more than length=8",
     ),
     (lambda: Config(share_layers=True, layers=3, period=(Layer(),) * 2), "share_layers=true shares whole periods"),
     # each class of options judges itself
@@ -73,11 +73,11 @@ ERRORS = [
     # and some of them the model
     (
         lambda: Config(mixer=Softmax(pattern=Global(tokens=513))),
-        "tokens=513 global tokens are more than length=512; choose fewer",
+        "mixer.pattern.tokens=513 global tokens are more than length=512; choose fewer",
     ),
     (
         lambda: Config(period=(Layer(mixer=Softmax(pattern=BigBird(global_blocks=9))),)),
-        "global_blocks * block=576 global tokens are more than length=512; choose fewer",
+        "mixer.pattern.global_blocks * block=576 global tokens are more than length=512; choose fewer",
     ),
     (
         lambda: Config(position=Rotary(), width=15, heads=3),

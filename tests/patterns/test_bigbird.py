@@ -11,7 +11,7 @@ from patterns.test_patterns import values_and_gradients
 from variants import BASE
 
 import tfm
-from tfm.attention.kernels import chunked, passes
+from tfm.attention.kernels import block_sizes, passes
 from tfm.config.patterns import BigBird
 from tfm.patterns import bigbird, pattern_mask
 
@@ -45,8 +45,8 @@ def test_rows_of_several_lengths(length):
 
 def test_chunks_agree_with_dense_attention(monkeypatch):
     """Values and gradients, also with a bias of positions before that of the first block."""
-    monkeypatch.setattr(chunked, "SMALLEST", 4)
-    monkeypatch.setattr(chunked, "SCORES", {"cpu": 1})
+    monkeypatch.setattr(block_sizes, "SMALLEST", 4)
+    monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
     mask = pattern_mask(OPTIONS, CONFIG, context_of(45))
     for position_bias in (None, tfm.alibi(4, 2)):
         call = tfm.LayerCall(OPTIONS, CONFIG, None, context_of(45), None)

@@ -11,7 +11,7 @@ from oracles import patterns
 from variants import BASE
 
 import tfm
-from tfm.attention.kernels import chunked, passes
+from tfm.attention.kernels import block_sizes, passes
 from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Sliding, Strided
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks
@@ -87,8 +87,8 @@ def slow_but(name):
 @pytest.mark.parametrize("name", slow_but("strided"))
 def test_chunks_agree_with_dense_attention(name, causal, monkeypatch):
     """Values and gradients, with padding and a bias."""
-    monkeypatch.setattr(chunked, "SMALLEST", 4)
-    monkeypatch.setattr(chunked, "SCORES", {"cpu": 1})
+    monkeypatch.setattr(block_sizes, "SMALLEST", 4)
+    monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
     monkeypatch.setattr(passes, "BLOCK", 4)
     mask = tfm.padding(jnp.arange(LENGTH)[None] < jnp.array([[LENGTH], [LENGTH - 4]]))
     if (pattern := mask_of(OPTIONS[name], causal)) is not None:

@@ -1,10 +1,14 @@
 """Presets: what each of them makes."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import tfm
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Full, Sliding
+from tfm.patterns import pattern_mask
 from train.settings import flags, presets
 from train.settings.schema import Run
 
@@ -31,3 +35,22 @@ def test_gpt3_alternates_dense_and_banded_layers():
     dense = presets.model("gpt-tiny")
     assert isinstance(dense, Config)
     assert presets.model("gpt3-tiny", period=1) == dense, "beside that, it is gpt-tiny"
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu 9.0", "tpu"])
+@pytest.mark.parametrize("preset", ["longformer-base", "bigbird-base"])
+def test_long_rows_are_not_scored_densely_when_they_train(preset, platform):
+    """With dropout of attention weights, in rows of one text each and of several."""
+    settings = presets.PRESETS["mlm"][preset]
+    config = flags.build(Run, {"task": "mlm"}, settings).model
+    size, length = settings["batch.size"], settings["batch.length"]
+    assert config.attn_rate == 0.1
+    assert config.length == length == 4096
+    q = jax.ShapeDtypeStruct((size, length, config.heads, 1, 64), "bfloat16")
+    k = jax.ShapeDtypeStruct((size, length, config.heads, 64), "bfloat16")
+    valid = tfm.padding(jnp.ones((size, length), bool))
+    for restarts in (False, True):
+        context = tfm.AttentionContext(jnp.arange(length)[None], causal=False, restarts=restarts)
+        mask = pattern_mask(config.mixer.pattern, config, context) & valid
+        assert tfm.choose_kernel(q, k, mask, rate=config.attn_rate, platform=platform).name == "chunked"
+    assert tfm.choose_kernel(q, k, mask, rate=0.0, platform=platform).name == "chunked"

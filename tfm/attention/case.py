@@ -94,8 +94,6 @@ def decompose(mask: Mask | None) -> MaskParts:
 
 def why_not_blocks(case: Case) -> str:
     """Why no kernel can compute this attention block by block and shard by shard; empty if one can."""
-    if case.rate:
-        return f"attention weights are dropped (at {case.rate:g}), at random positions that only einsum draws"
     if case.sharded_length:
         return "the length is sharded"
     if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves((case.mask, case.bias))):
@@ -104,6 +102,15 @@ def why_not_blocks(case: Case) -> str:
     if (case.sharded_batch or case.sharded_heads) and not all(mask.shardable for mask in masks):
         return "the batch is sharded, and a mask with arrays does not say shardable=True"
     return "" if case.bias is None else _why_not_bias(case, case.bias)
+
+
+def why_not_fused(case: Case) -> str:
+    """Why no fused kernel can compute this attention; empty if it may."""
+    if case.bias is not None:
+        return "a bias is added to the scores"
+    if case.rate:
+        return f"attention weights are dropped (at {case.rate:g}), which only einsum and chunked do"
+    return why_not_blocks(case)
 
 
 def _why_not_bias(case: Case, bias: ScoreBias) -> str:

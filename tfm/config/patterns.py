@@ -15,7 +15,9 @@ def _check_sizes(options: Options, *names: str, minimum: int = 1) -> None:
 def _check_fits(config: Any, name: str, tokens: int) -> None:
     """Raises ValueError for more global tokens than a text has."""
     if tokens > config.length:
-        raise ValueError(f"{name}={tokens} global tokens are more than length={config.length}; choose fewer")
+        raise ValueError(
+            f"mixer.pattern.{name}={tokens} global tokens are more than length={config.length}; choose fewer"
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class Sliding(Options):
     def check(self, config: Any) -> None:  # noqa: D102
         if self.dilated_heads is not None and self.dilated_heads >= config.heads:
             raise ValueError(
-                f"dilated_heads={self.dilated_heads} must be less than heads={config.heads}; none stands for all heads"
+                f"mixer.pattern.dilated_heads={self.dilated_heads} must be less than heads={config.heads}; "
+                "none stands for all heads"
             )
 
     @property

@@ -119,7 +119,7 @@ class Mask:
 
     @property
     def in_one_text(self) -> "Mask":
-        """The same mask of a row that one text fills."""
+        """This mask in rows of one text each; static where only the places of texts are arrays."""
         return self
 
     @property

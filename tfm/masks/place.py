@@ -168,6 +168,18 @@ class Restarted(Mask):
 
     shardable = True
 
+    @property
+    def in_one_text(self):  # noqa: D102
+        return self.mask
+
+    @property
+    def segment_ids(self):  # noqa: D102
+        is_partition = isinstance(self.mask, LocalBlocks) and self.mask.before == self.mask.after == 0
+        if not is_partition or self.starts.shape[1] == 1:
+            return None
+        ids = (jnp.arange(self.starts.shape[1])[None] - self.starts) // self.mask.size
+        return ids, ids
+
     def __call__(self, i, j):  # noqa: D102
         return self.mask(self._place(i), self._place(j))
 
@@ -175,10 +187,6 @@ class Restarted(Mask):
         first_i, last_i = block_range(jnp.arange(queries)[None] - self.starts, block_q)
         first_j, last_j = block_range(jnp.arange(keys)[None] - self.starts, block_k)
         return self.mask.between(first_i[:, :, None], last_i[:, :, None], first_j[:, None], last_j[:, None]).any(0)
-
-    @property
-    def in_one_text(self):  # noqa: D102
-        return self.mask
 
     def _place(self, positions: Array) -> Array:
         """Positions [B or 1, T] -> their places in their texts [B,T]."""

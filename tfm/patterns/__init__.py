@@ -1,6 +1,8 @@
 """Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -96,7 +98,9 @@ def pattern_mask(options: PatternOptions, config: Config, context: AttentionCont
         return after_memory(mask, context.segment_memory)
     if mask is None or mask.shift_invariant or not context.restarts:
         return mask
-    return window(*mask.reach) & Restarted(mask, text_starts(context))
+    starts = text_starts(context)
+    parts = [part if part.shift_invariant else Restarted(part, starts) for part in mask.conjuncts]
+    return reduce(and_, parts, window(*mask.reach))
 
 
 def text_starts(context: AttentionContext) -> Array:

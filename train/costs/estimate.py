@@ -1,6 +1,7 @@
 """What a run will cost, for the start-up table and for the log lines; and advice if it runs out of memory."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -38,15 +39,22 @@ def estimate(job: Job, batch) -> Estimate:
     Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
     part = largest_part(job) | jax.tree.map(lambda field: field[0], batch)  # the memory of rows is a shape
-    try:
+    with model_errors():
         kernels = counting.job_kernels(job, part)
+    peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
+    peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
+    return Estimate(kernels, step_memory(job, part=part), peak_seconds)
+
+
+@contextlib.contextmanager
+def model_errors() -> Iterator[None]:
+    """A UserError where a kernel or a variant of the model cannot do the task."""
+    try:
+        yield
     except tfm.KernelError as error:
         raise UserError(f"--attention.{error}") from error
     except tfm.VariantError as error:
         raise UserError(f"--model.mixer or --model.position: {error}") from error
-    peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
-    peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
-    return Estimate(kernels, step_memory(job, part=part), peak_seconds)
 
 
 def explain_oom(job: Job) -> contextlib.AbstractContextManager[None]:

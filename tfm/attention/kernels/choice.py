@@ -1,7 +1,8 @@
 """Attention kernels: `choose_kernel` says which one fits a case.
 
-All of them compute what `tfm.attend` does, and take what it takes except dropout. A query that may see no key gets the
-mean of all values there; here it may get another mean, or zeros, but always something finite: no loss reads such a row.
+All of them compute what `tfm.attend` does, and take what it takes; only chunks take dropout, with draws of their own. A
+query that may see no key gets the mean of all values there; here it may get another mean, or zeros, but always
+something finite: no loss reads such a row.
 """
 
 import re
@@ -12,6 +13,7 @@ import jax
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, case_of
+from tfm.attention.kernels.block_sizes import visited
 from tfm.attention.kernels.chunked import chunked, why_not_chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
 from tfm.attention.kernels.splash import splash, why_not_splash
@@ -26,6 +28,9 @@ __all__ = ["Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash
 # a CPU for speed (M8: 0.55 of a step), elsewhere for memory alone (2^28 scores are 1 GB).
 LARGE = {"cpu": 1 << 20}
 LARGE_ELSEWHERE = 1 << 28
+
+# Elsewhere than on a CPU, chunks are taken for fewer scores too where they compute at most this fraction of them.
+SPARSE = 0.5
 
 # The same for blocks of queries.
 LARGE_ONCE = 1 << 24
@@ -104,12 +109,15 @@ def _choose_fused(case: Case) -> Choice:
 
 def _choose_unfused(case: Case) -> Choice:
     """Einsum for few scores, else chunks where they can handle the case."""
+    reason = why_not_chunked(case)
+    if case.platform not in LARGE and not reason and (fraction := visited(case)) <= SPARSE:
+        return Choice("chunked", f"the mask leaves {fraction:.0%} of the blocks of scores")
     large, long = LARGE.get(case.platform, LARGE_ELSEWHERE), LONG.get(case.platform, 0)
     if case.scores < large:
         return Choice("einsum", f"less than {large:,} scores a layer")
     if case.keys < long:
         return Choice("einsum", f"less than {long} keys")
-    if reason := why_not_chunked(case):
+    if reason:
         return Choice("einsum", f"{large:,} scores a layer or more, but {reason}")
     return Choice("chunked", f"{large:,} scores a layer or more")
 

@@ -7,7 +7,6 @@ the scores again, block by block (Dao et al. 2022, algorithm 4), so that memory 
 square.
 """
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -20,19 +19,13 @@ from jax import Array
 from tfm.attention.attend import attend
 from tfm.attention.bias import ScoreBias
 from tfm.attention.case import Case, why_not_blocks
-from tfm.attention.kernels.passes import OrderedBias, OrderedMask, Pass, passes
+from tfm.attention.check import check_attention, check_dropout
+from tfm.attention.kernels.block_sizes import block_size
+from tfm.attention.kernels.dropout import weight_dropout
+from tfm.attention.kernels.passes import OrderedBias, OrderedDropout, OrderedMask, Pass, passes
 from tfm.attention.kernels.shards import on_shards
-from tfm.axes import platform
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.masks.pairs import blocks_in_sight
-
-# Scores of a block of queries and a block of keys. On a CPU they should stay in its cache (M7: 0.1 of the time).
-SCORES = {"cpu": 1 << 18}
-SCORES_ELSEWHERE = 1 << 24
-SMALLEST, LARGEST = 64, 1024
-
-# M37: the largest blocks are taken that visit at most so many times the pairs that the best size visits.
-MAX_WASTE = 1.4
 
 
 class Blocks(NamedTuple):
@@ -41,7 +34,7 @@ class Blocks(NamedTuple):
     q: [P,B,K,G,C,H], divided by the root of H
     k, v: [Q,B,K,C,H]
     queries, keys: lengths without the padding of the last block
-    mask, bias: of all positions
+    mask, bias, dropout: of all positions
     """
 
     q: Array
@@ -51,31 +44,49 @@ class Blocks(NamedTuple):
     keys: int
     mask: Mask | None
     bias: ScoreBias | None
+    dropout: Any
 
 
-@on_shards
-def chunked(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None) -> Array:
+def chunked(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    rate: float = 0.0,
+    key: Array | None = None,
+) -> Array:
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v; softmax in float32.
 
     Equal to `tfm.attend`, except for a query that may see nothing: it gets the mean of the values in the blocks that
-    were visited. It has a gradient, but no forward mode and no second derivative; `tfm.attend` has.
+    were visited. `rate` and `key` drop attention weights, others than there. It has a gradient, but no forward mode and
+    no second derivative; `tfm.attend` has.
     """
+    check_attention(q, k, v, mask)
+    check_dropout(rate, key)
+    return _chunked(q, k, v, mask, bias, weight_dropout(q, rate, key))
+
+
+@on_shards
+def _chunked(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any = None) -> Array:
+    """`chunked` of the rows and heads of one device."""
     if not q.size or not k.size:
         return attend(q, k, v, mask, bias)
-    parts = [_in_order(part, q, k, v, bias) for part in passes(mask, q.shape[1], k.shape[1])]
+    parts = [_in_order(part, q, k, v, bias, dropout) for part in passes(mask, q.shape[1], k.shape[1])]
     if len(parts) == 1:
         return parts[0][0]
     shares = jax.nn.softmax(jnp.stack([log_mass for _, log_mass in parts]), axis=0)[..., None]
     return sum(share * y for share, (y, _) in zip(shares, parts, strict=True)).astype(v.dtype)
 
 
-def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None) -> tuple[Array, Array]:
+def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, dropout: Any) -> tuple[Array, Array]:
     """`flash` over the pairs of one pass, in its order of positions."""
     order = part.order
     if order is None:
-        return flash(q, k, v, part.mask, bias)
+        return flash(q, k, v, part.mask, bias, dropout)
     ordered_bias = None if bias is None else OrderedBias(bias, order)
-    y, log_mass = flash(*map(order.sort, (q, k, v)), OrderedMask(part.mask, order), ordered_bias)
+    ordered_dropout = None if dropout is None else OrderedDropout(dropout, order)
+    y, log_mass = flash(*map(order.sort, (q, k, v)), OrderedMask(part.mask, order), ordered_bias, ordered_dropout)
     return order.unsort(y), order.unsort(log_mass)
 
 
@@ -85,15 +96,17 @@ def why_not_chunked(case: Case) -> str:
 
 
 @jax.custom_vjp
-def flash(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> tuple[Array, Array]:
+def flash(
+    q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any = None
+) -> tuple[Array, Array]:
     """`chunked` on one device, in one pass -> [B,T,K,G,H], and float32 [B,T,K,G]: the logarithm of the sum of the
     exponentials of all scores of a query."""
-    return _forward(q, k, v, mask, bias)[0]
+    return _forward(q, k, v, mask, bias, dropout)[0]
 
 
-def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None):
+def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any):
     """Both outputs, and the residuals of the backward pass."""
-    blocks = _blocks(q, k, v, mask, bias)
+    blocks = _blocks(q, k, v, mask, bias, dropout)
     order, counts = visible_blocks(blocks)
 
     def query_block(inputs):
@@ -106,11 +119,8 @@ def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | 
             new_max = jnp.maximum(max_score, scores.max(-1))
             weights = jnp.exp(scores - new_max[..., None])
             decay = jnp.exp(max_score - new_max)
-            return (
-                new_max,
-                mass * decay + weights.sum(-1),
-                y * decay[..., None] + _weighted_sum(weights, blocks.v[index_k]),
-            )
+            block = _weighted_sum(_drop(blocks, weights, index_q, index_k), blocks.v[index_k])
+            return new_max, mass * decay + weights.sum(-1), y * decay[..., None] + block
 
         shape = q.shape[:-1]
         empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros((*shape, v.shape[-1]))
@@ -120,14 +130,14 @@ def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | 
 
     y, max_score, mass = jax.lax.map(query_block, (jnp.arange(len(blocks.q)), blocks.q))
     log_mass = _join((max_score + jnp.log(mass))[..., None], q.shape[1])[..., 0]
-    return (_join(y, q.shape[1]), log_mass), (q, k, v, mask, bias, y, max_score, mass)
+    return (_join(y, q.shape[1]), log_mass), (q, k, v, mask, bias, dropout, y, max_score, mass)
 
 
 def _backward(residuals, gradients: tuple[Array, Array]):
     """The gradients of q, k, v and of the float arrays of the bias."""
-    q, k, v, mask, bias, *outputs = residuals
+    q, k, v, mask, bias, dropout, *outputs = residuals
     dy, dlog_mass = gradients
-    blocks = _blocks(q, k, v, mask, bias)
+    blocks = _blocks(q, k, v, mask, bias, dropout)
     order, counts = visible_blocks(blocks)
 
     def query_block(sums, inputs):
@@ -140,10 +150,11 @@ def _backward(residuals, gradients: tuple[Array, Array]):
             scores, allowed, pullback = _scores(blocks, q, index_q, index_k)
             weights = jnp.exp(scores - max_score[..., None]) / mass[..., None]
             dweights = jnp.einsum("BKGTH,BKSH->BKGTS", dy, blocks.v[index_k], preferred_element_type=jnp.float32)
+            dweights = _drop(blocks, dweights, index_q, index_k)
             dscores, dbias_block = pullback(jnp.where(allowed, weights * (dweights - delta[..., None]), 0))
             dq = dq + _weighted_sum(dscores, blocks.k[index_k])
             dk = _add_block(dk, index_k, _sum_over_queries(dscores, q))
-            dv = _add_block(dv, index_k, _sum_over_queries(weights, dy))
+            dv = _add_block(dv, index_k, _sum_over_queries(_drop(blocks, weights, index_q, index_k), dy))
             return dq, dk, dv, jax.tree.map(jnp.add, dbias, dbias_block)
 
         with _loop_scope(blocks):
@@ -161,31 +172,18 @@ def _backward(residuals, gradients: tuple[Array, Array]):
         _join(dv, k.shape[1]).astype(v.dtype),
         None,
         dbias,
+        None,
     )
 
 
 flash.defvjp(_forward, _backward)
 
 
-def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None) -> Blocks:
+def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any) -> Blocks:
     """The inputs in blocks."""
     size = block_size(q, k.shape[1], mask)
     q_blocks = _split(q * q.shape[-1] ** -0.5, size)
-    return Blocks(q_blocks, _split(k, size), _split(v, size), q.shape[1], k.shape[1], mask, bias)
-
-
-def block_size(q: Array, keys: int, mask: Mask | None) -> int:
-    """The number of queries [B,T,K,G,H], and of keys, in a block: a power of two.
-
-    On a CPU blocks are smaller where a static pattern is narrow, so that fewer pairs are computed in vain.
-    """
-    root = math.isqrt(SCORES.get(platform(), SCORES_ELSEWHERE) * q.shape[1] * q.shape[-1] // q.size)
-    size = min(max(SMALLEST, 1 << max(root.bit_length() - 1, 0)), LARGEST)
-    if mask is None or platform() not in SCORES:
-        return size
-    halves = [size >> n for n in range(size.bit_length()) if size >> n >= SMALLEST]
-    pairs = {half: half**2 * mask.blocks(half, half, q.shape[1], keys).sum() for half in halves}
-    return max(half for half in halves if pairs[half] <= MAX_WASTE * min(pairs.values()))
+    return Blocks(q_blocks, _split(k, size), _split(v, size), q.shape[1], k.shape[1], mask, bias, dropout)
 
 
 def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
@@ -227,20 +225,32 @@ def _scores(blocks: Blocks, q: Array, index_q: Array, index_k: Array) -> tuple[A
     The pullback turns gradients of biased scores into those of the plain scores and of the float arrays of the bias.
     Keys that pad the last block have no weight at all, not even for queries that may see nothing.
     """
-    i = jnp.minimum(index_q * q.shape[-2] + jnp.arange(q.shape[-2]), blocks.queries - 1)[None]
-    padded_j = (index_k * blocks.k.shape[-2] + jnp.arange(blocks.k.shape[-2]))[None]
-    j = jnp.minimum(padded_j, blocks.keys - 1)
+    i, j, exists = _positions(blocks, index_q, index_k)
     scores = jnp.einsum("BKGTH,BKSH->BKGTS", q, blocks.k[index_k], preferred_element_type=jnp.float32)
     pullback: Callable = lambda dscores: (dscores, None)
     if blocks.bias is not None:
         floats, constants = _partition(blocks.bias)
         scores, pullback = jax.vjp(lambda s, floats: _combine(floats, constants).apply(s, i, j), scores, floats)
-    exists = (padded_j < blocks.keys)[:, None, None, None]
-    allowed = exists
+    allowed = exists = exists[:, None, None, None]
     if blocks.mask is not None:
         allowed = exists & blocks.mask(i, j)[:, None, None]
         scores = jnp.where(allowed, scores, MASK_VALUE)
     return jnp.where(exists, scores, -jnp.inf), allowed, pullback
+
+
+def _positions(blocks: Blocks, index_q: Array, index_k: Array) -> tuple[Array, Array, Array]:
+    """The positions of a block of queries, and of a block of keys, and whether these are no padding: all [1,C]."""
+    i = index_q * blocks.q.shape[-2] + jnp.arange(blocks.q.shape[-2])
+    j = index_k * blocks.k.shape[-2] + jnp.arange(blocks.k.shape[-2])
+    return jnp.minimum(i, blocks.queries - 1)[None], jnp.minimum(j, blocks.keys - 1)[None], (j < blocks.keys)[None]
+
+
+def _drop(blocks: Blocks, weights: Array, index_q: Array, index_k: Array) -> Array:
+    """weights [B,K,G,C,C] of a block of queries and a block of keys, or their gradients, after dropout."""
+    if blocks.dropout is None:
+        return weights
+    i, j, _ = _positions(blocks, index_q, index_k)
+    return blocks.dropout.apply(weights, i, j)
 
 
 def _partition(bias: ScoreBias | None) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
+from tfm.attention.case import Case, MaskParts, decompose, why_not_fused
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.distance import Window, as_window
 from tfm.masks.mask import Mask
@@ -66,4 +66,4 @@ def why_not_cudnn(case: Case) -> str:
         return f"for cudnn heads of size {case.head_size} must be a multiple of 8 and at most {max_size}"
     if case.queries % 2 or case.keys % 2:  # jax refuses them in a backward pass, whatever the mask
         return f"for cudnn lengths must be even, and they are {case.queries} and {case.keys}"
-    return why_not_blocks(case) if case.bias is None else "a bias is added to the scores"
+    return why_not_fused(case)

@@ -18,6 +18,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
+from tfm.attention.kernels.dropout import WeightDropout
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask
 from tfm.masks.place import local_blocks
@@ -92,6 +93,18 @@ class OrderedBias(ScoreBias):
 
     def apply(self, scores, i, j):  # noqa: D102
         return self.bias.apply(scores, self.order.position(i), self.order.position(j))
+
+
+@struct.dataclass
+class OrderedDropout:
+    """A dropout of weights that is asked at indices of an order."""
+
+    dropout: WeightDropout
+    order: ColumnOrder = struct.field(pytree_node=False)
+
+    def apply(self, weights: Array, i: Array, j: Array) -> Array:
+        """See `WeightDropout.apply`."""
+        return self.dropout.apply(weights, self.order.position(i), self.order.position(j))
 
 
 def passes(mask: Mask | None, queries: int, keys: int) -> tuple[Pass, ...]:

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec, reshard
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.check import check_attention
+from tfm.attention.kernels.dropout import WeightDropout
 from tfm.masks.mask import Mask
 from tfm.sharding import spec_of
 
@@ -19,12 +20,19 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
 
     @wraps(kernel)
     def sharded(
-        q: Array, k: Array, v: Array, mask: Mask | None = None, bias: ScoreBias | None = None, **options
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Mask | None = None,
+        bias: ScoreBias | None = None,
+        dropout: WeightDropout | None = None,
+        **options,
     ) -> Array:
         check_attention(q, k, v, mask)
         spec = spec_of(q)
+        drawn = () if dropout is None else (dropout,)
         if not any(spec):
-            return kernel(q, k, v, mask, bias, **options)
+            return kernel(q, k, v, mask, bias, *drawn, **options)
         of_keys = PartitionSpec(spec[0], None, spec[2], None)
 
         def of_mask(leaf: Array) -> PartitionSpec:
@@ -34,8 +42,9 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
             has_rows = bias is not None and bias.batched and leaf.shape[0] == len(q)
             return PartitionSpec(spec[0] if has_rows else None)
 
-        specs = PartitionSpec(*spec), of_keys, of_keys, jax.tree.map(of_mask, mask), jax.tree.map(of_bias, bias)
-        operands = jax.tree.map(reshard, (q, k, v, mask, bias), specs)
+        of_arrays = jax.tree.map(of_mask, mask), jax.tree.map(of_bias, bias)
+        specs = PartitionSpec(*spec), of_keys, of_keys, *of_arrays, *(part.partition(spec) for part in drawn)
+        operands = jax.tree.map(reshard, (q, k, v, mask, bias, *drawn), specs)
         mesh = jax.typeof(q).sharding.mesh
         run = jax.shard_map(partial(kernel, **options), mesh=mesh, in_specs=specs, out_specs=specs[0], check_vma=False)
         return run(*operands)

@@ -9,7 +9,7 @@ from jax import Array
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.case import Case, MaskParts, decompose, why_not_blocks
+from tfm.attention.case import Case, MaskParts, decompose, why_not_fused
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.distance import as_window
 from tfm.masks.mask import Mask
@@ -84,13 +84,27 @@ def segment_ids(mask: MaskParts, batch: int, queries: int, keys: int) -> tuple[A
     if mask.segments is None and not mask.keys:
         return None
     of_queries, of_keys = jnp.zeros((batch, queries), jnp.int32), jnp.zeros((batch, keys), jnp.int32)
-    ids = None if mask.segments is None else mask.segments.segment_ids
-    if ids is not None:
-        of_queries, of_keys = of_queries + ids[0], of_keys + ids[1]
+    for part in (mask.segments, *mask.rest):
+        ids = None if part is None else part.segment_ids
+        if ids is not None:
+            of_queries, of_keys = _join_ids((of_queries, of_keys), ids)
     i, j = jnp.zeros((1, 1), jnp.int32), jnp.arange(keys)[None]
     for part in mask.keys:
         of_keys = jnp.where(part(i, j)[:, 0], of_keys, NO_SEGMENT)
     return of_queries, of_keys
+
+
+def _join_ids(ids: tuple[Array, Array], ids2: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Ids of queries [B,T] and keys [B,S], and others of one row or B -> ids that are equal where both are."""
+    count = ids[0].shape[1]
+    first = jnp.concatenate(ids, axis=1)
+    second = jnp.broadcast_to(jnp.concatenate(ids2, axis=1), first.shape)
+    places = jnp.broadcast_to(jnp.arange(first.shape[1])[None], first.shape)
+    first, second, places = jax.lax.sort((first, second, places), num_keys=2)
+    is_new = (jnp.diff(first) != 0) | (jnp.diff(second) != 0)
+    ranks = jnp.pad(jnp.cumsum(is_new.astype(jnp.int32), axis=1), ((0, 0), (1, 0)))
+    ranks = jax.lax.sort((places, ranks), num_keys=1)[1]
+    return ranks[:, :count], ranks[:, count:]
 
 
 def why_not_splash(case: Case) -> str:
@@ -101,8 +115,9 @@ def why_not_splash(case: Case) -> str:
         return f"splash knows bfloat16 and float32, and this is {case.dtype}"
     if case.queries % LANES or case.keys % LANES:
         return f"for splash lengths must be multiples of {LANES}, and they are {case.queries} and {case.keys}"
-    if case.mask.rest:
-        return (
-            "splash knows static patterns, padding and one mask of segments joined by &, and this mask has other parts"
-        )
-    return why_not_blocks(case) if case.bias is None else "a bias is added to the scores"
+    rest = [part for part in case.mask.rest if part.segment_ids is None]
+    if any(part.in_one_text.is_static for part in rest):
+        return "splash knows patterns that are the same in all rows, and this one begins anew with each text of a row"
+    if rest:
+        return "splash knows static patterns, padding and segments joined by &, and this mask has other parts"
+    return why_not_fused(case)

@@ -7,10 +7,10 @@ from tfm.config.choices import suggest
 from tfm.config.dotted import override
 from tfm.config.model import Config
 from train.settings.contrast import QUICK_SIDES, SIDES
+from train.settings.presets import long_texts
 from train.settings.presets.captions import CAPTIONS
 from train.settings.presets.forerunners import FORERUNNERS
 from train.settings.presets.images import IMAGE, PIXELS
-from train.settings.presets.long_texts import ALTERNATION, BIGBIRD, GROWING_WINDOWS, LONGFORMER, REFORMER, pattern
 
 _BERT = {"model.norm": "layer", "model.residual": "post", "model.activation": "gelu", "model.position": "learned"}
 
@@ -215,27 +215,24 @@ def _fine_tuned(recipe: Callable[..., dict[str, Any]]) -> dict[str, dict[str, An
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "mlm": {
         "bert-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK,
-        "performer-tiny": _bert(2, 128, 2, rate=2.5e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK,
-        "linear-tiny": _bert(2, 128, 2, rate=2.5e-3, mixer="linear") | _QUICK,
-        "reformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | REFORMER | {"batch.size": 4, "batch.length": 256},
+        **{name: _bert(2, 128, 2, rate=2.5e-3) | _QUICK | fields for name, fields in long_texts.LONG_ROWS.items()},
         "bert-mini": _bert(4, 256, 4, rate=1e-3, scan=False),
         "bert-small": _bert(4, 512, 8, rate=5e-4),
         "bert-base": _bert(12, 768, 12, rate=1e-4),
         "bert-large": _bert(24, 1024, 16, rate=1e-4),
-        "longformer-tiny": _bert(2, 128, 2, rate=2.5e-3) | _QUICK | pattern("global", window=16, tokens=1),
-        "longformer-base": _bert(12, 768, 12, rate=3e-5) | LONGFORMER,
-        "bigbird-base": _bert(12, 768, 12, rate=1e-4) | BIGBIRD,
+        "longformer-base": _bert(12, 768, 12, rate=3e-5) | long_texts.LONGFORMER,
+        "bigbird-base": _bert(12, 768, 12, rate=1e-4) | long_texts.BIGBIRD,
     },
     "lm": {
         "gpt-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT,
-        "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | ALTERNATION,
-        "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | GROWING_WINDOWS,
+        "gpt3-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.ALTERNATION,
+        "longformer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.GROWING_WINDOWS,
         "transformer-xl-tiny": _gpt(4, 128, 4, 64, rate=4e-3, position="transformer_xl")
         | _QUICK_GPT
         | {"task.windows": True, "task.memory": 64},
-        "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3, **{"mixer": "performer", "mixer.redraw": 1000}) | _QUICK_GPT,
-        "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3, mixer="linear") | _QUICK_GPT,
-        "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | REFORMER | {"batch.size": 4},
+        "performer-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.PERFORMER,
+        "linear-tiny": _gpt(4, 128, 4, 64, rate=4e-3) | _QUICK_GPT | long_texts.LINEAR,
+        "reformer-tiny": _gpt(4, 128, 4, 256, rate=4e-3) | _QUICK_GPT | long_texts.REFORMER | {"batch.size": 4},
         "llama-tiny": _gpt(4, 128, 4, 64, rate=4e-3, kv_heads=2, ffn=344, **_LLAMA) | _QUICK_GPT,
         "llama-7b": _gpt(32, 4096, 32, 4096, rate=3e-4, ffn=11008, dropout=0.0, **_LLAMA)
         | _WEB
@@ -259,9 +256,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "classify": {
         "bert-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS,
         **_fine_tuned(_classify),
-        "longformer-tiny": _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS | pattern("global", window=16, tokens=1),
-        "longformer-base": _classify(12, 768, 12, rate=3e-5) | LONGFORMER,
-        "bigbird-base": _classify(12, 768, 12, rate=3e-5) | BIGBIRD,
+        **{
+            name: _classify(2, 128, 2, rate=1e-3) | _QUICK_OPINIONS | fields
+            for name, fields in long_texts.SHORT_ROWS.items()
+        },
+        "longformer-base": _classify(12, 768, 12, rate=3e-5) | long_texts.LONGFORMER,
+        "bigbird-base": _classify(12, 768, 12, rate=3e-5) | long_texts.BIGBIRD,
     },
     "choice": {
         "bert-micro": _choice(1, 64, 2, rate=5e-3) | _QUICK_CONTINUATIONS,

@@ -29,5 +29,17 @@ def pattern(name: str, **options) -> dict[str, Any]:
 _LONG_ROWS = {"model.length": 4096, "batch.length": 4096, "batch.size": 8}
 LONGFORMER = pattern("global", window=512, tokens=1) | _LONG_ROWS
 BIGBIRD = pattern("bigbird", block=64, window=3, global_blocks=2, random=3) | _LONG_ROWS
+# What the smallest models may have in place of full attention.
+PERFORMER = {"model.mixer": "performer", "model.mixer.redraw": 1000}
+LINEAR = {"model.mixer": "linear"}
 # Attention among tokens with the same hash, on rows that are long enough for it; as many tokens a batch as without.
 REFORMER = {"model.mixer": "reformer", "model.mixer.buckets": 8, "model.mixer.chunk": 32}
+
+# The smallest encoders, on rows of 256 tokens where that is needed, and on rows of 32.
+_ENCODERS = {
+    "longformer-tiny": pattern("global", window=16, tokens=1),
+    "performer-tiny": PERFORMER,
+    "linear-tiny": LINEAR,
+}
+LONG_ROWS = _ENCODERS | {"reformer-tiny": REFORMER | {"batch.size": 4, "batch.length": 256}}
+SHORT_ROWS = _ENCODERS | {"reformer-tiny": REFORMER | {"model.mixer.chunk": 8}}

@@ -1,0 +1,53 @@
+"""The size of the blocks of chunked attention, and the share of all pairs that they compute."""
+
+import math
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import jax
+
+from tfm.attention.case import Case
+from tfm.attention.kernels.passes import OrderedMask, passes
+from tfm.axes import platform
+from tfm.masks.mask import Mask
+
+# Scores of a block of queries and a block of keys. On a CPU they should stay in its cache (M7: 0.1 of the time).
+SCORES = {"cpu": 1 << 18}
+SCORES_ELSEWHERE, FEWEST_ELSEWHERE = 1 << 24, 1 << 21
+SMALLEST, LARGEST = 64, 1024
+
+# M37: the largest blocks are taken that visit at most so many times the pairs that the best size visits.
+MAX_WASTE = 1.4
+
+
+def block_size(q: Any, keys: int, mask: Mask | None, device: str = "") -> int:
+    """The number of queries [B,T,K,G,H], and of keys, in a block: a power of two.
+
+    Blocks are smaller where a static pattern is narrow, so that fewer pairs are computed in vain; but not so small that
+    they leave a device idle.
+    """
+    device, heads = device or platform(), max(q.size // (q.shape[1] * q.shape[-1]), 1)
+    root = math.isqrt(SCORES.get(device, SCORES_ELSEWHERE) // heads)
+    size = min(max(SMALLEST, 1 << max(root.bit_length() - 1, 0)), LARGEST)
+    if mask is None:
+        return size
+    least = 0 if device in SCORES else FEWEST_ELSEWHERE
+    halves = [size >> n for n in range(size.bit_length()) if size >> n >= SMALLEST]
+    halves = [half for half in halves if heads * half**2 >= least]
+    pairs = {half: half**2 * mask.blocks(half, half, q.shape[1], keys).sum() for half in halves}
+    return max((half for half in halves if pairs[half] <= MAX_WASTE * min(pairs.values())), default=size)
+
+
+def visited(case: Case) -> float:
+    """The fraction of all pairs that chunks compute for a case, if rows hold one text each. Static."""
+    parts = (part.in_one_text for part in (case.mask.pattern, case.mask.segments, *case.mask.rest) if part is not None)
+    mask = reduce(and_, [part for part in parts if part.is_static])
+    pairs = case.queries * case.keys
+    q = jax.ShapeDtypeStruct((1, case.queries, max(case.scores // max(pairs, 1), 1), 1, case.head_size), case.dtype)
+    size = block_size(q, case.keys, mask, case.platform)
+    masks = (
+        part.mask if part.order is None else OrderedMask(part.mask, part.order)
+        for part in passes(mask, case.queries, case.keys)
+    )
+    return sum(int(part.blocks(size, size, case.queries, case.keys).sum()) for part in masks) * size**2 / max(pairs, 1)

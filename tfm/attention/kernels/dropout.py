@@ -1,0 +1,57 @@
+"""Dropout of attention weights by a hash of their positions, the same for every order and size of blocks.
+
+`jax.random` draws whole arrays, and a draw takes many times as long as the score that it drops (M50).
+"""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+from jax.sharding import PartitionSpec
+
+
+@struct.dataclass
+class WeightDropout:
+    """Which attention weights are zero; the others are divided by 1 - rate.
+
+    words: uint32 [2], drawn from a key
+    heads: uint32 [B,K,G], the place of each head in the batch
+    """
+
+    words: Array
+    heads: Array
+    rate: float = struct.field(pytree_node=False)
+
+    def apply(self, weights: Array, i: Array, j: Array) -> Array:
+        """weights [B,K,G,T,S] of query positions i [1,T] and key positions j [1,S] -> some of them zero, the rest
+        scaled."""
+        i, j = i.astype(jnp.uint32)[:, None, None], j.astype(jnp.uint32)[:, None, None, None]
+        first, second = (_mix(_mix(self.heads ^ word)[..., None] + i)[..., None] for word in self.words)
+        keep = _mix(_mix(first + j) ^ second) >= jnp.uint32(int(self.rate * 2**32))
+        return jnp.where(keep, weights / (1 - self.rate), 0)
+
+    def partition(self, spec: PartitionSpec) -> Self:
+        """How its arrays are sharded beside queries [B,T,K,G,H]."""
+        return self.replace(words=PartitionSpec(), heads=PartitionSpec(spec[0], spec[2], spec[3]))
+
+
+def weight_dropout(q: Array, rate: float, key: Array | None) -> WeightDropout | None:
+    """The dropout of the attention weights of queries [B,T,K,G,H]; None without a key or a rate.
+
+    The weights that are dropped depend on the key, and on row, head and positions of each alone; not on how q is
+    sharded.
+    """
+    if key is None or rate == 0:
+        return None
+    batch, _, kv_heads, groups, _ = q.shape
+    heads = jnp.arange(batch * kv_heads * groups, dtype=jnp.uint32).reshape(batch, kv_heads, groups)
+    return WeightDropout(jax.random.bits(key, (2,), "uint32"), heads, rate)
+
+
+def _mix(x: Array) -> Array:
+    """uint32 -> uint32 of the same shape: every bit depends on all (the finalizer of MurmurHash3, Appleby 2011)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ (x >> shift)) * jnp.uint32(factor)
+    return x ^ (x >> 16)
