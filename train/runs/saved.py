@@ -79,7 +79,7 @@ class SavedCheckpoints:
         for step in reversed(self.steps):
             if before is not None and step >= before:
                 continue
-            reason = self._damage(step, ["params", "opt"])
+            reason = self.damage(step, ["params", "opt"])
             if reason is None:
                 break
             log(f"checkpoint {step} cannot be read ({reason}); falling back to the one before")
@@ -92,7 +92,7 @@ class SavedCheckpoints:
         state = dataclasses.replace(like, **fields, **{name: _unflatten(params, like.eval_params)})
         note = self._note(step)
         if before is None:
-            damaged += [older for older in self.steps if older < step and self._damage(older)]
+            damaged += [older for older in self.steps if older < step and self.damage(older)]
             self._set_aside(damaged)
         return state, note, step
 
@@ -132,13 +132,13 @@ class SavedCheckpoints:
 
     def _check_whole(self, step: int, arrays: Iterable[str] = ()):
         """Raises UserError if some arrays of a checkpoint, or its values, are damaged."""
-        if reason := self._damage(step, arrays):
+        if reason := self.damage(step, arrays):
             run, older = self.folder.parent, [before for before in self.steps if before < step]
             repair = f"let python -m train.main --resume --out={run} go on from an older one"
             remedy = f"{repair}, or delete {self.folder / str(step)}" if older else "it is the oldest: start a new run"
             raise UserError(f"checkpoint {step} of {run} is damaged ({reason}); {remedy}")
 
-    def _damage(self, step: int, arrays: Iterable[str] = ()) -> str | None:
+    def damage(self, step: int, arrays: Iterable[str] = ()) -> str | None:
         """What is wrong with some arrays of a checkpoint, or with its values, which are small and always compared."""
         folder = self.folder / str(step)
         values = ["note", *(["metrics"] if (folder / "metrics").exists() else [])]

@@ -93,7 +93,7 @@ def make_train_step(
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
+        trained, frozen = split_params(optimizer, state, seed)
         running = optimizer.running(frozen)
         if isinstance(loss, JointLoss) and _parts(batch) > 1:
             params_of = partial(_params_of, optimizer, frozen)
@@ -114,6 +114,11 @@ def make_train_step(
         return State(state.step + 1, optimizer.join(params, frozen), opt, average, memory, state.teacher), sums
 
     return train_step
+
+
+def split_params(optimizer: optim.Optimizer, state: State, seed: int) -> tuple[Any, Any]:
+    """The trained and the other parameters as a step reads them: some are drawn anew."""
+    return optimizer.split(tfm.redraw(optimizer.specs, state.params, jax.random.key(seed), state.step))
 
 
 def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):
