@@ -25,12 +25,14 @@ pytestmark = pytest.mark.usefixtures("in_home")
 
 CONFIG = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=103, length=16, dropout=0.0, classes=2)
 GPT2 = {"residual": "pre", "input.token_types": None, "input.norm": False}
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """Folders of a language model and of a classifier."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "text.txt").write_text("w1 w2 w3 w4 w5 w6 w7 w8 w9\n" * 20)
-    (folder / "rows.tsv").write_text("text\tlabel\n" + "w1 w2 w3\tLABEL_0\nw4 w5\tLABEL_1\n" * 8)
+    (folder / "rows.tsv").write_text("text\tlabel\n" + "".join(f"w{n} w{n + 1}\tLABEL_{n % 2}\n" for n in range(80)))
     for name, specs in {"lm": tfm.causal_lm_specs, "classify": tfm.classifier_specs}.items():
         config = tfm.override(CONFIG, GPT2 if name == "lm" else {"head.pool": "first"})
         tfm.to_hf(config, tfm.init(specs(config), jax.random.key(0)), folder / name, tokenizer())
@@ -64,9 +66,13 @@ def test_every_command_refuses_before_it_allocates(name, monkeypatch):
 
 def test_a_run_folder_is_bound_as_well(monkeypatch):
     """Before a checkpoint is read."""
-    monkeypatch.setattr(RunFolder, "specs", tfm.causal_lm_specs(tfm.override(CONFIG, GPT2 | {"ffn": 1 << 24, "layers": 1000})))
+    monkeypatch.setattr(
+        RunFolder, "specs", tfm.causal_lm_specs(tfm.override(CONFIG, GPT2 | {"ffn": 1 << 24, "layers": 1000}))
+    )
     monkeypatch.setattr(SavedCheckpoints, "__init__", pytest.fail)
-    with pytest.raises(OutOfMemoryError, match=r"^run describes a model of 5\d\d,\d{3},\d{3},\d{3} parameters, which need "):
+    with pytest.raises(
+        OutOfMemoryError, match=r"^run describes a model of 5\d\d,\d{3},\d{3},\d{3} parameters, which need "
+    ):
         RunFolder("run").load()
 
 

@@ -25,6 +25,7 @@ from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
 from train.training.step import split_params, with_memory, with_teacher
 
+
 class Replay(NamedTuple):
     """What a step does when it is run again.
 
