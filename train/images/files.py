@@ -5,9 +5,9 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -55,12 +55,19 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
             shape = np.frombuffer(header, ">u4", axes, 4).astype(np.int64).tolist()
             size = int(np.prod(shape, dtype=object))
             check_size(str(path), size, _limit())
-            content = file.read(size + 1)
+            content = b"".join(_pieces(file, size + 1))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole .gz file ({error}); download it again") from error
     if len(content) != size:
         raise UserError(f"{path} has not the {size:,} bytes that its header names; download it again")
     return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """At most so many bytes of a file; a file that is shorter takes no more memory than it has bytes."""
+    while size and (piece := file.read(min(size, 1 << 20))):
+        size -= len(piece)
+        yield piece
 
 
 def _limit() -> int:
