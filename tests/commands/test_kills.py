@@ -1,7 +1,7 @@
 """Kills at random moments, starts at the same moment, disks that are full or cannot be written: nothing is lost.
 
-TFM_TEST_MOMENTS says how many moments of each kind are tried. Of kills, there are at least 6: the tasks share them, all of
-them where each gets one or more, else the first three.
+TFM_TEST_MOMENTS says how many moments of each kind are tried. There are at least 6 kills, which the first three tasks
+share; where there is one or more for each task, all tasks share them.
 """
 
 import json

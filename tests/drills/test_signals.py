@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM to whole runs, once and twice: while they compile, in the loop, and while a checkpoint is saved."""
+"""Ctrl-C and SIGTERM to whole runs, once and twice: while they compile, in the loop, while a checkpoint is saved."""
 
 import os
 import re

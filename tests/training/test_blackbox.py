@@ -1,4 +1,4 @@
-"""The black box of a step that is not finite: the state before it, bit for bit, and the step run again from it alone."""
+"""The black box of a step that is not finite: the state before it, bit for bit, and the step run again from it."""
 
 import contextlib
 import json
