@@ -12,8 +12,8 @@ USAGE = """usage: python -m train.replay --run=DIR [--step=N]
 
 Runs one training step of a run again, on one device, and prints a table: for each layer, the size of what it computes,
 and the norms of its parameters and of their gradients. It names the first value that is not finite, forward or
-backward, with the rows of the text where it is so. Without --step, it takes the last step that was not finite
-(DIR/blackbox)."""
+backward, with the rows of the text where it is so. Without --step, it takes the last step that was not finite:
+DIR/blackbox holds its batch and the state before it. For other steps, it reads the data and the checkpoints."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +55,20 @@ def run_step(argv):
     import tfm
     from train import tasks
     from train.reporting.console import Log
-    from train.training import replay
+    from train.training.diverged import blackbox, replay
     from train.training.job import Job
 
-    step = _step(options, folder.path, run.steps, replay.newest_box(folder.path))
-    log = Log()
-    task = tasks.of(run)
-    corpus = task.load(run, log, read_saved(folder.path))
-    folder.check_data(corpus.facts())
-    job = Job(run, task, tfm.make_mesh(devices=jax.devices()[:1]))
-    result = replay.run_again(job, corpus, replay.state_before(job, corpus, folder.path, step, log), step)
+    box, log = blackbox.newest(folder.path), Log()
+    step = _step(options, folder.path, run.steps, box and box.step)
+    job = Job(run, tasks.of(run), tfm.make_mesh(devices=jax.devices()[:1]))
+    if box and box.step == step and box.is_whole:
+        state, batch = box.read(job, log.info)
+        log.info(f"the batch of step {step}, and the state before it, are those in {box.path}")
+    else:
+        corpus = job.task.load(run, log, read_saved(folder.path))
+        folder.check_data(corpus.facts())
+        state, batch = replay.state_before(job, corpus, folder.path, step, log), blackbox.batch_of(corpus, step)
+    result = replay.run_again(job, batch, state)
     for line in _table(result):
         print(line)
     print(f"step {step}: {result.summary}")

@@ -154,7 +154,8 @@ def test_the_third_signal_ends_what_waits():
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
-def test_a_run_that_has_just_begun(seconds, times, tmp_path):
+@pytest.mark.parametrize(("signum", "word"), SIGNALS.items())
+def test_a_run_that_has_just_begun(signum, word, seconds, times, tmp_path):
     """As soon as the package is imported, which -X importtime tells."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     program = ["-X", "importtime", "-m", "train.main", "--task=mlm", f"--out={tmp_path / 'a'}"]
@@ -164,9 +165,9 @@ def test_a_run_that_has_just_begun(seconds, times, tmp_path):
             break
     time.sleep(seconds)
     for _ in range(times):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signum)
         time.sleep(0.08)
     rest = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert rest.splitlines()[-1] == "interrupted"
+    assert process.returncode == 128 + signum
+    assert rest.splitlines()[-1] == word
     assert "Traceback" not in rest

@@ -1,19 +1,26 @@
 """Models that compute values that are not finite are refused by every command, with the first layer named."""
 
 import dataclasses
+import functools
 import json
+import shutil
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from hf_models import stored
+from PIL import Image
 from runs.test_hf_folder import tokenizer
 from small import call
 
 import tfm
+from train.embed import main as embed
 from train.evaluate import main as evaluate
 from train.export import main as export
 from train.generate import main as generate
+from train.images import palette
 from train.predict import main as predict
 from train.runs.hf_folder import HfFolder
 
@@ -22,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 CONFIG = tfm.Config(layers=2, heads=2, width=16, ffn=32, vocab=103, length=16, dropout=0.0, classes=2)
 GPT2 = {"residual": "pre", "input.token_types": None, "input.norm": False}
 DAMAGES = {"nan": lambda kernel: kernel.at[0, 0].set(jnp.nan), "huge": lambda kernel: 3e38 * jnp.sign(kernel)}
+ARCHITECTURES = {"bart": "BartForConditionalGeneration", "vit": "ViTForImageClassification"}
 SPECS = {"lm": tfm.causal_lm_specs, "classify": tfm.classifier_specs}
 
 
@@ -35,12 +43,30 @@ def changed(params, change):
     return jax.tree_util.tree_map_with_path(leaf_of, params)
 
 
+def write_texts_and_pictures(folder):
+    """Pairs of texts, and pictures of two classes."""
+    (folder / "pairs.tsv").write_text("en\tde\n" + "".join(f"w{n} w{n + 1}\tw{n + 2}\n" for n in range(40)))
+    pictures = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
+    np.savez(folder / "pictures.npz", x=pictures, y=np.array(["LABEL_0", "LABEL_1"])[np.arange(20) % 2])
+    Image.fromarray(pictures[0]).save(folder / "picture.png")
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """Folders of a language model and of a classifier: with a weight that is nan, and with weights that overflow."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "text.txt").write_text("w1 w2 w3 w4 w5 w6 w7 w8 w9\n" * 20)
     (folder / "rows.tsv").write_text("text\tlabel\n" + "w1 w2 w3\tLABEL_0\nw4 w5\tLABEL_1\n" * 8)
+    write_texts_and_pictures(folder)
+    for name, architecture in ARCHITECTURES.items():
+        good = folder / f"{name}-good"
+        stored(good, name, architecture)
+        (good / "tokenizer.json").write_text(tokenizer().to_str())
+        (good / palette.FILE).write_text(palette.to_text(palette.ImageProcessor((6, 4))))
+        config, params = tfm.from_hf(good)
+        for damage, change in DAMAGES.items():
+            to = shutil.copytree(good, folder / f"{name}-{damage}")
+            tfm.to_hf(config, changed(params, change), to, like=good)
     for name, specs in SPECS.items():
         config = tfm.override(CONFIG, GPT2 if name == "lm" else {"head.pool": "first"})
         params = tfm.init(specs(config), jax.random.key(0))
@@ -58,6 +84,13 @@ COMMANDS = {
     "generate beam": (generate, "lm", ["--prompt=w1 w2", "--max-new-tokens=4", "--strategy=beam"]),
     "predict": (predict, "classify", ["--text=w1 w2"]),
     "export": (export, "lm", ["--to=copy"]),
+    "embed": (embed, "classify", ["--file=text.txt", "--to=out.npy"]),
+    "evaluate translate": (evaluate, "bart", ["--data=pairs.tsv"]),
+    "generate translate": (generate, "bart", ["--prompt=w1 w2", "--max-new-tokens=4", "--to=out.txt"]),
+    "export translate": (export, "bart", ["--to=copy"]),
+    "evaluate image": (evaluate, "vit", ["--data=pictures.npz"]),
+    "predict image": (predict, "vit", ["--file=picture.png"]),
+    "export image": (export, "vit", ["--to=copy"]),
 }
 
 
@@ -73,14 +106,15 @@ def test_commands_refuse(name, damage):
     assert "layer 1" in sentence if damage == "huge" else "feed_forward.up.kernel" in sentence
     assert "finite" in sentence
     assert not Path("copy").exists()
-    assert not Path("out.txt").exists()
+    assert not [*Path().glob("out.*")]
     assert not out.strip("w12 \n"), "nothing but the prompt"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_good_models_are_not_refused(name):
     command, folder, flags = COMMANDS[name]
-    flags = [flag.replace("copy", "good-copy").replace("out.txt", "good.txt") for flag in flags]
+    names = {"copy": f"{folder}-copy", "out.": f"{folder}-written."}
+    flags = [functools.reduce(lambda flag, pair: flag.replace(*pair), names.items(), flag) for flag in flags]
     code, out, err = call(command, f"--run={folder}-good", *flags)
     assert code == 0, err
     if command in (evaluate, export):

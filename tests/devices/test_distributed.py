@@ -19,6 +19,7 @@ from train import UserError
 from train.data import feed
 from train.devices import distributed
 from train.main import main
+from train.replay import main as replay
 from train.settings.schema import Distributed
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +158,18 @@ def test_four_processes_stop_for_a_signal_to_one_and_one_goes_on(home):
     with contextlib.chdir(home):
         assert call(main, "--resume", "--out=mlm-4", "--mesh.fsdp=1", "--mesh.tensor=2")[0] == 0
     assert_equal_runs(home, "mlm-1", "mlm-4")
+
+
+@pytest.mark.slow
+def test_two_processes_keep_a_black_box_that_one_runs_again(home):
+    flags = [*SMALL, "--task=lm", "--data=text.txt", "--optim.rate=1e6", "--optim.clip=none", "--model.norm=rms"]
+    said = end(start(home, [[*flags, "--out=bad", "--checkpoint.every=3", "--mesh.fsdp=4"]], 2, 4), code=2)[0]
+    assert "error: the loss of step" in said
+    with contextlib.chdir(home):
+        code, out, err = call(replay, "--run=bad")
+    assert code == 0, err
+    assert "bad/blackbox/step-" in err
+    assert "is the first that is not finite" in out.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
+from fuzz import file_gates
 from fuzz.test_gates import CONTENTS, READERS, outcome, read_hf, run_json, word_tokenizer
 from hf_models import stored
 
@@ -18,6 +20,7 @@ from train.devices.distributed import find_cluster
 from train.files.lines import line_writer
 from train.generation import options as generation
 from train.runs import folder as folders
+from train.runs.metrics_lines import MetricsFile, Written, read_lines
 from train.settings import flags, resolve, schema
 from train.settings.tasks import Lm
 from train.text import tokenizer as tokenize
@@ -263,3 +266,102 @@ def test_environment_variables(environ):
     assert f"{name}={environ[name]!r} must be a whole number" in outcome(
         lambda: find_cluster(schema.Distributed(), environ)
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"window": 3}, "note.window=3 must be an object"),
+        ({"window": {"loss": "x"}}, "note.window.loss='x' must be a number"),
+        ({"best": {"value": 1.0, "step": 3}}, "note.best has no stale"),
+        ({"best": {"value": 1.0, "step": 10**400, "stale": 0}}, "note.best.step="),
+        ({"written": None}, "note.written=None must be an object"),
+        ({"evaluation_due": 1}, "note.evaluation_due=1 must be true or false"),
+    ],
+)
+def test_notes_of_checkpoints(change, sentence, tmp_path):
+    content = json.dumps(file_gates.PROGRESS.note() | change).encode()
+    assert sentence in outcome(lambda: file_gates.read_checkpoint((file_gates.NOTE, content), tmp_path))
+
+
+@pytest.mark.parametrize("data", [b"7", b"[]", b"\xff", b"[" * 100_000, b'{"window": NaN}'])
+def test_notes_that_are_no_objects(data, tmp_path):
+    assert str(file_gates.NOTE) in outcome(lambda: file_gates.read_checkpoint((file_gates.NOTE, data), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"7",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"step": true, "split": "train"}',
+        b'{"step": 1, "split": "train", "loss": "low"}',
+        b'{"step": 1, "split": "train", "loss": NaN}',
+        b'{"step": 1, "split": "train", "rate": [1]}',
+        b'{"step": 1, "split": "train", "loss": 1' + b"0" * 400 + b"}",
+    ],
+    ids=lambda line: line[:50],
+)
+def test_lines_of_metrics(line, tmp_path):
+    """They are left out, and named when the run goes on."""
+    good = json.dumps(file_gates.LINES[0]).encode()
+    (tmp_path / "metrics.jsonl").write_bytes(good + b"\n" + line + b"\n" + good + b"\n")
+    assert list(read_lines(tmp_path / "metrics.jsonl")) == [file_gates.LINES[0]] * 2
+    said = []
+    MetricsFile(tmp_path / "metrics.jsonl", 5, Written(9, 9), said.append)
+    assert said == [f"{tmp_path / 'metrics.jsonl'}, line 2 is damaged; it is left out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("train-images-idx3-ubyte", bytes([0, 0, 8, 3, 128, *[0] * 3, *[0, 0, 0, 1] * 2]), "has not the 2,147,483,648"),
+        (
+            "arrays.npz",
+            file_gates.zipped(file_gates.npy("(1000000000000,)"), file_gates.npy("(6,)")),
+            "holds 1000.0 GB of pictures",
+        ),
+        ("arrays.npz", file_gates.zipped(file_gates.npy("(3, 4, 5)", "|O"), file_gates.npy("(3,)")), "no"),
+    ],
+    ids=["idx", "npz", "objects"],
+)
+def test_pictures_that_ask_for_memory(name, data, sentence, tmp_path):
+    tracemalloc.start()
+    assert sentence in outcome(lambda: file_gates.read_pictures((name, data), tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("words.vec", b"1 99999999999\n"),
+        ("words.bin", b"0 99999999999\nthe abc"),
+        ("words.bin", b"3 0\nthe \ncat \nsat \n"),
+    ],
+)
+def test_counts_of_word_vectors(name, data, tmp_path):
+    assert name in outcome(lambda: file_gates.read_vectors((name, data), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"resample": [2]},
+        {"resample": True},
+        {"rescale_factor": 10**400},
+        {"image_mean": [10**400] * 3},
+        {"image_std": "x"},
+        {"size": {"height": 10**9, "width": 1}},
+        {"clusters": [[0, 0, 10**400], [1, 1, 1]]},
+        {"clusters": {"a": 1}},
+        {"clusters": ["123", "456"]},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_processors_of_pictures(changes, tmp_path):
+    data = json.dumps(file_gates.PROCESSOR | changes).encode()
+    (name,) = changes
+    assert name.removeprefix("image_") in outcome(lambda: file_gates.read_processor(data, tmp_path))

@@ -10,10 +10,11 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from fuzz import mutations
+from fuzz.file_gates import FILE_GATES, FILE_SHARES, Gate
 from hf_models import MODELS, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,13 +38,6 @@ from train.training import startup
 
 # Address space that all cases together may add, and seconds of one case.
 MEMORY, SECONDS = 1_500 << 20, 20
-
-
-class Gate(NamedTuple):
-    """Something that reads what comes from outside: a strategy of inputs, and what reads one in a folder of its own."""
-
-    inputs: st.SearchStrategy
-    read: Callable[[Any, Path], Any]
 
 
 def outcome(read: Callable[[], Any]) -> str:
@@ -342,9 +336,10 @@ GATES = {
     "variables": Gate(VARIABLES, read_variables),
     "tokenizer": Gate(tokenizers(), read_tokenizer),
     "adapter": Gate(mutations.json_files(ADAPTER), read_adapter),
+    **FILE_GATES,
 }
 
-# How many of ten cases a gate gets.
+# How many thousands of cases a gate gets in the slow tier.
 SHARES = {
     "hf": 2.7,
     "run": 1.5,
@@ -353,6 +348,7 @@ SHARES = {
     "variables": 0.3,
     "tokenizer": 1,
     "adapter": 0.2,
+    **FILE_SHARES,
 }
 
 
@@ -398,7 +394,7 @@ def test_a_few_faults(name, tmp_path, limits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GATES)
-def test_ten_thousand_faults(name, tmp_path, limits):
+def test_fifteen_thousand_faults(name, tmp_path, limits):
     fuzz(GATES[name], tmp_path, round(1000 * SHARES[name]))
 
 

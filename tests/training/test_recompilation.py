@@ -51,7 +51,7 @@ def step():
 def test_planned_shapes_may_come_in_any_order(step, state, mesh):
     for length in (16, 32, 16, 32, 32):
         state, _ = step(state, batch(mesh, length))
-    assert step._step._cache_size() == 2
+    assert step.step._cache_size() == 2
 
 
 WAS = "should be float32[8,4] sharded as P('fsdp', None) and is "

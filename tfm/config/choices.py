@@ -172,7 +172,7 @@ def _kind_for(value: Any, hint: Any) -> Any:
 
 def _checked_number(key: str, value: Any, kind: type) -> Any:
     """A number that computers can compute with."""
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{key}={value} must be a finite number")
     if abs(value) > (MAX_INT if kind is int else MAX_FLOAT):
         raise ValueError(f"{key}={_abbreviate(value)} is too large for a number of {64 if kind is int else 32} bits")

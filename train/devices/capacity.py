@@ -4,6 +4,8 @@ The bounds are far below the real needs: whether a run fits is what `train.plan`
 """
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,9 +25,10 @@ _FIELDS = 4
 _INTEGER, _NUMBER = 4, 4
 
 
-def device_bytes() -> float:
-    """Bytes of memory of all devices; of CPUs, those of the machine; infinity where they are not known."""
-    devices = available_devices()
+def device_bytes(devices: Sequence[Any] = ()) -> float:
+    """Bytes of memory of devices, by default of all; of CPUs, those of the machine; infinity where they are not
+    known."""
+    devices = devices or available_devices()
     if devices[0].platform == "cpu":
         return cpu.memory_bytes() * jax.process_count()
     return len(devices) * (memory_bytes(devices[0]) or math.inf)
@@ -40,6 +43,18 @@ def check_parameters(specs: Any) -> None:
         raise OutOfMemoryError(
             f"a model of {sum(count for count, _ in sizes):,} parameters needs {human_bytes(needed)} or more to train, "
             f"and there are {human_bytes(capacity)}; take a smaller --model.width, --model.ffn or --model.layers"
+        )
+
+
+def check_weights(specs: Any, mesh: Any, path: Path) -> None:
+    """Raises OutOfMemoryError where the parameters in a folder are more than the devices of a mesh can hold."""
+    leaves = jax.tree.leaves(specs)
+    needed = sum(math.prod(spec.shape) * jax.numpy.dtype(spec.dtype).itemsize for spec in leaves)
+    capacity = device_bytes(list(mesh.devices.flat))
+    if needed > capacity:
+        raise OutOfMemoryError(
+            f"{path} describes a model of {tfm.count_params(leaves):,} parameters, which need {human_bytes(needed)}, "
+            f"and there are {human_bytes(capacity)}; take a smaller model, or devices with more memory"
         )
 
 

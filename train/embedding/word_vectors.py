@@ -40,6 +40,8 @@ class WordVectors:
         self.size = 0
         for word, start, end in self._binary() if self.path.suffix == ".bin" else self._lines():
             self.places.setdefault(word, (start, end))
+        if not self.places or not self.size:
+            raise UserError(f"{self.path} holds no word and its numbers; fetch it again")
         self.read: dict[str, np.ndarray | None] = {}
 
     def __getitem__(self, word: str) -> np.ndarray | None:
@@ -64,12 +66,14 @@ class WordVectors:
             raise UserError(f"{self.path}: the vector of {word!r} is not finite; repair it")
         return values
 
+    def _counts(self) -> tuple[int, int] | None:
+        """The counts of words and of numbers in the first line, if it has them."""
+        header = re.fullmatch(rb"\s*([0-9]{1,12})\s+([0-9]{1,12})\s*", self.content[: self.content.find(b"\n") + 1])
+        return (int(header[1]), int(header[2])) if header else None
+
     def _lines(self) -> Iterator[tuple[bytes, int, int]]:
         """Every word, and where its numbers start and end."""
-        start = 0
-        header = self.content[: max(self.content.find(b"\n"), 0)].split()
-        if len(header) == 2 and all(count.isdigit() for count in header):
-            self.size, start = int(header[1]), self.content.find(b"\n") + 1
+        start = self.content.find(b"\n") + 1 if self._counts() else 0
         while start < len(self.content):
             end = self.content.find(b"\n", start)
             end = len(self.content) if end < 0 else end
@@ -78,18 +82,16 @@ class WordVectors:
                 self.size = self.size or len(self.content[space:end].split())
                 yield self.content[start:space], space, end
             start = end + 1
-        if not self.size:
-            raise UserError(f"{self.path} holds no line of a word and its numbers; fetch it again")
 
     def _binary(self) -> Iterator[tuple[bytes, int, int]]:
         """Every word, and where its numbers start and end."""
         start = self.content.find(b"\n") + 1
-        header = self.content[:start].split()
-        if len(header) != 2 or not all(count.isdigit() for count in header):
+        counts = self._counts()
+        if counts is None:
             raise UserError(
                 f"{self.path} does not begin with the counts of words and numbers; it is no .bin of word2vec"
             )
-        count, self.size = map(int, header)
+        count, self.size = counts
         for index in range(count):
             space = self.content.find(b" ", start, start + _MAX_WORD)
             end = space + 1 + 4 * self.size

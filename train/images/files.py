@@ -1,12 +1,13 @@
 """Pictures in arrays: the IDX files of MNIST, also gzipped, and .npz files of numpy."""
 
 import gzip
+import math
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -46,7 +47,6 @@ def _with_and_without_gz(name: str) -> tuple[str, str]:
 
 def _read_idx(path: Path, axes: int) -> np.ndarray:
     """The array of bytes in an IDX file with so many axes. Raises UserError for another or a damaged file."""
-    limit = int(MAX_SHARE * cpu.memory_bytes())
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * axes)
@@ -54,13 +54,24 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
                 raise UserError(f"{path} is no IDX file of bytes with {axes} axes; give the file as it was published")
             shape = np.frombuffer(header, ">u4", axes, 4).astype(np.int64).tolist()
             size = int(np.prod(shape, dtype=object))
-            check_size(str(path), size, limit)
-            content = file.read(size + 1)
+            check_size(str(path), size, _limit())
+            content = b"".join(_pieces(file, size + 1))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole .gz file ({error}); download it again") from error
     if len(content) != size:
         raise UserError(f"{path} has not the {size:,} bytes that its header names; download it again")
     return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """At most so many bytes of a file; a file that is shorter takes no more memory than it has bytes."""
+    while size and (piece := file.read(min(size, 1 << 20))):
+        size -= len(piece)
+        yield piece
+
+
+def _limit() -> int:
+    return int(MAX_SHARE * cpu.memory_bytes())
 
 
 def check_size(where: str, size: int, limit: int):
@@ -83,20 +94,34 @@ def read_npz(path: Path) -> tuple[Labelled, Labelled | None]:
     """Pictures and labels of an .npz, and those for validation where it has any. Raises UserError for other files."""
     try:
         with zipfile.ZipFile(path) as archive:
-            check_size(
-                str(path), sum(entry.file_size for entry in archive.infolist()), int(MAX_SHARE * cpu.memory_bytes())
-            )
+            check_size(str(path), sum(map(_array_bytes(archive), archive.infolist())), _limit())
         with np.load(path, allow_pickle=False) as arrays:
             parts = {part: _part(arrays, path, names) for part, names in _NAMES.items()}
             names = ", ".join(arrays.files)
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
-    except (zipfile.BadZipFile, ValueError, EOFError, zlib.error, OSError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # zipfile, its decompressors and numpy raise errors of all types
         raise UserError(f"{path} is not a whole .npz file of arrays ({error}); save it again") from error
     if parts["train"] is None:
         pairs = " or ".join("/".join(pair) for pair in _NAMES["train"])
         raise UserError(f"{path} holds {names or 'nothing'}; name its arrays {pairs}")
     return parts["train"], parts["valid"]
+
+
+def _array_bytes(archive: zipfile.ZipFile) -> Callable[[zipfile.ZipInfo], int]:
+    """The bytes of an entry of an .npz: those that it has, or those that its header asks numpy to allocate."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+    def count(entry: zipfile.ZipInfo) -> int:
+        with archive.open(entry) as file:
+            if not entry.filename.endswith(".npy") or (read := readers.get(np.lib.format.read_magic(file))) is None:
+                return entry.file_size
+            shape, _, dtype = read(file)
+        return max(entry.file_size, math.prod(shape) * dtype.itemsize)
+
+    return count
 
 
 def _part(arrays: Mapping[str, np.ndarray], path: Path, names: tuple[tuple[str, str], ...]) -> Labelled | None:

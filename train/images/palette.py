@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tfm.config.choices import check_type
 from tfm.config.json_text import read_object
 from train import UserError
 from train.data.processors import ProcessorKind
@@ -160,11 +161,8 @@ def read(path: Path) -> AnyProcessor:
     processor, fields = images.read(path), read_object(path)
     if "clusters" not in fields:
         return processor
-    try:
-        clusters = tuple(tuple(map(float, colour)) for colour in fields["clusters"])
-    except (TypeError, ValueError) as error:
-        raise ValueError("clusters must be a list of colours, of three numbers each") from error
-    return PaletteProcessor(processor, clusters)
+    colours = check_type("clusters", fields["clusters"], list[list[float]])
+    return PaletteProcessor(processor, tuple(tuple(map(float, colour)) for colour in colours))
 
 
 def read_hf(folder: Path, model: Any) -> AnyProcessor:

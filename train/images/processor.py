@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tfm.config.choices import check_type
 from tfm.config.json_text import read_object
 from train.images.decoding import MODES, to_array
 
@@ -177,10 +178,9 @@ def read(path: Path) -> ImageProcessor:
     factor = fields.get("rescale_factor", 1 / 255) if fields.get("do_rescale", True) else 1.0
     names = {int(resampling): name for name, resampling in FILTERS.items()}
     resample = fields.get("resample", 2)
-    if resample not in names:
+    if type(resample) is not int or resample not in names:
         raise ValueError(f"resample={resample!r} must be one of {sorted(names)}, a filter of Pillow")
-    if isinstance(factor, bool) or not isinstance(factor, int | float):
-        raise ValueError(f"rescale_factor={factor!r} must be a number")
+    factor = check_type("rescale_factor", factor, float)
     size = size if fields.get("do_resize", True) else None
     if size is None and crop is None:
         raise ValueError("do_resize=false without do_center_crop leaves pictures of several shapes; name a size")
@@ -203,7 +203,4 @@ def _size(fields: Mapping[str, Any], name: str, default: Any, square: bool) -> t
 
 def _numbers(fields: Mapping[str, Any], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
     """A list of numbers. Raises ValueError for anything else."""
-    values = fields.get(name, default)
-    if not isinstance(values, list | tuple) or not all(type(value) in (int, float) for value in values):
-        raise ValueError(f"{name}={values!r} must be a list of numbers")
-    return tuple(map(float, values))
+    return tuple(map(float, check_type(name, fields.get(name, list(default)), list[float])))

@@ -152,13 +152,15 @@ class RunFolder:
         """The parameters on a mesh, by default of one device.
 
         They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
-        Raises UserError if they are not finite.
+        Raises UserError if they are not finite, or more than memory can hold.
         """
         import tfm
+        from train.devices import capacity
         from train.devices.mesh import available_devices
         from train.runs import saved
 
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
+        capacity.check_weights(self.specs, mesh, self.path)
         like = tfm.abstract(self.specs, mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
         params = saved.load_params(self.path / CHECKPOINTS, like, log, verify, best, average)

@@ -140,12 +140,15 @@ class HfFolder:
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
 
-        Logs the fields of config.json that change nothing. Raises UserError if parameters are not finite.
+        Logs the fields of config.json that change nothing. Raises UserError if parameters are not finite, or more than
+        memory can hold.
         """
         import tfm
+        from train.devices import capacity
         from train.devices.mesh import available_devices
 
         mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
+        capacity.check_weights(self.specs, mesh, self.path)
         with self._user_errors(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             params = tfm.from_hf(self.path, mesh)[1]

@@ -1,15 +1,28 @@
 """metrics.jsonl: an object a line. Every checkpoint notes how many bytes it had, and their checksum."""
 
 import dataclasses
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from tfm.config.choices import Range, check_object
+from tfm.config.json_text import decode_text, parse_object
 from train.files.strict_json import json_text
 from train.runs import folder as folders
+from train.settings.gate import check_complete
+from train.settings.limits import MAX_STEPS
+
+# Metrics that plots and comparisons read.
+_NUMBERS = dict.fromkeys(("loss", "rate"), float)
+
+
+class _Line(TypedDict):
+    """What every line has."""
+
+    step: Annotated[int, Range(0, MAX_STEPS)]
+    split: str
 
 
 @dataclasses.dataclass
@@ -82,8 +95,8 @@ def _whole_lines(path: Path, content: bytes, start: int, log: Callable[[str], No
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """A line of metrics; None if it is none."""
     try:
-        metrics = json.loads(line)
-    except (ValueError, RecursionError):
+        metrics = parse_object(decode_text(line, "a line"), "a line")
+        check_object("", metrics, dict.fromkeys(metrics, float | str | None) | _NUMBERS)
+        return check_complete("a line", metrics, _Line)
+    except ValueError:
         return None
-    has_step = isinstance(metrics, dict) and isinstance(metrics.get("step"), int)
-    return metrics if has_step and isinstance(metrics.get("split"), str) else None

@@ -1,7 +1,6 @@
 """Checkpoints that are read: every file is compared with its checksum before."""
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +11,13 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
+from tfm.config.json_text import read_object
 from train import UserError
 from train.devices import distributed
 from train.runs import manifest
 from train.runs.checkpoint import by_name, silence_orbax, training_only
 from train.runs.state import State
+from train.settings.gate import user_errors
 
 DAMAGED = "damaged"  # the folder for checkpoints that are set aside
 
@@ -79,7 +80,7 @@ class SavedCheckpoints:
         for step in reversed(self.steps):
             if before is not None and step >= before:
                 continue
-            reason = self._damage(step, ["params", "opt"])
+            reason = self.damage(step, ["params", "opt"])
             if reason is None:
                 break
             log(f"checkpoint {step} cannot be read ({reason}); falling back to the one before")
@@ -92,7 +93,7 @@ class SavedCheckpoints:
         state = dataclasses.replace(like, **fields, **{name: _unflatten(params, like.eval_params)})
         note = self._note(step)
         if before is None:
-            damaged += [older for older in self.steps if older < step and self._damage(older)]
+            damaged += [older for older in self.steps if older < step and self.damage(older)]
             self._set_aside(damaged)
         return state, note, step
 
@@ -123,8 +124,9 @@ class SavedCheckpoints:
         """The step with the best metric, as the newest checkpoint notes it; the newest one if it is gone."""
         newest = self.steps[-1]
         self._check_whole(newest)
-        best_step = self._note(newest)["best"]["step"]
-        return best_step if best_step in self.steps else newest
+        best = self._note(newest).get("best")
+        step = best.get("step") if isinstance(best, dict) else None
+        return step if type(step) is int and step in self.steps else newest
 
     def _params(self, step: int, like: Any) -> Any:
         self._check_whole(step, ["params"])
@@ -132,13 +134,13 @@ class SavedCheckpoints:
 
     def _check_whole(self, step: int, arrays: Iterable[str] = ()):
         """Raises UserError if some arrays of a checkpoint, or its values, are damaged."""
-        if reason := self._damage(step, arrays):
+        if reason := self.damage(step, arrays):
             run, older = self.folder.parent, [before for before in self.steps if before < step]
             repair = f"let python -m train.main --resume --out={run} go on from an older one"
             remedy = f"{repair}, or delete {self.folder / str(step)}" if older else "it is the oldest: start a new run"
             raise UserError(f"checkpoint {step} of {run} is damaged ({reason}); {remedy}")
 
-    def _damage(self, step: int, arrays: Iterable[str] = ()) -> str | None:
+    def damage(self, step: int, arrays: Iterable[str] = ()) -> str | None:
         """What is wrong with some arrays of a checkpoint, or with its values, which are small and always compared."""
         folder = self.folder / str(step)
         values = ["note", *(["metrics"] if (folder / "metrics").exists() else [])]
@@ -171,7 +173,8 @@ class SavedCheckpoints:
 
     def _note(self, step: int) -> dict[str, Any]:
         """The plain values of a checkpoint."""
-        return json.loads((self.folder / str(step) / "note" / "metadata").read_bytes())
+        with user_errors():
+            return read_object(self.folder / str(step) / "note" / "metadata")
 
     def _set_aside(self, steps: Iterable[int]):
         """Moves checkpoints out of the way, into a folder beside: what is left of them is not lost."""

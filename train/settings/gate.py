@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_type_hints, is_typeddict
 
 from tfm.config.choices import check_type
 from train import UserError
@@ -16,6 +16,17 @@ def user_errors(where: str = "") -> Iterator[None]:
     except ValueError as error:
         text = str(error)
         raise UserError(f"{where}: {text}" if where and where not in text else text) from error
+
+
+def check_complete(key: str, value: Any, kind: Any) -> Any:
+    """An object with all fields of a TypedDict, in their types; also those of objects in it. Raises ValueError."""
+    checked = check_type(key, value, kind)
+    for name, hint in get_type_hints(kind).items():
+        if name not in checked:
+            raise ValueError(f"{key} has no {name}")
+        if is_typeddict(hint):
+            check_complete(f"{key}.{name}", checked[name], hint)
+    return checked
 
 
 def environment_number(environ: Mapping[str, str], name: str, hint: Any = int) -> Any:

@@ -18,7 +18,8 @@ from train.runs import checkpoint
 from train.runs import folder as folders
 from train.runs.state import State
 from train.settings.schema import Run
-from train.training import optimizer, replay
+from train.training import optimizer
+from train.training.diverged import replay
 from train.training.evaluation import Evaluator
 from train.training.job import tokens_per_step
 from train.training.metric_buffer import NotFiniteError
@@ -59,7 +60,7 @@ def open_hooks(
         contextlib.closing(recorder),
         jax.set_mesh(job.mesh),
         cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake),
-        _explain_not_finite(evaluator, store, folder, deferral),
+        _explain_not_finite(evaluator, train_step, store, folder, deferral),
     ):
         request = SaveRequest(folder / SAVE)
         hooks = Hooks(evaluator, train_step, progress, recorder, store, deferral, request, peak_seconds)
@@ -106,6 +107,10 @@ class Hooks:
     def after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         """Log line, evaluation and checkpoint after that step, if they are due."""
         self.deferral.begin()
+        with _freed_if_not_finite(state):
+            self._after_step(step, state, sums)
+
+    def _after_step(self, step: int, state: State, sums: Mapping[str, jax.Array]):
         run = self.run
         buffer = self.progress.buffer
         compiled = self.train_step.compiled
@@ -137,9 +142,10 @@ class Hooks:
     def save_last(self, step: int, state: State):
         """Saves the state after the newest step, if it is not saved yet."""
         self.deferral.begin()
-        self.progress.buffer.flush()
-        if self.store.latest != step:
-            self._save(step, state, None)
+        with _freed_if_not_finite(state):
+            self.progress.buffer.flush()
+            if self.store.latest != step:
+                self._save(step, state, None)
 
     def _train_metrics(self, step: int) -> dict[str, float]:
         """Metrics of the steps since the last log line."""
@@ -213,8 +219,23 @@ class SaveRequest:
 
 
 @contextlib.contextmanager
+def _freed_if_not_finite(state: State) -> Iterator[None]:
+    """Frees the arrays of a state that is worth nothing: the state before the bad step needs their memory."""
+    try:
+        yield
+    except NotFiniteError:
+        for leaf in jax.tree.leaves(state):
+            leaf.delete()
+        raise
+
+
+@contextlib.contextmanager
 def _explain_not_finite(
-    evaluator: Evaluator, store: checkpoint.Checkpoints, folder: Path, deferral: interruption.Deferral
+    evaluator: Evaluator,
+    train_step: Guard,
+    store: checkpoint.Checkpoints,
+    folder: Path,
+    deferral: interruption.Deferral,
 ) -> Iterator[None]:
     """Values that are not finite as a UserError that names the step, the layer and the rows where they begin."""
     try:
@@ -223,7 +244,8 @@ def _explain_not_finite(
         store.wait()
         good, step = store.latest or "none", error.step
         with deferral.suspended():
-            place = replay.explain(evaluator.job, evaluator.corpus, folder, error, evaluator.log)
+            job, corpus = evaluator.job, evaluator.corpus
+            place = replay.explain(job, corpus, folder, error, evaluator.log, train_step.step)
         subject = "the loss of" if error.values else "what the parameters are after"
         raise DivergedError(
             f"{subject} step {step} is not finite: {place}; the last good checkpoint is {good} in {folder}; "

@@ -1,12 +1,41 @@
 """What a checkpoint holds besides the training state."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from tfm.config.choices import Range
 from train.runs.metrics_lines import Written
+from train.settings.gate import check_complete
+from train.settings.limits import MAX_STEPS
 from train.training.early_stopping import EarlyStopping
 from train.training.metric_buffer import MetricBuffer
+
+_Step = Annotated[int, Range(0, MAX_STEPS)]
+_Bits = Annotated[int, Range(0, 1 << 62)]
+
+
+class _Best(TypedDict):
+    """The best evaluation so far, and how many came after it."""
+
+    value: float | None
+    step: _Step | None
+    stale: _Step
+
+
+class _Lines(TypedDict):
+    """What was written to metrics.jsonl."""
+
+    size: _Bits
+    crc: _Bits
+
+
+class _Note(TypedDict):
+    """What a checkpoint notes."""
+
+    window: dict[str, float]
+    best: _Best
+    written: _Lines
+    evaluation_due: bool
 
 
 @dataclasses.dataclass
@@ -28,9 +57,10 @@ class Progress:
             "evaluation_due": self.evaluation_due,
         }
 
-    def restore(self, state: Mapping[str, Any]):
-        """Goes on from the note of a checkpoint."""
-        self.buffer.sums = dict(state["window"])
-        self.stopping.state = state["best"]
-        self.written.size, self.written.crc = state["written"]["size"], state["written"]["crc"]
-        self.evaluation_due = state.get("evaluation_due", False)
+    def restore(self, state: Any):
+        """Goes on from the note of a checkpoint. Raises ValueError for a note that no run has written."""
+        values: _Note = check_complete("note", state, _Note)
+        self.buffer.sums = values["window"]
+        self.stopping.state = dict(values["best"])
+        self.written.size, self.written.crc = values["written"]["size"], values["written"]["crc"]
+        self.evaluation_due = values["evaluation_due"]

@@ -20,16 +20,16 @@ class Guard:
     """
 
     def __init__(self, step: Callable, planned: Sequence[Shapes]):
-        self._step: Any = step
+        self.step: Any = step
         self._planned = planned
         self._first: dict[str, ArrayType] = {}
         self.compiled = False  # whether the last call compiled the step
         self.shapes: set[Any] = set()  # of the batches for which it was compiled
 
     def __call__(self, state, batch):  # noqa: D102
-        programs = self._step._cache_size()
-        output = self._step(state, batch)
-        self.compiled = self._step._cache_size() > programs
+        programs = self.step._cache_size()
+        output = self.step(state, batch)
+        self.compiled = self.step._cache_size() > programs
         if self.compiled:
             self.shapes.add(tuple(field.shape for field in batch.values()))
             self._check(array_types({"batch": batch, "state": state}))

@@ -25,6 +25,7 @@ from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.settings import resolve
+from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
 from train.training import step
@@ -167,7 +168,8 @@ def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log)
     for flag, last in (("steps", job.run.steps), ("stop-at", job.run.stop_at)):
         if last is not None and last < done:
             raise UserError(f"--{flag}={last} lies before step {done}, which {folder} has done; ask for more")
-    progress.restore(progress_state)
+    with user_errors(f"checkpoint {done} of {folder}"):
+        progress.restore(progress_state)
     log.info(f"going on from step {done} of {folder}")
     return state, done, progress
 

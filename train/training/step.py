@@ -108,7 +108,7 @@ def make_train_step(
         numbers = state.numbers or constants
         run_key = jax.random.wrap_key_data(numbers.key)
         key = jax.random.fold_in(run_key, state.step) if dropout else None
-        trained, frozen = optimizer.split(tfm.redraw(optimizer.specs, state.params, run_key, state.step))
+        trained, frozen = split_params(optimizer, state, run_key)
         running = optimizer.running(frozen)
         if isinstance(loss, JointLoss) and _parts(batch) > 1:
             params_of = partial(_params_of, optimizer, frozen)
@@ -131,6 +131,11 @@ def make_train_step(
         return dataclasses.replace(changed, teacher=state.teacher, numbers=state.numbers), sums
 
     return train_step
+
+
+def split_params(optimizer: optim.Optimizer, state: State, run_key: Array) -> tuple[Any, Any]:
+    """The trained and the frozen parameters as a step reads them: some are drawn anew, by the key of the run."""
+    return optimizer.split(tfm.redraw(optimizer.specs, state.params, run_key, state.step))
 
 
 def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):

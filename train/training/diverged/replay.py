@@ -10,6 +10,8 @@ import numpy as np
 
 import tfm
 from tfm.low_rank import with_dropout_keys
+from train import UserError, sentence
+from train.data import feed
 from train.devices import distributed
 from train.losses.joint import scalar_sums
 from train.reporting.console import Log
@@ -17,13 +19,11 @@ from train.runs import folder as folders
 from train.runs import saved
 from train.runs.state import State
 from train.training import optimizer, startup, stochastic_rounding
+from train.training.diverged import blackbox
+from train.training.diverged.blackbox import Batch
 from train.training.job import Job
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import with_memory, with_teacher
-
-BLACKBOX = "blackbox"
-REPORT = "report.json"
-BATCH = "batch.npz"
+from train.training.step import split_params, with_memory, with_teacher
 
 
 class Replay(NamedTuple):
@@ -56,13 +56,14 @@ class Replay(NamedTuple):
         return "all of it is finite when it is run again, so that a device or its memory may have failed"
 
 
-def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
+def run_again(job: Job, batch: Batch, state: State) -> Replay:
     """Runs the step behind `state`, part by part, with checks on; without several processes."""
-    loss, batch = _loss(job), job.device_batch(corpus, step - 1)
-    parts = _parts(job, batch, state)
-    trained, frozen = job.optimizer.split(state.params)
+    loss = _loss(job)
+    fields = feed.to_devices(batch.fields, job.batch_spec, job.mesh, job.run.batch.accumulate)
+    parts = _parts(job, fields, state)
     keys = _dropout_keys(job, state, len(parts))
     with jax.set_mesh(job.mesh):
+        trained, frozen = split_params(job.optimizer, state, jax.random.key(job.run.seed))
         runs = [tfm.run_by_scope(loss, trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
         gradient = jax.grad(lambda *args: loss(*args)[0])
         grads = [jax.jit(gradient)(trained, frozen, part, key) for part, key in zip(parts, keys, strict=True)]
@@ -73,10 +74,10 @@ def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
         weight = max(sum(float(run.outputs[1]["weight"]) for run in runs), 1)
         total = jax.tree.map(lambda *leaves: sum(stochastic_rounding.widen(leaves)) / weight, *grads)
         grad_norm = float(optimizer.global_norm(total))
-        broken = tfm.names_not_finite(_updated(job, state, batch).params) if not any(origins) else []
+        broken = tfm.names_not_finite(_updated(job, state, fields).params) if not any(origins) else []
     index = next((index for index, origin in enumerate(origins) if origin), 0)
     sums = {name: float(sum(run.outputs[1][name] for run in runs)) for name in runs[0].outputs[1]}
-    rows = _rows(origins[index], corpus.batch_rows(step - 1).reshape(len(parts), -1)[index])
+    rows = _rows(origins[index], batch.rows.reshape(len(parts), -1)[index])
     return Replay(
         origin=origins[index],
         rows=rows,
@@ -88,9 +89,13 @@ def run_again(job: Job, corpus: Any, state: State, step: int) -> Replay:
     )
 
 
-def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log) -> State:
-    """The state before a step: that of the newest checkpoint before it, and the steps since, run again."""
+def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log, train_step: Any = None) -> State:
+    """The state before a step: that of the newest checkpoint before it, and the steps since, run again.
+
+    By the `train_step` of a run on its own devices, it is bit for bit the state that the run had.
+    """
     checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
+    train_step = train_step or job.train_step
     with jax.set_mesh(job.mesh):
         if any(saved_step < step for saved_step in checkpoints.steps):
             like = job.new_state()
@@ -101,46 +106,29 @@ def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log) -> St
             state, done, _ = startup.first_state(fresh, corpus, folder, log)
             log.info(f"the first state of {folder}, and steps 1 to {step - 1} run again")
         for n in range(done, step - 1):
-            state, _ = job.train_step(state, job.device_batch(corpus, n))
+            state, _ = train_step(state, job.device_batch(corpus, n))
     return state
 
 
-def explain(job: Job, corpus: Any, folder: Path, error: NotFiniteError, log: Log) -> str:
+def explain(job: Job, corpus: Any, folder: Path, error: NotFiniteError, log: Log, train_step: Any) -> str:
     """Keeps a black box of a bad step, and says where in it values cease to be finite; a run of several processes does
-    not look for that."""
-    box = folder / BLACKBOX / f"step-{error.step}"
+    not look for that. `train_step` is the run's own."""
+    batch = blackbox.batch_of(corpus, error.step)
+    facts = {name: str(value) for name, value in error.values.items()} | {"parameters": error.names}
+    box, batch_checksum = blackbox.begin(folder, batch)
     if distributed.is_main():
-        box.mkdir(parents=True, exist_ok=True)
-        part = box / f"{BATCH}.part"
-        with part.open("wb") as file:
-            np.savez_compressed(file, **corpus.batch(error.step - 1, lambda rows: np.ones(rows, bool)))
-        part.replace(box / BATCH)
-        _write_report(box, corpus, error, None)
+        box.write_report(batch, facts)
+    log.info(f"step {error.step} is not finite; computing the state before it, and where that begins (Ctrl-C ends it)")
+    state = state_before(job, corpus, folder, error.step, log, train_step)
+    try:
+        box.write_state(state, batch, batch_checksum)
+    except (UserError, OSError) as failure:
+        log.info(f"{box.path} has no state: {sentence(failure)}")
     if jax.process_count() > 1:
-        return f"in rows {corpus.batch_rows(error.step - 1).tolist()} of the training text"
-    log.info(f"step {error.step} is not finite; looking for the layer where that begins (Ctrl-C ends it)")
-    replay = run_again(job, corpus, state_before(job, corpus, folder, error.step, log), error.step)
-    _write_report(box, corpus, error, replay)
+        return f"in rows {batch.rows.tolist()} of the training text"
+    replay = run_again(job, batch, state)
+    box.write_report(batch, facts | {"begins": replay.summary, "bad_rows": replay.rows})
     return replay.summary
-
-
-def _write_report(box: Path, corpus: Any, error: NotFiniteError, replay: Replay | None):
-    """Writes what is known of a bad step; numbers that are not finite are texts."""
-    facts = {
-        "step": error.step,
-        **{name: str(value) for name, value in error.values.items()},
-        "parameters": error.names,
-        "rows": corpus.batch_rows(error.step - 1).tolist(),
-    }
-    if replay:
-        facts |= {"begins": replay.summary, "bad_rows": replay.rows}
-    folders.write_json(box / REPORT, facts)
-
-
-def newest_box(folder: Path) -> int | None:
-    """The last step that has a black box."""
-    steps = [path.name.removeprefix("step-") for path in (folder / BLACKBOX).glob("step-*")]
-    return max((int(step) for step in steps if step.isdigit()), default=None)
 
 
 def _loss(job: Job) -> Callable[..., Any]:
