@@ -6,6 +6,7 @@ import pytest
 from small import FLAGS, write_text
 
 from train.check import load
+from train.images import drawings
 from train.reporting.console import Log
 
 SUBJECTS = {
@@ -15,16 +16,17 @@ SUBJECTS = {
     "translate": "--task=translate --data=rows.tsv --data.field=text,label --task.source=text --task.target=label "
     "--batch.tokens=256 --model.layers=2",
     "contrast": "--task=contrast --data=rows.tsv --data.field=text,label",
-    "bilm": "--task=bilm --model.layers=2",
+    "bilm": "--task=bilm --model.layers=2 --model.mixer.size=16",
     "pixels": "--task=pixels --data=builtin --model.length=64",
-    "clip": "--task=contrast --preset=clip-tiny --data=builtin",
+    "clip": "--task=contrast --preset=clip-tiny --data=builtin --batch.length=16 --model.images.layers=1 "
+    "--model.images.width=32 --model.images.heads=2 --model.images.input.size=16 --model.images.projection=16",
 }
 
 
 @pytest.fixture(scope="session")
 def subjects(tmp_path_factory):
     """A function that makes the subject of a name, once."""
-    home, by_name = tmp_path_factory.mktemp("home"), {}
+    home, by_name, generate = tmp_path_factory.mktemp("home"), {}, drawings.generate
     write_text(home / "text.txt")
     lines = (home / "text.txt").read_text().splitlines()
     rows = "\n".join(f"{line}\t{lines[-n][:20]}" for n, line in enumerate(lines, 1))
@@ -36,6 +38,7 @@ def subjects(tmp_path_factory):
         if name not in by_name:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(home)
+                patch.setattr(drawings, "generate", lambda: generate(120, 20, 20))
                 by_name[name] = load.subject_of_flags([*FLAGS, *SUBJECTS[name].split()], Log(quiet=True))
         return dataclasses.replace(by_name[name])  # without what was computed before
 

@@ -116,7 +116,7 @@ def truncated_texts(subject: Subject) -> Result:
     facts, length = subject.corpus.facts(), subject.job.run.batch.length
     share = getattr(subject.corpus.train[0], "cut", None)
     if share is None and "long" not in facts:
-        return not_applicable("long texts are cut into several rows, and lose nothing")
+        return not_applicable("the rows count no text that loses its end")
     if share is None:
         share = facts["long"] / (len(subject.corpus.train[0]) + len(subject.corpus.valid) + facts["long"])
     return Result(share, 0.05, f"share of texts that are longer than --batch.length={length} and lose their end")

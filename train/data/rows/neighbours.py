@@ -14,7 +14,6 @@ class SentenceTriples:
 
     text: every sentence; document: that of each, int [N]; length: tokens of a sentence at most, [SEP] included
     shuffled: a row also has the tokens of a random sentence
-    cut: the share of sentences that are longer
     """
 
     buckets, independent_rows = None, True
@@ -28,7 +27,6 @@ class SentenceTriples:
         full = sizes > 0
         self.middles = 1 + np.flatnonzero(same[:-1] & same[1:] & full[:-2] & full[1:-1] & full[2:])
         self.tokens = int(sizes[self.middles].sum())
-        self.cut = float((sizes >= length).mean()) if len(sizes) else 0.0
         used = np.minimum(sizes[self.middles] + 1, length)
         self.padding = float(1 - used.mean() / length) if len(used) else 0.0
 
@@ -36,8 +34,9 @@ class SentenceTriples:
         return len(self.middles)
 
     def example_ids(self) -> Iterator[np.ndarray]:
-        """The ids of every sentence."""
-        return self.text.split()
+        """The ids of every sentence and its neighbours."""
+        starts = self.text.starts
+        return (self.text.ids[starts[middle - 1] : starts[middle + 2]] for middle in self.middles)
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.skipthought`."""
