@@ -16,7 +16,7 @@ SUBJECTS = {
     "translate": "--task=translate --data=rows.tsv --data.field=text,label --task.source=text --task.target=label "
     "--batch.tokens=256 --model.layers=2",
     "contrast": "--task=contrast --data=rows.tsv --data.field=text,label",
-    "bilm": "--task=bilm --model.layers=2 --model.mixer.size=16",
+    "bilm": "--task=bilm --model.layers=2 --model.mixer.size=24 --model.mixer.projection=16 --model.input.width=16",
     "pixels": "--task=pixels --data=builtin --model.length=64",
     "clip": "--task=contrast --preset=clip-tiny --data=builtin --batch.length=16 --model.images.layers=1 "
     "--model.images.width=32 --model.images.heads=2 --model.images.input.size=16 --model.images.projection=16",

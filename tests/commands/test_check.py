@@ -25,7 +25,7 @@ TASKS = {
     "contrast of pictures": "--preset=clip-tiny --data=builtin --batch.length=16 --model.images.layers=1 "
     "--model.images.width=32 --model.images.heads=2 --model.images.input.size=16 --model.images.projection=16",
     "skipthought": "--data=builtin",
-    "bilm": "--data=text.txt --model.mixer.size=16",
+    "bilm": "--data=text.txt --model.mixer.size=24 --model.mixer.projection=16 --model.input.width=16",
 }
 
 
