@@ -1,9 +1,11 @@
 """Probes of the data, on data with one fault each."""
 
 import itertools
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from small import FLAGS, write_text
 
 from train import tasks
@@ -44,6 +46,7 @@ def test_good_text_passes_every_probe():
     assert {name for name, result in results.items() if result.status == "not applicable"} == {
         "truncated_texts",
         "label_balance",
+        "broken_pictures",
     }
 
 
@@ -122,6 +125,70 @@ def test_rows_that_are_mostly_padding():
         data.padding_share(subject_of(*TEXT, "--data.pack=false", "--batch.length=128", "--model.length=128")).status
         == "fail"
     )
+
+
+PICTURES = ("--task=image", "--data=pictures", "--eval-data=eval", "--model.input.size=16", "--model.input.patch=8")
+
+
+def write_pictures(folder, seed):
+    """Twenty pictures of noise, in two classes."""
+    rng = np.random.default_rng(seed)
+    for index in range(20):
+        path = folder / "ab"[index % 2] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+
+
+@pytest.fixture
+def pictures(home):
+    """The folder of training pictures; there are others to validate on."""
+    write_pictures(home / "eval", 1)
+    write_pictures(home / "pictures", 0)
+    return home / "pictures"
+
+
+def test_good_pictures_pass_every_probe(pictures):
+    results = {probe.__name__: probe(subject_of(*PICTURES)) for probe in data.PROBES}
+    assert {name for name, result in results.items() if result.status == "pass"} == {
+        "duplicates",
+        "label_balance",
+        "broken_pictures",
+    }
+    assert "fail" not in {result.status for result in results.values()}
+    assert results["padding_share"].detail == "rows are pictures without texts"
+
+
+def test_pictures_that_are_trained_on(pictures):
+    (pictures / "a" / "0.png").rename(pictures.parent / "eval" / "a" / "0.png")
+    shutil.copy(pictures.parent / "eval" / "a" / "0.png", pictures / "b" / "copy.png")
+    result = data.duplicates(subject_of(*PICTURES))
+    assert (result.status, result.measured) == ("fail", 1 / 20)
+
+
+def test_pictures_without_content(pictures):
+    Image.new("RGB", (16, 16), "white").save(pictures / "a" / "0.png")
+    result = data.broken_pictures(subject_of(*PICTURES))
+    assert (result.status, result.measured) == ("fail", 1 / 40)
+    assert result.detail.endswith("such as pictures/a/0.png")
+
+
+def test_pictures_that_break_after_they_were_read(pictures):
+    subject = subject_of(*PICTURES)
+    for name in ("a/2.png", "b/3.png"):
+        (pictures / name).write_bytes((pictures / name).read_bytes()[:60])
+    assert data.broken_pictures(subject).measured == 2 / 40
+
+
+def test_labels_of_pictures_that_are_all_the_same(pictures):
+    for path in (pictures / "b").iterdir():
+        path.rename(pictures / "a" / path.name)
+    (pictures / "a" / "1.png").rename(pictures / "b" / "1.png")
+    assert data.label_balance(subject_of(*PICTURES)).status == "pass"  # 95 % is the limit
+    (pictures / "a" / "3.png").unlink()
+    noise = np.random.default_rng(2).integers(0, 256, (9, 16, 16, 3), np.uint8)
+    for index, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(pictures / "a" / f"more{index}.png")
+    assert data.label_balance(subject_of(*PICTURES)).status == "fail"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ def test_gradients_are_those_of_what_follows():
             x = block(scale, x)
         return (x**3).sum()
 
-    gradients = jax.jit(lambda *arguments: block_gradients(loss, *arguments))(scales, x)
+    gradients = jax.jit(lambda *arguments: block_gradients(*arguments, ["x"])["x"], static_argnums=0)(
+        lambda scales, batch: loss(scales, batch["x"]), scales, {"x": x}
+    )
     for layer, gradient in enumerate(gradients):
         rest, layer_input = scales[layer:], x
         for scale in scales[:layer]:
@@ -37,4 +39,19 @@ def test_gradients_are_those_of_what_follows():
 
 
 def test_a_function_without_blocks_has_none():
-    assert block_gradients(lambda x: (x**2).sum(), jnp.ones(3)) == []
+    batch = {"x": jnp.ones(3)}
+    assert block_gradients(lambda params, batch: (batch["x"] ** 2).sum(), (), batch, ["x"]) == {"x": []}
+
+
+def test_blocks_belong_to_the_field_that_their_stack_reads():
+    """Three stacks, the second of which is given what the first has made."""
+    batch = {"a": jnp.array([0.3, -0.2]), "b": jnp.array([0.1, 0.7]), "positions": jnp.ones(2)}
+
+    def three_stacks(scale, batch):
+        memory = block(scale, block(scale, batch["b"] + batch["positions"]))
+        x = block(scale, batch["a"] * batch["positions"])
+        x = block(scale, x + memory)
+        return x.sum() + block(scale, batch["b"]).sum()
+
+    gradients = block_gradients(three_stacks, jnp.float32(0.5), batch, ["a", "b"])
+    assert {name: len(blocks) for name, blocks in gradients.items()} == {"a": 2, "b": 3}

@@ -2,7 +2,8 @@
 
 import functools
 import itertools
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,18 +15,43 @@ from train.data.corpus import Rows
 # text a copy, and the tokens of each side that are looked at.
 _COPIED, _MOSTLY, _MAX_TOKENS = 13, 0.8, 5_000_000
 
-# Batches whose labels are counted, texts that are decoded, and tokens of each of these.
-_BATCHES, _DECODED, _LONGEST = 100, 300, 400
+# Batches whose labels are counted, texts that are decoded, tokens of each of these, and pictures that are.
+_BATCHES, _DECODED, _LONGEST, _PICTURES = 100, 300, 400, 2000
+
+Probe = Callable[[Subject], Result]
+
+
+def of_texts(probe: Probe) -> Probe:
+    """A probe of texts, which asks for them."""
+
+    @functools.wraps(probe)
+    def probe_texts(subject: Subject) -> Result:
+        return not_applicable("rows are pictures without texts") if subject.tokenizer is None else probe(subject)
+
+    return probe_texts
 
 
 def duplicates(subject: Subject) -> Result:
-    """Validation texts are no training texts."""
-    train, valid = _sides(subject)
-    seen = {ids.tobytes() for ids in train}
-    copies = sum(ids.tobytes() in seen for ids in valid)
-    return Result(copies / max(1, len(valid)), 0.01, f"share of {len(valid):,} validation texts that are trained on")
+    """Validation texts, or pictures, are not trained on."""
+    train, valid = _keys(subject.corpus.train[0]), _keys(subject.corpus.valid)
+    seen = set(train)
+    copies = sum(key in seen for key in valid)
+    kind = "texts" if _images(subject.corpus.valid) is None else "pictures"
+    return Result(copies / max(1, len(valid)), 0.01, f"share of {len(valid):,} validation {kind} that are trained on")
 
 
+def _keys(rows: Rows) -> Sequence[bytes | str]:
+    """What is equal for equal examples: the content of pictures, else the tokens of texts."""
+    images = _images(rows)
+    return [ids.tobytes() for ids in _texts(rows)] if images is None else images.digests
+
+
+def _images(rows: Rows) -> Any:
+    """The pictures of rows, `train.images.rows.ImageRows`; None where they have none."""
+    return getattr(rows, "images", None)
+
+
+@of_texts
 def near_duplicates(subject: Subject) -> Result:
     """Validation texts are not made of passages of the training text."""
     train, valid = (_passages(texts) for texts in _sides(subject))
@@ -76,6 +102,7 @@ def _passages(texts: list[np.ndarray]) -> _Passages:
     return _Passages(hashes, np.repeat(np.arange(len(texts)), lengths)[starts])
 
 
+@of_texts
 def empty_texts(subject: Subject) -> Result:
     """Texts have tokens."""
     texts = list(itertools.chain(*_sides(subject)))
@@ -83,16 +110,19 @@ def empty_texts(subject: Subject) -> Result:
     return Result(empty / max(1, len(texts)), 0.001, f"share of {len(texts):,} texts without a token")
 
 
+@of_texts
 def truncated_texts(subject: Subject) -> Result:
     """Rows hold whole texts."""
     facts, length = subject.corpus.facts(), subject.job.run.batch.length
-    if "cut" not in facts and "long" not in facts:
-        return not_applicable("long texts are cut into several rows, and lose nothing")
-    texts = len(subject.corpus.train[0]) + len(subject.corpus.valid)
-    share = facts["cut"] if "cut" in facts else facts["long"] / (texts + facts["long"])
+    share = getattr(subject.corpus.train[0], "cut", None)
+    if share is None and "long" not in facts:
+        return not_applicable("the rows count no text that loses its end")
+    if share is None:
+        share = facts["long"] / (len(subject.corpus.train[0]) + len(subject.corpus.valid) + facts["long"])
     return Result(share, 0.05, f"share of texts that are longer than --batch.length={length} and lose their end")
 
 
+@of_texts
 def unknown_tokens(subject: Subject) -> Result:
     """The tokenizer knows the characters of the text."""
     unknown = subject.specials.unk
@@ -120,19 +150,21 @@ def label_balance(subject: Subject) -> Result:
 
 def _label_counts(subject: Subject, batches) -> np.ndarray:
     """How often every label is a target."""
-    labels = [batch[subject.targets][batch[subject.weights] > 0] for batch in batches]
+    labels = [batch[subject.targets][batch[subject.weights[0]] > 0] for batch in batches]
     return np.bincount(np.concatenate(labels))
 
 
+@of_texts
 def padding_share(subject: Subject) -> Result:
     """Rows are mostly text."""
     share = float(subject.corpus.train[0].padding)
     return Result(share, 0.75, "share of places of the training rows that hold no token")
 
 
+@of_texts
 def tokenizer_round_trip(subject: Subject) -> Result:
     """Tokens that become text, and tokens again, are the same tokens."""
-    tokenizer, unknown = subject.corpus.processor, subject.specials.unk
+    tokenizer, unknown = subject.tokenizer, subject.specials.unk
     texts = [ids[:_LONGEST] for ids in _texts(subject.corpus.valid) if len(ids) and unknown not in ids[:_LONGEST]]
     texts = texts[:: max(1, len(texts) // _DECODED)]
     if not texts:
@@ -149,6 +181,18 @@ def _begins_like(ids: list[int], expected: np.ndarray) -> bool:
     return ids[: len(expected) - cut] == expected[: len(expected) - cut].tolist()
 
 
+def broken_pictures(subject: Subject) -> Result:
+    """Pictures can be decoded, and have more than one colour."""
+    sides = [_images(rows) for rows in (subject.corpus.train[0], subject.corpus.valid)]
+    if None in sides:
+        return not_applicable("rows have no pictures")
+    places = [(images, row) for images in sides for row in range(len(images))]
+    places = places[:: -(-len(places) // _PICTURES)]
+    broken = [str(images.pictures[row]) for images, row in places if images.is_broken(row)]
+    example = f", such as {broken[0]}" if broken else ""
+    return Result(len(broken) / len(places), 0.001, f"share of {len(places):,} pictures without content{example}")
+
+
 PROBES = (
     duplicates,
     near_duplicates,
@@ -158,4 +202,5 @@ PROBES = (
     label_balance,
     padding_share,
     tokenizer_round_trip,
+    broken_pictures,
 )

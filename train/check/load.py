@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from train import UserError, tasks
+from train import UserError
 from train.check.subject import Subject
 from train.devices import mesh as devices
 from train.reporting.console import Log
@@ -14,7 +14,6 @@ from train.training import startup
 def subject_of_flags(argv: Sequence[str], log: Log) -> Subject:
     """The run that train.main would begin with these flags."""
     run, corpus = startup.prepare(argv, log, _refuse_resume)
-    tasks.refuse_pictures(run, "train.check")
     job = startup.job_on_mesh(run, log)
     state, _, _ = startup.first_state(job, corpus, Path(), log)
     return Subject(job, corpus, state.params, not run.init, log)
@@ -28,7 +27,6 @@ def subject_of_folder(path: str, log: Log) -> Subject:
     """The run in a folder, with its weights and its data."""
     folder = folders.open_folder(path)
     run = folder.config
-    tasks.refuse_pictures(run, "train.check")
     devices.use_cores(run)
     corpus = folder.task.load(run, log, folder)
     job = startup.job_on_mesh(run, log)

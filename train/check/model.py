@@ -23,13 +23,19 @@ _EXTRA = 8
 
 
 def causality(subject: Subject) -> Result:
-    """No target depends on the tokens after it: by gradient, for the input of every layer."""
-    if not subject.writes:
-        return not_applicable("the model reads whole texts and writes none")
-    written = subject.token_fields[-1]
+    """No target depends on the tokens after it: by gradient, for the input of every layer.
+
+    Nor on the other texts that the model writes. After it are those before it where a text is written backwards.
+    """
+    orders = {name: subject.spec[name].order for name in subject.weights}
+    written = {order[0] for order in orders.values() if order}
+    if not written:
+        return not_applicable("the model reads whole rows, and writes none token by token")
 
     def later(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
-        return np.broadcast_to((np.arange(shape[1]) > target.place) & (tokens == written), shape)
+        own, step = orders[target.weights] or ("", 1)
+        after = step * np.arange(shape[1]) > step * target.place
+        return np.broadcast_to(after if tokens == own else np.array(tokens in written), shape)
 
     return _unseen(subject, subject.batch, later, "a later token")
 
@@ -43,14 +49,13 @@ def isolation(subject: Subject) -> Result:
     packs = "segments" in batch and subject.job.model.reads_packed
     fields = {tokens: subject.segments_field(tokens) for tokens in subject.token_fields} if packs else {}
     batch = batch | {field: _halves(batch[field]) for field in fields.values()}
-    written = fields.get(subject.token_fields[-1])
 
     def foreign(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
         rows = np.arange(shape[0]) // (shape[0] // subject.rows) != target.row
         is_foreign = np.broadcast_to(rows[:, None], shape)
-        if written is None or target.place < 0:
+        if not packs or target.place < 0:
             return is_foreign
-        own = batch[written][target.row, target.place]
+        own = batch[fields[subject.tokens_of(target.weights)]][target.row, target.place]
         return is_foreign | _filled(batch[fields[tokens]] != own, shape)
 
     return _unseen(subject, batch, foreign, "another text of the row, or of another row" if packs else "another row")
@@ -71,6 +76,8 @@ def padding_is_unseen(subject: Subject) -> Result:
         return not_applicable(_NO_PADDING)
 
     def is_padding(target: Influence, tokens: str, shape: tuple[int, int]) -> np.ndarray:
+        if tokens not in masks:
+            return np.zeros(shape, bool)
         return _filled(masks[tokens].reshape(shape[0], -1), shape)
 
     return _unseen(subject, batch, is_padding, "padding")
@@ -104,12 +111,14 @@ def padding_changes_nothing(subject: Subject) -> Result:
     places = sum(int(subject.padding(changed, name).sum()) for name in subject.token_fields)
     if not places:
         return not_applicable(_NO_PADDING)
-    before, after = subject.losses(batch)[0], subject.losses(changed)[0]
-    after = after[tuple(slice(size) for size in before.shape)]
-    counts = batch[subject.weights] > 0
-    difference = np.abs(before - after)[counts].max()
+    losses, changed_losses = subject.losses(batch)[0], subject.losses(changed)[0]
+    differences = []
+    for name, before in losses.items():
+        after = changed_losses[name][tuple(slice(size) for size in before.shape)]
+        counts = batch[name] > 0
+        differences.append(relative(np.abs(before - after)[counts].max(), np.abs(before[counts]).mean()))
     detail = f"change of a loss by random tokens in {places:,} places of padding, over the mean loss"
-    return Result(relative(difference, np.abs(before[counts]).mean()), subject.precision, detail)
+    return Result(float(np.max(differences)), subject.precision, detail)
 
 
 _NO_PADDING = "no row has padding, and there is no room for more"
@@ -119,7 +128,7 @@ def _padded(subject: Subject) -> dict[str, np.ndarray]:
     """The batch with more places of padding in every row, if the model allows it, and random tokens in all padding."""
     rng, model = np.random.default_rng(0), subject.job.model
     extra = _EXTRA * subject.job.mesh.shape["context"]
-    length = subject.batch[subject.token_fields[0]].shape[-1]
+    length = max((subject.batch[name].shape[-1] for name in subject.token_fields), default=0)
     fits = model.max_length is None or length + extra <= model.max_length
     extra = extra if fits or ("positions" in subject.batch and model.reads_packed) else 0
     batch: dict[str, np.ndarray] = {}
@@ -135,45 +144,59 @@ def _padded(subject: Subject) -> dict[str, np.ndarray]:
 def weighted_sum(subject: Subject) -> Result:
     """The loss is the weighted sum of the losses of targets, and counts their weights: nothing else adds to it."""
     losses, sums = subject.losses(subject.batch)
-    weights = subject.batch[subject.weights].astype(np.float64)
-    losses_match = relative(abs(float((losses * weights).sum()) - sums["loss"]), abs(float(sums["loss"])))
-    weights_match = relative(abs(weights.sum() - sums["weight"]), weights.sum())
-    detail = f"loss and weight, against sums over {int((weights > 0).sum())} targets"
+    weights = {name: subject.batch[name].astype(np.float64) for name in subject.weights}
+    total, count = sum(float((losses[name] * array).sum()) for name, array in weights.items()), _targets(subject)
+    weight = sum(float(array.sum()) for array in weights.values())
+    losses_match = relative(abs(total - sums["loss"]), abs(float(sums["loss"])))
+    weights_match = relative(abs(weight - sums["weight"]), weight)
+    detail = f"loss and weight, against sums over {count} targets"
     return Result(max(losses_match, weights_match), subject.precision, detail)
+
+
+def _targets(subject: Subject) -> int:
+    """The number of targets of the batch."""
+    return sum(int((subject.batch[name] > 0).sum()) for name in subject.weights)
 
 
 def targets_are_tokens(subject: Subject) -> Result:
     """No target stands in padding, and every token that is hidden is a target."""
-    batch = subject.batch
-    is_target, places = batch[subject.weights] > 0, subject.places(batch)
-    tokens = subject.token_fields[-1 if subject.writes else 0]
-    is_padding = subject.padding(batch, tokens)
-    if places is None:
-        wrong = is_target & is_padding.reshape(len(is_padding), -1).all(-1)
+    if not subject.token_fields:
+        return not_applicable("rows are pictures, which have no padding")
+    if subject.places(subject.batch) is None:
+        is_padding = subject.padding(subject.batch, subject.token_fields[0])
+        wrong = (subject.batch[subject.weights[0]] > 0) & is_padding.reshape(len(is_padding), -1).all(-1)
         return Result(float(wrong.mean()), 0.0, "share of rows that are empty and count")
+    labels = [name for name, field in subject.spec.items() if field.predicts == "V"]
+    misplaced = sum(_misplaced(subject, *names) for names in itertools.zip_longest(subject.weights, labels))
+    share = misplaced / max(1, _targets(subject))
+    return Result(share, 0.0, f"share of {_targets(subject)} targets in padding; plus hidden tokens without one")
+
+
+def _misplaced(subject: Subject, weights: str, labels: str | None) -> int:
+    """The number of targets that are padding, or stand in it, and of hidden tokens that are no targets."""
+    batch, tokens, places = subject.batch, subject.tokens_of(weights), subject.places(subject.batch)
+    is_target, is_padding = batch[weights] > 0, subject.padding(batch, tokens)
     wrong = is_target & np.take_along_axis(is_padding, places, axis=1)
-    field = subject.targets
-    if field and subject.spec[field].predicts == "V" and subject.specials.pad != subject.specials.sep:
-        wrong |= is_target & (batch[field] == subject.specials.pad)
+    if labels and subject.tokenizer and subject.specials.pad != subject.specials.sep:
+        wrong |= is_target & (batch[labels] == subject.specials.pad)
     missed = 0
     if "where" in batch:
         predicted = np.zeros(is_padding.shape, bool)
         np.logical_or.at(predicted, (np.arange(len(places))[:, None], places), is_target)
         missed = int(((batch[tokens] == subject.specials.mask) & ~predicted).sum())
-    share = (int(wrong.sum()) + missed) / max(1, int(is_target.sum()))
-    return Result(share, 0.0, f"share of {int(is_target.sum())} targets in padding; plus hidden tokens without one")
+    return int(wrong.sum()) + missed
 
 
 def cached_is_full(subject: Subject) -> Result:
     """Token by token with the cache, a text has the losses of the training's pass over all of it."""
     if not subject.writes:
         return not_applicable("the model writes no text")
-    batch = subject.batch
-    full = subject.losses(batch)[0]
+    batch, weights = subject.batch, subject.weights[0]
+    full = subject.losses(batch)[0][weights]
     with jax.set_mesh(subject.job.mesh):
         fields = {name: array[0] for name, array in subject.on_mesh(batch).items()}
         cached = jax.device_get(_cached_losses(subject, fields))
-    counts = batch[subject.weights] > 0
+    counts = batch[weights] > 0
     segments = batch.get(subject.segments_field(subject.token_fields[-1]))
     if segments is not None:
         counts &= segments == 1  # the cache reads a row as one text, which the first one is

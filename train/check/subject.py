@@ -4,7 +4,7 @@ Every function is the job's own: the loss of its task, the steps of its trainer.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ import tfm
 from train.check.taps import block_gradients
 from train.data import feed
 from train.data.fields import Field
+from train.losses.joint import JointLoss
 from train.runs.state import State
 from train.text import tokenizer as tokenize
 from train.training import step
@@ -68,24 +69,40 @@ class Subject:
         }
 
     @cached_property
+    def tokenizer(self) -> Any:
+        """What turns texts into tokens; None where rows have no texts."""
+        return self.job.task.PROCESSOR.tokenizer(self.corpus.processor)
+
+    @cached_property
     def specials(self) -> tokenize.SpecialTokens:
         """The special tokens of the tokenizer."""
-        return tokenize.special_tokens(self.corpus.processor)
+        return tokenize.special_tokens(self.tokenizer)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The fields that a model reads: of tokens, and of pictures."""
+        return [name for name, field in self.spec.items() if field.counts_tokens]
 
     @property
     def token_fields(self) -> list[str]:
         """The fields of tokens that a model reads; a model that writes reads what it has written from the last one."""
-        return [name for name, field in self.spec.items() if field.counts_tokens]
+        return [name for name in self.inputs if "T" in self.spec[name].axes]
 
     @property
-    def weights(self) -> str:
-        """The field that says how much every target counts."""
-        return next(name for name, field in self.spec.items() if field.weighs)
+    def weights(self) -> list[str]:
+        """The fields that say how much every target counts: one, or one for each field of targets."""
+        names = [name for name, field in self.spec.items() if field.weighs]
+        return [name for name in names if self.spec[name].axes == self.spec[names[0]].axes]
 
     @property
     def targets(self) -> str:
-        """The field of the targets, where they are classes; else empty."""
+        """The first field of targets, where they are classes; else empty."""
         return next((name for name, field in self.spec.items() if field.predicts), "")
+
+    def tokens_of(self, weights: str) -> str:
+        """The field of tokens that the targets of a field of weights are written into, or stand in."""
+        order = self.spec[weights].order
+        return order[0] if order else self.token_fields[0]
 
     @property
     def writes(self) -> bool:
@@ -102,76 +119,92 @@ class Subject:
 
         Where no field says so of written text: whether no target stands there or later in the row.
         """
-        if tokens != self.token_fields[0] or not set(PRESENCE) & set(batch):
-            counts = batch[self.weights] > 0
-            return ~np.logical_or.accumulate(counts[:, ::-1], axis=1)[:, ::-1]
-        return next(batch[name] for name in PRESENCE if name in batch) == 0
+        if tokens == self.token_fields[0] and set(PRESENCE) & set(batch):
+            return next(batch[name] for name in PRESENCE if name in batch) == 0
+        weights = next((name for name in self.weights if (self.spec[name].order or ("",))[0] == tokens), None)
+        if weights is None:
+            return np.zeros(batch[tokens].shape, bool)
+        counts = batch[weights] > 0
+        return ~np.logical_or.accumulate(counts[:, ::-1], axis=1)[:, ::-1]
 
     def segments_field(self, tokens: str) -> str:
         """The field of the texts that the places of a field of tokens belong to."""
         return "segments" if tokens == self.token_fields[0] else f"{tokens}_segments"
 
     def places(self, batch: HostBatch) -> np.ndarray | None:
-        """The place of every target in its row, as the field of weights; None for targets of whole rows."""
+        """The place of every target in its row, as a field of weights; None for targets of whole rows."""
         if "where" in batch:
             return batch["where"]
-        weights = batch[self.weights]
+        weights = batch[self.weights[0]]
         return np.broadcast_to(np.arange(weights.shape[1]), weights.shape) if weights.ndim == 2 else None
 
     def on_mesh(self, batch: HostBatch, parts: int = 1, mesh: Any = None) -> dict[str, Array]:
         """Fields [parts, rows, ...] on the devices of the mesh, by default the job's."""
         return feed.to_devices(batch, self.spec, mesh or self.job.mesh, parts)
 
-    def losses(self, batch: HostBatch) -> tuple[np.ndarray, dict[str, float]]:
-        """The loss of every target, which is the derivative for its weight; and the sums of the task's loss."""
+    def losses(self, batch: HostBatch) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """The loss of every target, which is the derivative for its weight, by fields of weights; and the sums of the
+        task's loss."""
         with jax.set_mesh(self.job.mesh):
             return jax.device_get(self._losses(self.params, self.on_mesh(batch)))
 
     @cached_property
     def _losses(self):
-        job, name = self.job, self.weights
+        job, names = self.job, self.weights
 
         @jax.jit
         def losses(params, batch):
             batch = {field: array[0] for field, array in batch.items()}
 
             def total(weights):
-                sums = job.loss(params, batch | {name: weights}, None)
+                sums = job.loss(params, batch | weights, None)
                 return sums["loss"], {name: value for name, value in sums.items() if value.ndim == 0}
 
-            return jax.grad(total, has_aux=True)(batch[name])
+            return jax.grad(total, has_aux=True)({name: batch[name] for name in names})
 
         return losses
 
     def influence(self, batch: HostBatch) -> "list[Influence]":
-        """What some targets, early and late ones, depend on: by the gradient of the loss of each alone."""
-        targets = np.argwhere(batch[self.weights] > 0)
+        """What some targets, early and late ones, depend on: by the gradient of the loss of each alone.
+
+        Rows that meet in the loss have vectors as their targets.
+        """
+        return [influence for name in self.weights for influence in self._influences(batch, name)]
+
+    def _influences(self, batch: HostBatch, weights: str) -> "Iterator[Influence]":
+        """What some targets of a field of weights depend on."""
+        targets = np.argwhere(batch[weights] > 0)
         places = self.places(batch)
         if places is not None:
             targets = targets[np.argsort(places[tuple(targets.T)], kind="stable")]
-        chosen = targets[np.unique(np.linspace(0, len(targets) - 1, _TARGETS).astype(int))]
-        influences = []
-        for target in map(tuple, chosen.tolist()):
-            alone = {name: np.zeros_like(batch[name]) for name, field in self.spec.items() if field.weighs}
-            alone[self.weights][target] = 1
+        nothing = {name: np.zeros_like(batch[name]) for name, field in self.spec.items() if field.weighs}
+        for target in targets[np.unique(np.linspace(0, len(targets) - 1, _TARGETS).astype(int))].tolist():
+            alone = nothing[weights].copy()
+            alone[tuple(target)] = 1
             with jax.set_mesh(self.job.mesh):
-                blocks = jax.device_get(self._influence(self.params, self.on_mesh({**batch, **alone})))
-            place = -1 if places is None else int(places[target])
-            layers = self.job.model.layers if len(self.token_fields) > 1 else len(blocks)
-            stacks = [blocks[:-layers], blocks[-layers:]][-len(self.token_fields) :]
-            influences.append(Influence(target[0], place, dict(zip(self.token_fields, stacks, strict=True))))
-        return influences
+                fields = self.on_mesh({**batch, **nothing, weights: alone})
+                blocks = jax.device_get(self._influence(self.params, fields))
+            yield Influence(target[0], -1 if places is None else int(places[tuple(target)]), weights, blocks)
 
     @cached_property
     def _influence(self):
         # Names of blocks are visible where blocks are unrolled and not recomputed.
         job, model = self.job, dataclasses.replace(self.job.model, scan=False, remat="none")
+        loss, weights = job.task.loss, self.weights[0]
+
+        def objective(params, batch):
+            if not isinstance(loss, JointLoss):
+                return loss(params, model, batch, None)["loss"]
+            vectors = loss.encode(params, model, batch, None).astype(jnp.float32)
+            # Any direction will do, but that of the vector itself: its length may be constant.
+            direction = jnp.cos(jnp.arange(vectors.shape[-1], dtype=jnp.float32))
+            return (vectors @ direction * jnp.expand_dims(batch[weights], range(1, vectors.ndim - 1))).sum()
 
         @jax.jit
         def influence(params, batch):
             batch = {name: array[0] for name, array in batch.items()}
-            gradients = block_gradients(lambda params: job.task.loss(params, model, batch, None)["loss"], params)
-            return [jnp.abs(gradient.astype(jnp.float32)).max(-1) for gradient in gradients]
+            gradients = block_gradients(objective, params, batch, self.inputs)
+            return jax.tree.map(lambda gradient: jnp.abs(gradient.astype(jnp.float32)).max(-1), gradients)
 
         return influence
 
@@ -223,10 +256,12 @@ class Influence:
 
     row: the row of the target
     place: its place in the row; -1 for a target of the whole row
-    blocks: by the field of tokens that a stack reads: for the input of each of its blocks, float32 [rows, T]: the
-        largest derivative for a component of each token
+    weights: the field of its weight
+    blocks: by the field that a stack reads: for the input of each of its blocks, float32 [rows, T]: the largest
+        derivative for a component of each token
     """
 
     row: int
     place: int
+    weights: str
     blocks: dict[str, list[np.ndarray]]

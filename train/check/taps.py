@@ -4,26 +4,58 @@ Every block names its input (`tfm.layers.stack`). A function is traced, and what
 each such name: it adds an offset. So the loss of a task itself is differentiated, not a copy of its forward pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 NAME = "block input"
 
 
-def block_gradients(function: Callable[..., Array], *arguments: Any) -> list[Array]:
-    """The gradients of a scalar function for the input of every block that it runs, in their order.
+def block_gradients(
+    function: Callable[..., Array], params: Any, batch: Mapping[str, Array], inputs: Sequence[str]
+) -> dict[str, list[Array]]:
+    """The gradients of a scalar function(params, batch) for the input of every block that it runs, in their order, by
+    the field among `inputs` that their stack reads.
 
     Blocks must be unrolled and not recomputed: names inside a scan are not seen.
     """
-    closed, inputs = _with_offsets(jax.make_jaxpr(function)(*arguments))
+    arguments = params, dict(batch)
+    closed = jax.make_jaxpr(function)(*arguments)
+    fields = _fields(closed, params, batch, inputs)
+    closed, avals = _with_offsets(closed)
     run, leaves = jaxpr_as_fun(closed), jax.tree.leaves(arguments)
-    offsets = [jnp.zeros(aval.shape, aval.dtype, out_sharding=aval.sharding) for aval in inputs]
-    return jax.grad(lambda offsets: run(*offsets, *leaves)[0])(offsets)
+    offsets = [jnp.zeros(aval.shape, aval.dtype, out_sharding=aval.sharding) for aval in avals]
+    gradients = jax.grad(lambda offsets: run(*offsets, *leaves)[0])(offsets)
+    by_field: dict[str, list[Array]] = {name: [] for name in inputs}
+    for field, gradient in zip(fields, gradients, strict=True):
+        by_field[field].append(gradient)
+    return by_field
+
+
+def _is_block_input(equation: Any) -> bool:
+    return equation.primitive.name == "name" and equation.params["name"] == NAME
+
+
+def _fields(closed: ClosedJaxpr, params: Any, batch: Mapping[str, Any], inputs: Sequence[str]) -> list[str]:
+    """The field that the stack of every block reads. The first block of a stack has an input that depends on no block,
+    and on this field alone."""
+    variables = closed.jaxpr.invars[len(jax.tree.leaves(params)) :]
+    names = [name for name in sorted(batch) for _ in jax.tree.leaves(batch[name])]
+    sources = {variable: {name} & set(inputs) for variable, name in zip(variables, names, strict=True)}
+    fields: list[str] = []
+    for equation in closed.jaxpr.eqns:
+        read: set[str] = set()
+        for variable in equation.invars:
+            read |= set() if isinstance(variable, Literal) else sources.get(variable, set())
+        if _is_block_input(equation):
+            fields.append(fields[-1] if NAME in read else next(name for name in inputs if name in read))
+            read = read | {NAME}
+        sources |= dict.fromkeys(equation.outvars, read)
+    return fields
 
 
 def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
@@ -31,7 +63,7 @@ def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
     jaxpr = closed.jaxpr
     equations, offsets = [], []
     for equation in jaxpr.eqns:
-        if equation.primitive.name != "name" or equation.params["name"] != NAME:
+        if not _is_block_input(equation):
             equations.append(equation)
             continue
         aval = equation.outvars[0].aval

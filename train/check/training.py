@@ -62,7 +62,7 @@ def accumulation_is_one_batch(subject: Subject) -> Result:
         if field.weighs:
             batch[name] = batch[name].copy()
             batch[name][subject.rows // 2 + 1 :] = 0
-    doubled = {subject.weights: 2 * batch[subject.weights]}
+    doubled = {name: 2 * batch[name] for name in subject.weights}
     expected, _ = subject.gradient(batch)
     gradient, _ = subject.gradient({**batch, **doubled}, parts=2)
     return _same_gradient(subject, gradient, expected, "gradient in two unequal parts and in one")

@@ -15,7 +15,9 @@ class Field(NamedTuple):
     counts_tokens: its places are the tokens of the batch, for estimates of speed and memory
     row_tokens: the tokens that the model makes of a row, where they are not its places: the patches of a picture
     weighs: it says how much a target or a row counts in the loss; 0 is not at all. A task's first such field is that
-        of its targets
+        of its targets; more fields of these axes are those of more targets
+    order: of weights of targets that follow one another: the field of the tokens that they are written into, and 1
+        where the model writes them from left to right, -1 where from right to left
     predicts: of targets that are classes: the letter of the axis whose size is the count of classes
     """
 
@@ -24,6 +26,7 @@ class Field(NamedTuple):
     sizes: Mapping[str, int] = MappingProxyType({})
     counts_tokens: bool = False
     weighs: bool = False
+    order: tuple[str, int] | None = None
     predicts: str = ""
     row_tokens: int | None = None
 

@@ -26,6 +26,7 @@ class ProcessorKind(NamedTuple):
     read_hf: a Hugging Face folder, the configuration of its model -> processor; raises UserError or ValueError
     save_hf: writes what transformers reads: processor, module of the task, run, folder
     hf_fields: processor -> the fields of config.json that depend on it
+    tokenizer: processor -> what of it turns texts into tokens; None where examples have no texts
     """
 
     files: tuple[str, ...]
@@ -34,6 +35,7 @@ class ProcessorKind(NamedTuple):
     read_hf: Callable[[Path, Any], Any] = _no_hf_folder
     save_hf: Callable[[Any, Any, Any, Path], None] = _no_hf_folder
     hf_fields: Callable[[Any], Mapping[str, Any]] = lambda processor: {}
+    tokenizer: Callable[[Any], Any] = lambda processor: None
 
 
 def _tokenizer_texts(tokenizer) -> tuple[str, ...]:
@@ -41,5 +43,11 @@ def _tokenizer_texts(tokenizer) -> tuple[str, ...]:
 
 
 TOKENIZER = ProcessorKind(
-    ("tokenizer.json",), _tokenizer_texts, read_own, hf_tokenizer.read, hf_tokenizer.save, hf_tokenizer.fields
+    ("tokenizer.json",),
+    _tokenizer_texts,
+    read_own,
+    hf_tokenizer.read,
+    hf_tokenizer.save,
+    hf_tokenizer.fields,
+    tokenizer=lambda processor: processor,
 )

@@ -125,5 +125,11 @@ def _hf_fields(processor: CaptionProcessor) -> Mapping[str, Any]:
 
 # The processor of pictures with captions, in the files of its two parts.
 CAPTION_PROCESSOR = ProcessorKind(
-    IMAGE_PROCESSOR.files + TOKENIZER.files, _to_texts, _read, _read_hf, _save_hf, _hf_fields
+    IMAGE_PROCESSOR.files + TOKENIZER.files,
+    _to_texts,
+    _read,
+    _read_hf,
+    _save_hf,
+    _hf_fields,
+    tokenizer=lambda processor: processor.tokenizer,
 )

@@ -52,6 +52,11 @@ class ImageRows:
             "classes": f"{len(facts['classes']):,}: {', '.join(facts['classes'][:NAMED])}{', ...' * is_long}",
         }
 
+    @property
+    def images(self) -> "ImageRows":
+        """The pictures of the rows."""
+        return self
+
     def train_with(self, loss: LossFields, augment: Augment):
         """Sets how rows count in the loss and how they are changed. Rows that are mixed depend on their batch."""
         self.loss, self.augment, self.independent_rows = loss, augment, not augment.mixes
@@ -78,6 +83,14 @@ class ImageRows:
     def pixels(self, rows: np.ndarray) -> np.ndarray:
         """Pictures as they are shown, uint8 [B,H,W,C]."""
         return np.stack([self.processor.prepare(self._open(row)) for row in rows])
+
+    def is_broken(self, row: int) -> bool:
+        """Whether the picture of a row cannot be decoded, or has one colour."""
+        try:
+            pixels = self.processor.prepare(self.pictures[row].open(self.processor.channels))
+        except BrokenImageError:
+            return True
+        return bool((pixels == pixels[:1, :1]).all())
 
     @cached_property
     def groups(self) -> np.ndarray:

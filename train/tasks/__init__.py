@@ -15,9 +15,6 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from train import UserError
-from train.data.processors import TOKENIZER
-
 
 class Prediction(NamedTuple):
     """What is predicted for an input: a line of text, and the object that stands in a .jsonl file."""
@@ -29,19 +26,6 @@ class Prediction(NamedTuple):
 def measure(task: Any, outputs: Mapping[str, Any], corpus: Any, during_training: bool = False) -> dict[str, float]:
     """The metrics of a task from sums and arrays of validation rows, `outputs`, and from these rows themselves."""
     return task.metrics(outputs) | task.corpus_metrics(outputs, corpus, during_training)
-
-
-def reads_pictures(task: Any) -> bool:
-    """Whether a task reads pictures, with texts or without."""
-    return task.PROCESSOR is not TOKENIZER
-
-
-def refuse_pictures(run: Any, command: str):
-    """Raises UserError for a run whose task reads pictures."""
-    if reads_pictures(of(run)):
-        raise UserError(
-            f"--task={run.task.name} reads pictures, and {command} looks at tokens; look at them with train.inspect"
-        )
 
 
 def of(run: Any):

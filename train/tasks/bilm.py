@@ -64,9 +64,9 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "segments": Field("BT", np.int32),
         "positions": Field("BT", np.int32),
         "targets": Field("BT", np.int32, predicts="V"),
-        "weights": Field("BT", np.float32, weighs=True),
+        "weights": Field("BT", np.float32, weighs=True, order=("tokens", 1)),
         "previous_targets": Field("BT", np.int32, predicts="V"),
-        "previous_weights": Field("BT", np.float32, weighs=True),
+        "previous_weights": Field("BT", np.float32, weighs=True, order=("tokens", -1)),
     }
     per_row = _samples_per_row(run)
     return spec | ({"samples": Field("Bn", np.int32, {"n": per_row})} if per_row else {})

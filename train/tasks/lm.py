@@ -66,7 +66,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     spec = {
         "tokens": Field("BT", np.int32, counts_tokens=True),
         "targets": Field("BT", np.int32, predicts="V"),
-        "weights": Field("BT", np.float32, weighs=True),
+        "weights": Field("BT", np.float32, weighs=True, order=("tokens", 1)),
         "bytes": Field("B", np.float32),
     }
     if run.task.memory is not None:

@@ -60,7 +60,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return {
         "tokens": Field("BT", np.int32, sizes, counts_tokens=True),
         "targets": Field("BT", np.int32, sizes, predicts="V"),
-        "weights": Field("BT", np.float32, sizes, weighs=True),
+        "weights": Field("BT", np.float32, sizes, weighs=True, order=("tokens", 1)),
         "withheld": Field("B", np.float32),
     }
 

@@ -64,7 +64,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
         spec |= {
             f"{side}_tokens": Field("BT", np.int32, counts_tokens=True),
             f"{side}_targets": Field("BT", np.int32, predicts="V"),
-            f"{side}_weights": Field("BT", np.float32, weighs=True),
+            f"{side}_weights": Field("BT", np.float32, weighs=True, order=(f"{side}_tokens", 1)),
         }
     shuffled = {f"shuffled_{name}": Field("BT", np.int32) for name in ("tokens", "valid")}
     return spec | (shuffled if run.task.shuffled else {})

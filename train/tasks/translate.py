@@ -72,7 +72,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
         "target_segments": Field("BT", np.int32),
         "target_positions": Field("BT", np.int32),
         "targets": Field("BT", np.int32, predicts="V"),
-        "weights": Field("BT", np.float32, weighs=True),
+        "weights": Field("BT", np.float32, weighs=True, order=("target", 1)),
         "smoothing": Field("B", np.float32),
     }
 

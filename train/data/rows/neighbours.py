@@ -34,8 +34,9 @@ class SentenceTriples:
         return len(self.middles)
 
     def example_ids(self) -> Iterator[np.ndarray]:
-        """The ids of every sentence."""
-        return self.text.split()
+        """The ids of every sentence and its neighbours."""
+        starts = self.text.starts
+        return (self.text.ids[starts[middle - 1] : starts[middle + 2]] for middle in self.middles)
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.skipthought`."""
