@@ -27,7 +27,7 @@ def unstack(tree: Any, rows: int) -> list[Any]:
 def separate_rows(config: Config, layers: Any) -> Any:
     """`Layers` for a loop that reads them at every step: leaves of the period become `Rows`, where layers are unrolled.
 
-    A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token.
+    A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token (M45).
     """
     if config.scan or config.share_layers:
         return layers
