@@ -13,107 +13,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfm.config.choices import check_fields, check_maximum
 from train import UserError, exit_code
+from train.costs.options import Options
 from train.files.strict_json import json_text
 from train.settings import flags
-from train.settings.limits import MAX_ROWS, MAX_STEPS, STEPS
 from train.settings.schema import Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
+       python -m train.bench --model=gpt --generate=N [--weights=int8] [--run=FOLDER] [--batch=1 ...]
+       python -m train.bench --run=FOLDER --data=FILE [--beams=5] [--weights=int8]
 
 Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
 tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the fastest
 possible, the loss reached. With --lengths, one object for every length, and one with the exponents by which time and
 bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it takes (see its --help), and
 the shares of making batches (data), sending them (host) and computing (device). With --generate, the times of reading
-prompts and of writing. With --against=torch, a plain model of PyTorch does the same work in turns, with a --preset of
-pictures that of transformers; `ratio` is its time over ours, with an interval of 95 %. Flags of its own, and their
-defaults:"""
-
-# The peers of --against.
-PEERS = ("torch", "torch-compile")
+prompts and of writing; with --data, sentences a second of a beam search. With --against=torch, a plain model of PyTorch
+does the same work in turns; pictures, writing and translation have the model of transformers, torch-compile its static
+cache, ctranslate2 the same weights. `ratio` is its time over ours, with an interval of 95 %. Flags of its own, and
+their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What to time.
-
-    preset: instead of a plain model: a preset of train.main, with its real data
-    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each
-    layers: number of blocks
-    heads: attention heads
-    width: size of the residual stream
-    ffn: size of the feed-forward layer; by default 4 * width
-    vocab: number of tokens
-    batch: rows
-    length: tokens a row
-    dtype: float32 | bfloat16
-    mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; with --lengths several
-    lengths: instead of one length several, joined by commas
-    plot: the picture of --lengths
-    kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
-    steps: timed steps
-    warmup: steps before them
-    scan: one compiled block for all layers
-    predict: share of positions that meet the vocabulary; 1 is a plain cross entropy, 0.15 is masked language modelling
-    generate: instead of training steps: tokens to add greedily to `batch` prompts, which are the rest of `length`
-    against: torch | torch-compile: also time the same steps in PyTorch, in turns, and print the ratio peer / ours
-    profile: also record a few steps in this folder, and print the ten operations that took most
-    """
-
-    preset: str = ""
-    model: str = "bert"
-    layers: int = 4
-    heads: int = 4
-    width: int = 128
-    ffn: int | None = None
-    vocab: int = 8192
-    batch: int = 12
-    length: int = 64
-    dtype: str = "float32"
-    mixer: str = "softmax"
-    lengths: str = ""
-    plot: str = "lengths.png"
-    kernel: str = "auto"
-    steps: int = 60
-    warmup: int = 10
-    scan: bool = False
-    predict: float = 1.0
-    generate: int = 0
-    against: str = ""
-    profile: str = ""
-
-    def __post_init__(self):
-        if self.generate and not (self.model == "gpt" and 10 <= self.generate < self.length):
-            raise ValueError(
-                f"generate={self.generate} needs --model=gpt, "
-                f"and must be at least 10 and less than --length={self.length}"
-            )
-        if self.generate and self.profile:
-            raise ValueError(f"profile={self.profile} is for training steps; leave --generate out")
-        if self.model not in ("bert", "gpt", "seq2seq"):
-            raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
-        check_fields(self)
-        if min(self.batch, self.length, self.steps, self.warmup) < 1:
-            raise ValueError("batch, length, steps and warmup must be at least 1")
-        check_maximum(self, "no batch is as large", batch=MAX_ROWS, length=MAX_ROWS)
-        check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
-        if self.lengths and (self.generate or self.profile):
-            raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
-        if self.against not in ("", *PEERS):
-            raise ValueError(f"against={self.against} must be {' or '.join(PEERS)}")
-        if self.against and (self.lengths or self.generate or self.predict < 1):
-            raise ValueError(
-                f"against={self.against} is for steps of a plain model; leave out lengths, generate and predict"
-            )
-        if not 0 < self.predict <= 1:
-            raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
 
 def main(argv=None) -> int:
@@ -139,8 +62,8 @@ def bench(argv):
             return
         if options.preset:
             result = _bench_preset(options, rest)
-        elif options.generate:
-            result = _bench_generation(options)
+        elif options.writes:
+            result = _bench_writing(options)
         else:
             result = _bench_model(options)
     except tfm.KernelError as error:
@@ -281,16 +204,13 @@ def _profile(options: Options, job, state, batch):
         profile_steps(options.profile, job, state, batch)
 
 
-def _bench_generation(options: Options) -> dict[str, Any]:
-    """Milliseconds of the prefill, and of each token: with a cache (also its first and last tenth), and without."""
-    import jax
+def _bench_writing(options: Options) -> dict[str, Any]:
+    """Milliseconds of the prefill and of each token, or sentences that are translated in a second; or the ratio to a
+    peer."""
+    from train.compare.statistics import bootstrap_interval
+    from train.costs import writing
 
-    from train.costs import random_task, timing
-
-    model = random_task.plain_run(options).model
-    prompt = (options.batch, options.length - options.generate)
-    times = timing.generation(model, prompt, options.generate, options.warmup // 3 + 1)
-    return {"model": options.model, "device": jax.default_backend(), "dtype": options.dtype, **times}
+    return writing.measure(options, bootstrap_interval)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small import call
+from tasks.test_translate import SMALL, counting, write_sides
 
 from tfm.config.choices import alternatives, type_hints
 from tfm.config.model import Config
 from train import bench
+from train.main import main
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
 
@@ -89,7 +93,16 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
             ["--model=gpt", "--generate=64"],
             "--generate=64 needs --model=gpt, and must be at least 10 and less than --length=64",
         ),
-        (["--model=gpt", "--generate=20", "--profile=x"], "--profile=x is for training steps; leave --generate out"),
+        (
+            ["--model=gpt", "--generate=20", "--profile=x"],
+            "--profile=x is for training steps; leave --generate and --data",
+        ),
+        (["--run=x"], "--run=x needs --generate=N, or --data=FILE of sentences to translate"),
+        (["--data=x"], "--data=x is translated by a model; name its folder with --run"),
+        (["--run=x", "--data=x", "--generate=20"], "--generate=20 continues texts, and --data has sentences"),
+        (["--weights=int8"], "--weights=int8 is for writing; add --generate=N"),
+        (["--against=ctranslate2"], "--against=ctranslate2 translates; add --run=FOLDER --data=FILE, or choose torch"),
+        (["--run=x", "--data=x", "--against=torch-compile"], "--against=torch-compile does not translate"),
         (["--preset=gpt2", "--layers=3"], "unknown flag --layers; did you mean"),
         (["--preset=gtp2"], "--preset=gtp2 is unknown"),
         (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
@@ -143,6 +156,41 @@ def test_a_peer_for_pictures(preset, capsys):
 
 
 @pytest.mark.parity
+def test_transformers_writes_the_same_texts(capsys):
+    """Greedy tokens of the plain model are those of the folder that it is written to."""
+    flags = ["--model=gpt", *TINY, "--length=24", "--generate=12", "--against=torch"]
+    assert bench.main(flags) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["peer_class"], result["same_texts"]) == ("GPT2LMHeadModel", 1)
+    assert result["peer_params"] == result["params"]
+    for side in ("", "peer_"):
+        assert min(result[f"{side}ms_prefill"], result[f"{side}ms_decode"]) > 0
+    assert result["ratio_interval"][0] <= result["ratio"] <= result["ratio_interval"][1]
+
+
+@pytest.mark.parity
+def test_transformers_finds_the_same_translations(capsys, tmp_path, monkeypatch):
+    """The beams of the folder that a run is exported to, in batches of sentences of similar lengths."""
+    monkeypatch.chdir(tmp_path)
+    pairs = list(counting(300, seed=0))
+    write_sides("train", pairs)
+    code, _, err = call(main, *SMALL, "--data=train.en,train.de", "--eval.final=false", "--out=run")
+    assert code == 0, err
+    sentences = [source for source, _ in pairs[:7]]
+    Path("sentences.txt").write_text("\n".join([*sentences, "", "one two"]) + "\n")
+    assert bench.main(["--run=run", "--data=sentences.txt", "--beams=3", "--batch=3", "--against=torch"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["sentences"], result["beams"], result["batch"]) == (8, 3, 3)
+    assert (result["peer_class"], result["same_texts"]) == ("MarianMTModel", 1)
+    assert min(result["sentences_per_s"], result["peer_sentences_per_s"]) > 0
+    assert bench.main(["--run=run", "--data=sentences.txt", "--weights=int8"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["weights"] == "int8"
+    assert bench.main(["--run=run", "--generate=20"]) == 2
+    assert "--run=run was trained for --task=translate, which continues no texts" in capsys.readouterr().err
+
+
+@pytest.mark.parity
 def test_a_preset_without_a_peer_is_refused_before_it_is_timed(capsys):
     flags = ["--preset=bert-tiny", "--steps=1000000", "--against=torch"]
     assert bench.main(flags) == 2
@@ -156,7 +204,7 @@ def test_a_mixer_without_a_peer_is_refused(capsys):
 
 
 def test_a_peer_for_other_work_is_refused(capsys):
-    for flags, message in (("--against=tf", "must be torch or torch-compile"), ("--generate=12", "plain model")):
+    for flags, message in (("--against=tf", "must be torch or torch-compile"), ("--predict=0.5", "plain model")):
         words = ["--model=gpt", "--length=24", *(["--against=torch"] if "tf" not in flags else []), flags]
         assert bench.main(words) == 2
         assert message in capsys.readouterr().err

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small import FLAGS, call, write_text
+from tasks.test_translate import SMALL, counting, write_sides
 
 from train.evaluate import main as evaluate
 from train.main import main
@@ -69,6 +70,28 @@ def test_a_pruned_run_is_a_smaller_run():
     assert code == 0, err
     code, _, err = call(main, "--resume", f"--out={small}", "--steps=8")
     assert code == 0, err
+
+
+@pytest.mark.slow
+def test_the_curve_of_a_translator_shows_bleu():
+    """Translations of the smaller model are those of the model whose gates are closed; train.evaluate agrees."""
+    write_sides("train", counting(300, seed=0))
+    flags = [flag for flag in SMALL if not flag.startswith(("--model.heads", "--task.bleu", "--eval.every"))]
+    argv = [*flags, "--model.heads=4", "--task.bleu=1000", "--data=train.en,train.de", "--eval.every=60"]
+    code, _, err = call(main, *argv, "--eval.final=false", "--out=translator")
+    assert code == 0, err
+    facts = pruned("translator", "--heads=0.5", "--batches=2")
+    small = Path("translator-heads0.5")
+    curve = json.loads((small / "heads.json").read_text())["metrics"]
+    assert list(curve) == ["heads", "loss", "accuracy", "bleu"]
+    assert len(curve["bleu"]) == 4
+    assert facts["chrf_before"] > 0
+    evaluated = json.loads(call(evaluate, f"--run={small}")[1])
+    before = json.loads(call(evaluate, "--run=translator")[1])
+    for name in ("bleu", "chrf"):
+        assert (facts[name], facts[f"{name}_before"]) == pytest.approx((evaluated[name], before[name]))
+    assert json.loads((small / "result.json").read_text())["bleu"] == facts["bleu"]
+    assert (curve["bleu"][2], curve["bleu"][0]) == pytest.approx((facts["bleu"], facts["bleu_before"]))
 
 
 @pytest.mark.slow

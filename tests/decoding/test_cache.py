@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.decoding import generate
 from tfm.mixers.softmax import KeysValues, cached_attend
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -165,3 +166,18 @@ def test_bfloat16_is_kept_as_such():
     assert {states.dtype, state.keys.dtype, state.values.dtype} == {jnp.dtype(jnp.bfloat16)}
     wide = np.asarray(states_of(ROTARY, model))
     assert np.abs(np.asarray(states, np.float32) - wide).max() < 0.1 * np.abs(wide).max()
+
+
+def test_no_token_slices_the_kernels_of_all_layers():
+    """A slice of a stacked leaf is a copy; the loop that writes has kernels of single layers alone."""
+    config = tfm.Config(layers=3, heads=2, width=8, ffn=24, vocab=20, pad_vocab_to=1, length=32, scan=False)
+    model = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
+    writer = tfm.Generation(model, config, [[1, 2, 3]], 8)
+    writer.advance(1)
+    arguments = (model, writer._state, writer.strategy, writer.stop, np.int32(8))
+    program = jax.make_jaxpr(generate.advance, static_argnums=0)(config, *arguments)
+    (inner,) = program.eqns
+    (loop,) = (equation for equation in inner.params["jaxpr"].eqns if equation.primitive.name == "while")
+    shapes = [variable.aval.shape for variable in loop.invars]
+    assert (8, 24) in shapes
+    assert (3, 8, 24) not in shapes

@@ -12,7 +12,8 @@ import pytest
 from layers.blocks import context_of, run_block
 
 import tfm
-from tfm.layers.stack import map_layers, unstack
+from tfm.layers.rows import unstack
+from tfm.layers.stack import map_layers
 from tfm.ops import norm
 
 pytestmark = pytest.mark.usefixtures("strict")

@@ -24,10 +24,12 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs import embed
+from tfm.layers.rows import separate_rows
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.mixers import mixer_of
 from tfm.models.encoder import Encoder
+from tfm.models.heads import CausalLM
 from tfm.sharding import replicate_length, shard_like
 
 
@@ -85,6 +87,18 @@ def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Ca
         states_of(outputs),
     )
     return replace(cache, states=states, length=cache.length + count)
+
+
+def for_loop(model: CausalLM, config: Config) -> CausalLM:
+    """The model for a loop that calls `extend`: its layers are not sliced again for every token."""
+    return replace(model, decoder=replace(model.decoder, layers=separate_rows(config, model.decoder.layers)))
+
+
+def separate_memory(config: Config, cache: Cache) -> Cache:
+    """The cache for such a loop: keys and values of a memory are not sliced again either."""
+    if cache.memory is None:
+        return cache
+    return replace(cache, memory=replace(cache.memory, layers=separate_rows(config, cache.memory.layers)))
 
 
 def rewinds(config: Config, cache: Cache) -> bool:

@@ -12,7 +12,8 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.layers.block import block_specs
-from tfm.layers.stack import Layers, Stacked, by_layer, stack, unstack
+from tfm.layers.rows import unstack
+from tfm.layers.stack import Layers, Stacked, by_layer, stack
 from tfm.residuals import Profile, residual_of
 
 

@@ -26,6 +26,7 @@ from tfm.config.model import Config, Kind
 from tfm.layers.block import BlockOutput, block_specs, sublayers_of, transformer_block
 from tfm.layers.remat import REMAT
 from tfm.layers.reverse import ReversibleLayers, run_reversible
+from tfm.layers.rows import unstack
 from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.ops import Norm, norm, norm_specs
 from tfm.positions import position_of
@@ -148,14 +149,6 @@ def map_layers(function: Callable[[Any], Any], config: Config, layers: Layers) -
     times, shared = config.layer_plan.times, config.share_layers
     period = tuple(rows(unstack(tree, 1) * times if shared else unstack(tree, times)) for tree in layers.period)
     return Layers(tuple(rows([tree]) for tree in layers.prefix), period, tuple(rows([tree]) for tree in layers.tail))
-
-
-def unstack(tree: Any, rows: int) -> list[Any]:
-    """A tree whose leaves have rows -> a tree a row. Its gradient is one concatenation; that of indexing adds padded
-    copies."""
-    leaves, structure = jax.tree.flatten(tree)
-    columns = [jnp.unstack(leaf) for leaf in leaves]
-    return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]
 
 
 class Pass(NamedTuple):

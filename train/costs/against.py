@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,14 @@ TURNS = 8
 _SHORTEST = 2
 
 
-def check(name: str, task: str | None = None):
-    """Raises UserError where a plain model, or a preset of a task, has no such peer: a package is not installed, or
-    there is no class of transformers."""
-    for package in ("torch", "transformers") if task else ("torch",):
+def check(name: str, task: str | None = None, writes: bool = False):
+    """Raises UserError where a package of the peer is not installed, and for steps of a task without such a peer.
+
+    task: of a preset whose steps are timed, or None
+    writes: whether texts are written
+    """
+    packages = ("torch", *(("transformers",) if task or writes else ()))
+    for package in (*packages, *((name,) if name == "ctranslate2" else ())):
         if find_spec(package) is None:
             raise UserError(
                 f"--against={name} needs {package}, which is not installed; pip install it, or leave it out"
@@ -39,29 +43,31 @@ def check(name: str, task: str | None = None):
 
 
 class Peer:
-    """The process of a peer that does the same work: a plain model (`plain_work`), or one of pictures
-    (`picture_work`)."""
+    """The process of a peer that does the same work: steps of a plain model (`plain_work`) or of one of pictures
+    (`picture_work`), or texts (`writing`)."""
 
-    def __init__(self, name: str, work: Mapping[str, Any]):
+    def __init__(self, name: str, work: Mapping[str, Any], module: str = "train.costs.torch_peer"):
         """Raises UserError where it cannot run the model."""
         device = "cuda" if jax.default_backend() == "gpu" else "cpu"
         words = json.dumps({**work, "device": device, "compile": name == "torch-compile"})
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "train.costs.torch_peer", words],
+            [sys.executable, "-m", module, words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         self.facts = self._answer()
+        self.answer: dict[str, Any] = {}
 
-    def seconds(self, steps: int) -> list[float]:
-        """The seconds of so many steps."""
+    def seconds(self, steps: int) -> list[Any]:
+        """The seconds of so many steps or passes."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        return self._answer()["seconds"]
+        self.answer = self._answer()
+        return self.answer["seconds"]
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -86,8 +92,6 @@ def compare(job: Job, batches: Batches, peer: Peer, warmup: int, steps: int) -> 
     Steps are fresh ones; the first `warmup` compile, and are not timed.
     """
     state, first = job.new_state(), 0
-    sizes = max(_SHORTEST, -(-steps // TURNS))
-    turns: dict[str, list[float]] = {"ours": [], "theirs": []}
 
     def own_seconds(count: int) -> list[float]:
         nonlocal state, first
@@ -96,11 +100,20 @@ def compare(job: Job, batches: Batches, peer: Peer, warmup: int, steps: int) -> 
         return seconds
 
     sides = {"ours": own_seconds, "theirs": peer.seconds}
+    return take_turns(sides, warmup, max(_SHORTEST, -(-steps // TURNS)))
+
+
+def take_turns(sides: Mapping[str, Callable[[int], Sequence[Any]]], warmup: int, size: int) -> dict[str, list[Any]]:
+    """Sides, which take a count and return as many measurements, in `TURNS` turns -> their medians by turn.
+
+    Who begins alternates; the first `warmup` measurements are left out.
+    """
+    turns: dict[str, list[Any]] = {name: [] for name in sides}
     for side in sides.values():
         side(warmup)
     for turn in range(TURNS):
         for name in list(sides)[:: 1 if turn % 2 else -1]:
-            turns[name].append(statistics.median(sides[name](sizes)))
+            turns[name].append(np.median(sides[name](size), axis=0))
     return turns
 
 
@@ -145,7 +158,6 @@ def measure(
     """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
     with Peer(options.against, work) as peer:
         turns = compare(job, batches, peer, options.warmup, options.steps)
-    logs = np.log(turns["theirs"]) - np.log(turns["ours"])
     milliseconds = {name: round(1e3 * statistics.median(seconds), 3) for name, seconds in turns.items()}
     return {
         "against": options.against,
@@ -153,6 +165,14 @@ def measure(
         "peer_params": peer.facts["params"],
         "peer_ms_median": milliseconds["theirs"],
         "own_ms_median": milliseconds["ours"],
+        **ratio(turns, interval),
+    }
+
+
+def ratio(turns: Mapping[str, Sequence[float]], interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
+    """The seconds of turns -> theirs over ours, the geometric mean, with its interval of 95 %."""
+    logs = np.log(turns["theirs"]) - np.log(turns["ours"])
+    return {
         "ratio": round(float(np.exp(logs.mean())), 3),
         "ratio_interval": [round(float(np.exp(bound)), 3) for bound in interval(logs)],
         "ratio_turns": len(logs),

@@ -17,7 +17,6 @@ from train.costs.counting import model_flops
 from train.data import feed
 from train.devices import cpu
 from train.devices.specs import peak_flops
-from train.files import programs
 from train.runs.state import State
 from train.training.job import Job
 
@@ -114,16 +113,14 @@ def _to_devices(job: Job, batch: Mapping[str, np.ndarray]):
     return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
 
 
-def generation(model: tfm.Config, prompt: tuple[int, int], max_new_tokens: int, repeats: int) -> dict[str, Any]:
-    """The numbers of reading prompts [B,T] of random tokens and of writing after them, the means of some repetitions.
+def generation(
+    params: tfm.CausalLM, model: tfm.Config, prompts: np.ndarray, max_new_tokens: int, repeats: int
+) -> dict[str, Any]:
+    """The numbers of reading prompts [B,T] and of writing after them, the means of some repetitions.
 
     Milliseconds of the prefill, and of a token: with a cache, the first and the last tenth too, and without one.
     """
-    programs.keep()
-    rows, prompt_length = prompt
-    specs = tfm.causal_lm_specs(model)
-    params = tfm.init(specs, jax.random.key(0))
-    prompts = np.random.default_rng(0).integers(model.vocab, size=prompt, dtype=np.int32)
+    rows, prompt_length = prompts.shape
     times = [time_generation(params, model, prompts, max_new_tokens) for _ in range(1 + repeats)][1:]
     prefill, decode, without_cache = (1e3 * np.median(seconds, axis=0) for seconds in zip(*times, strict=True))
     tenth = max_new_tokens // 10
@@ -135,7 +132,6 @@ def generation(model: tfm.Config, prompt: tuple[int, int], max_new_tokens: int, 
         "read_again": without_cache,
     }
     return {
-        "params": tfm.count_params(specs),
         **{f"ms_{name}": round(float(values.mean()), 4) for name, values in milliseconds.items()},
         "prefill_tokens_per_s": round(rows * prompt_length * 1e3 / prefill.mean()),
         "decode_tokens_per_s": round(rows * 1e3 / decode.mean()),

@@ -101,10 +101,18 @@ def prune(argv):
         small_job, small = _cut(options, job, params, results[count])
         metrics = curve.measure(small_job, small, corpus)
         _check_same(options, run.model, metrics, results[count].metrics)
-        report = {"metrics": metrics, "chosen": results[count], "results": results, "scores": scores}
+        written = curve.measure_written(small_job, small, corpus, log)
+        before = next(iter(results.values())).metrics | curve.measure_written(job, params, corpus, log)
+        report = {
+            "metrics": metrics,
+            "written": written,
+            "chosen": results[count],
+            "results": results,
+            "scores": scores,
+        }
         pruned_folder.write(target, _saved(small_job, folder, target), small, corpus, _steps_done(folder), report)
     log.info(f"saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
-    print(json_text(_summary(job, small_job, metrics, next(iter(results.values())).metrics)))
+    print(json_text(_summary(job, small_job, metrics | written, before)))
 
 
 def _configure(folder: Any, options: Options) -> schema.Run:
@@ -203,7 +211,7 @@ def _saved(job: Any, folder: Any, target: Path) -> Any:
     return dataclasses.replace(job, run=run)
 
 
-def _summary(job: Any, small_job: Any, metrics: dict[str, float], before: dict[str, float]) -> dict[str, Any]:
+def _summary(job: Any, small_job: Any, metrics: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Heads, parameters and metrics of the smaller model, and those of the model before."""
     import tfm
 

@@ -1,0 +1,34 @@
+"""Rows of stacked leaves: a tree for each row, and leaves whose rows are arrays of their own."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from tfm.config.model import Config
+
+
+@struct.dataclass
+class Rows:
+    """The rows of a stacked leaf, each an array: a loop around layers then reads them where they are."""
+
+    rows: tuple[Any, ...]
+
+
+def unstack(tree: Any, rows: int) -> list[Any]:
+    """A tree whose leaves have rows -> a tree a row. Its gradient is one concatenation; that of indexing adds padded
+    copies."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda leaf: isinstance(leaf, Rows))
+    columns = [leaf.rows if isinstance(leaf, Rows) else jnp.unstack(leaf) for leaf in leaves]
+    return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]
+
+
+def separate_rows(config: Config, layers: Any) -> Any:
+    """`Layers` for a loop that reads them at every step: leaves of the period become `Rows`, where layers are unrolled.
+
+    A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token (M45).
+    """
+    if config.scan or config.share_layers:
+        return layers
+    return layers.replace(period=jax.tree.map(lambda leaf: Rows(tuple(jnp.unstack(leaf))), layers.period))

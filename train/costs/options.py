@@ -1,0 +1,121 @@
+"""The options of train.bench."""
+
+import dataclasses
+
+from tfm.config.choices import check_fields, check_maximum
+from train.runs.weights import Weights
+from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_STEPS, STEPS
+
+# The peers of --against, and that of translations.
+PEERS = ("torch", "torch-compile", "ctranslate2")
+TRANSLATES = "ctranslate2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to time.
+
+    preset: instead of a plain model: a preset of train.main, with its real data
+    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each
+    layers: number of blocks
+    heads: attention heads
+    width: size of the residual stream
+    ffn: size of the feed-forward layer; by default 4 * width
+    vocab: number of tokens
+    batch: rows
+    length: tokens a row
+    dtype: float32 | bfloat16
+    mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; with --lengths several
+    lengths: instead of one length several, joined by commas
+    plot: the picture of --lengths
+    kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
+    steps: timed steps
+    warmup: steps before them
+    scan: one compiled block for all layers
+    predict: share of positions that meet the vocabulary; 1 is a plain cross entropy, 0.15 is masked language modelling
+    generate: instead of training steps: tokens to add greedily to `batch` prompts, which are the rest of `length`
+    run: the folder of a model that writes, instead of a plain one: with --generate a language model, or a translator
+    data: a file of sentences, one a line, to translate with --run, `batch` at a time
+    beams: texts that the search of a translation follows
+    weights: trained | int8: what our side writes with; the peer of PyTorch keeps float32
+    against: torch | torch-compile | ctranslate2: also time the same work there, in turns; print the ratio peer / ours
+    profile: also record a few steps in this folder, and print the ten operations that took most
+    """
+
+    preset: str = ""
+    model: str = "bert"
+    layers: int = 4
+    heads: int = 4
+    width: int = 128
+    ffn: int | None = None
+    vocab: int = 8192
+    batch: int = 12
+    length: int = 64
+    dtype: str = "float32"
+    mixer: str = "softmax"
+    lengths: str = ""
+    plot: str = "lengths.png"
+    kernel: str = "auto"
+    steps: int = 60
+    warmup: int = 10
+    scan: bool = False
+    predict: float = 1.0
+    generate: int = 0
+    run: str = ""
+    data: str = ""
+    beams: int = 5
+    weights: Weights = "trained"
+    against: str = ""
+    profile: str = ""
+
+    def __post_init__(self):
+        if self.model not in ("bert", "gpt", "seq2seq"):
+            raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
+        check_fields(self)
+        self._check_writing()
+        if min(self.batch, self.length, self.steps, self.warmup) < 1:
+            raise ValueError("batch, length, steps and warmup must be at least 1")
+        check_maximum(self, "no batch is as large", batch=MAX_ROWS, length=MAX_ROWS)
+        check_maximum(self, "no search follows as many", beams=MAX_BEAMS)
+        check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
+        if self.lengths and (self.generate or self.profile):
+            raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
+        self._check_peer()
+        if not 0 < self.predict <= 1:
+            raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
+
+    @property
+    def writes(self) -> bool:
+        """Whether texts are written, instead of training steps."""
+        return bool(self.generate or self.data)
+
+    def _check_writing(self):
+        """Raises ValueError for options of writing that do not go together."""
+        if self.generate and not ((self.model == "gpt" or self.run) and 10 <= self.generate < self.length):
+            raise ValueError(
+                f"generate={self.generate} needs --model=gpt, "
+                f"and must be at least 10 and less than --length={self.length}"
+            )
+        if self.writes and self.profile:
+            raise ValueError(f"profile={self.profile} is for training steps; leave --generate and --data out")
+        if self.run and not self.writes:
+            raise ValueError(f"run={self.run} needs --generate=N, or --data=FILE of sentences to translate")
+        if self.data and not self.run:
+            raise ValueError(f"data={self.data} is translated by a model; name its folder with --run")
+        if self.data and self.generate:
+            raise ValueError(
+                f"generate={self.generate} continues texts, and --data has sentences; leave out one of them"
+            )
+        if self.weights != "trained" and not self.writes:
+            raise ValueError(f"weights={self.weights} is for writing; add --generate=N")
+
+    def _check_peer(self):
+        """Raises ValueError for a peer that does not do this work."""
+        if self.against not in ("", *PEERS):
+            raise ValueError(f"against={self.against} must be {' or '.join(PEERS)}")
+        if self.against and (self.lengths or self.predict < 1):
+            raise ValueError(f"against={self.against} is for work of a plain model; leave out lengths and predict")
+        if self.against == TRANSLATES and not self.data:
+            raise ValueError(f"against={TRANSLATES} translates; add --run=FOLDER --data=FILE, or choose torch")
+        if self.against == "torch-compile" and self.data:
+            raise ValueError("against=torch-compile does not translate; choose torch or ctranslate2")

@@ -1,0 +1,217 @@
+"""How fast a model continues texts or translates sentences, alone or in turns with a peer in another process.
+
+A pass writes all texts. Both sides begin with tokens, have the same batches and the same search.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import tfm
+from train import UserError
+from train.costs import against, random_task, timing
+from train.costs.options import Options
+from train.data.batching import length_sorted_batches
+from train.files import programs
+from train.reporting.console import Log
+from train.runs.folder import open_folder
+from train.runs.weights import as_weights
+from train.tasks import translation
+from train.text import tokenizer as tokenize
+
+
+class PlainModel:
+    """A plain language model with random weights, as a folder."""
+
+    def __init__(self, options: Options):
+        self.config = random_task.plain_run(options).model
+        self.specs = tfm.causal_lm_specs(self.config)
+        self.vocab = self.config.vocab
+        self.trained = tfm.init(self.specs, jax.random.key(0))
+        is_trained = options.weights == "trained"
+        self.params = self.trained if is_trained else tfm.quantize_weights(self.specs, self.trained)
+
+    def save(self, to: Path):
+        """Writes a folder of transformers."""
+        tfm.to_hf(self.config, self.trained, to)
+
+
+class TrainedModel:
+    """The model of a run folder or of a folder of transformers. `PlainModel` has the same members."""
+
+    def __init__(self, options: Options, writes: str):
+        """Raises UserError for a model that does not write what is asked for."""
+        self.folder, log = open_folder(options.run), Log()
+        if writes != self.folder.task.GENERATES:
+            asked = "translates no sentences; --data" if writes == "translation" else "continues no texts; --generate"
+            raise UserError(
+                f"--run={options.run} was trained for --task={self.folder.config.task.name}, which {asked} needs "
+                f"--task={'translate' if writes == 'translation' else 'lm'}"
+            )
+        self.config = self.folder.config.decoding_model if writes == "continuation" else self.folder.config.model
+        self.specs, self.vocab = self.folder.specs, self.folder.processor.get_vocab_size()
+        self.trained = self.folder.load(log=log.info)
+        self.params = as_weights(options.weights, self.folder, self.trained, log)
+
+    def save(self, to: Path):
+        """Writes a folder of transformers."""
+        params = tfm.merge_low_rank(self.trained)
+        self.folder.save_hf(to, self.folder.config.model, params, self.folder.hf_fields())
+
+
+class Continuations:
+    """Greedy texts behind prompts of random tokens."""
+
+    def __init__(self, options: Options):
+        self.model = TrainedModel(options, "continuation") if options.run else PlainModel(options)
+        self.max_new_tokens = options.generate
+        shape = options.batch, options.length - options.generate
+        self.prompts = np.random.default_rng(0).integers(self.model.vocab, size=shape, dtype=np.int32)
+        self.tokens: list[list[int]] = []
+
+    def seconds(self, passes: int) -> list[list[float]]:
+        """Of each pass the seconds of the first token, and of all."""
+        seconds = []
+        for _ in range(passes):
+            writer = tfm.Generation(self.model.params, self.model.config, self.prompts.tolist(), self.max_new_tokens)
+            start = time.perf_counter()
+            writer.advance(1)
+            first = time.perf_counter() - start
+            writer.advance(self.max_new_tokens)
+            seconds.append([first, time.perf_counter() - start])
+            self.tokens = writer.tokens
+        return seconds
+
+    def work(self) -> dict[str, Any]:
+        """What a peer needs beside the model."""
+        return {"batches": [{"rows": self.prompts.tolist(), "max_new_tokens": self.max_new_tokens}]}
+
+    def alone(self, options: Options) -> dict[str, Any]:
+        """The numbers without a peer."""
+        return timing.generation(
+            self.model.params, self.model.config, self.prompts, options.generate, options.warmup // 3 + 1
+        )
+
+    def summary(self, seconds: Sequence[np.ndarray]) -> dict[str, float]:
+        """Milliseconds of the prefill and of a later token, medians over turns."""
+        first, whole = np.median(seconds, axis=0)
+        token = (whole - first) / (self.max_new_tokens - 1)
+        return {"ms_prefill": round(1e3 * first, 3), "ms_decode": round(1e3 * token, 3)}
+
+
+class Translations:
+    """The best translations of the lines of a file by beam search. `Continuations` has the same members.
+
+    The search is that of transformers: log-probabilities are divided by length ** length_penalty, and it ends where no
+    followed text would score higher if it ended now.
+    """
+
+    def __init__(self, options: Options):
+        from train.data.sources import files
+
+        self.model = TrainedModel(options, "translation")
+        run, processor = self.model.folder.config, self.model.folder.processor
+        self.template = tokenize.sequence_template(processor, run.task.start)
+        self.beam = tfm.Beam(options.beams, length_penalty=run.task.length_penalty, offset=0, early_stopping="likely")
+        lines = [line for line in files.read_lines(Path(options.data)) if line.strip()]
+        encodings = processor.encode_batch(lines, add_special_tokens=False)
+        self.sources = [self.template.wrap(encoding.ids) for encoding in encodings]
+        if not lines:
+            raise UserError(f"--data={options.data} has no sentences; give a file with one a line")
+        limit = self.model.config.max_length
+        if limit is not None and max(map(len, self.sources)) > limit:
+            raise UserError(f"--data={options.data} has a sentence that exceeds the {limit} positions of the model")
+        self.batch = min(options.batch, len(lines))
+        self.tokens: list[list[int]] = []
+
+    def seconds(self, passes: int) -> list[list[float]]:
+        """The seconds of each pass."""
+        config, stop = self.model.config, self.template.suffix[-1:]
+
+        def search(model: tfm.CausalLM, starts: Any, rows: Any, max_new_tokens: int) -> list[list[int]]:
+            groups = tfm.beam_search(model, config, starts, max_new_tokens, self.beam, stop)
+            return [group[0].tokens for group in groups]
+
+        seconds = []
+        for _ in range(passes):
+            start = time.perf_counter()
+            decoded = translation.decode_sources(
+                self.model.params, config, self.template, self.sources, self.batch, search
+            )
+            self.tokens = [tokens for _, tokens in decoded]
+            seconds.append([time.perf_counter() - start])
+        return seconds
+
+    def work(self) -> dict[str, Any]:
+        """What a peer needs beside the model."""
+        batches = []
+        for rows, count in length_sorted_batches([len(source) for source in self.sources], self.batch):
+            sources = [self.sources[row] for row in rows[:count]]
+            longest = tfm.bucket(max(map(len, sources)))
+            limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * longest)
+            batches.append({"rows": sources, "max_new_tokens": limit})
+        beam = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
+        return {"batches": batches, "beam": beam, "pad": self.template.pad}
+
+    def alone(self, options: Options) -> dict[str, Any]:
+        """The numbers without a peer."""
+        return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
+
+    def summary(self, seconds: Sequence[np.ndarray]) -> dict[str, float]:
+        """Sentences a second, the median over turns."""
+        return {"sentences_per_s": round(len(self.sources) / float(np.median(seconds)), 2)}
+
+
+def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
+    """The numbers of `train.bench` for writing; with a peer, the ratio of the seconds of a pass, peer / ours."""
+    if options.against:
+        against.check(options.against, writes=True)
+    programs.keep()
+    texts = Translations(options) if options.data else Continuations(options)
+    facts = {
+        "model": options.run or options.model,
+        "device": jax.default_backend(),
+        "dtype": texts.model.config.dtype,
+        "weights": options.weights,
+        "params": tfm.count_params(texts.model.specs),
+    }
+    if options.data:
+        facts |= {"sentences": len(texts.sources), "beams": options.beams, "batch": texts.batch}
+    if not options.against:
+        return facts | texts.alone(options)
+    with tempfile.TemporaryDirectory() as folder:
+        return facts | _in_turns(options, texts, Path(folder), interval)
+
+
+def _in_turns(options: Options, texts: Continuations | Translations, folder: Path, interval) -> dict[str, Any]:
+    """Both sides, and the share of texts that have the same tokens."""
+    try:
+        texts.model.save(folder)
+    except ValueError as error:
+        raise UserError(f"--against needs a model that transformers has: {error}") from error
+    (folder / "work.json").write_text(json.dumps(texts.work() | {"weights": options.weights}))
+    work = {"folder": str(folder), "peer": options.against}
+    with against.Peer(options.against, work, module="train.costs.writing_peer") as peer:
+        turns = against.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
+        same = [ours == theirs for ours, theirs in zip(texts.tokens, peer.answer["tokens"], strict=True)]
+    peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}
+    theirs = {f"peer_{name}": value for name, value in texts.summary(turns["theirs"]).items()}
+    return {
+        **texts.summary(turns["ours"]),
+        "against": options.against,
+        **peer_facts,
+        **theirs,
+        "same_texts": round(float(np.mean(same)), 4),
+        **against.ratio(_whole(turns), interval),
+    }
+
+
+def _whole(turns: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[float]]:
+    """The seconds of whole passes."""
+    return {name: [float(seconds[-1]) for seconds in rows] for name, rows in turns.items()}
