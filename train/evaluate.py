@@ -9,7 +9,6 @@ from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code, tasks
-from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
@@ -112,7 +111,6 @@ def _measure(
     from train.training import evaluation, step
     from train.training.job import Job
 
-    programs.keep()
     log = Log()
     task = tasks.of(run)
     corpus = task.load(run, log, folder, valid_only=True)
