@@ -69,7 +69,7 @@ COMMON = {"run", "data", "average", "weights"}
 FILES = ("to", "nbest")
 
 # Metrics that --weights=int8 compares with those of the weights as they were trained.
-_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte")
+_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", "bleu", "chrf")
 
 
 def main(argv=None) -> int:
@@ -127,10 +127,11 @@ def _measure(
         trained, params = params, as_weights(options.weights, folder, params, log)
         outputs = evaluation.measure(eval_step, params, corpus, Job(run, task, mesh))
         metrics = tasks.measure(task, outputs, corpus)
+        metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
         if params is not trained:
             before = tasks.measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
+            before |= task.generation_metrics(trained, run, corpus, log)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
-        metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     contents = task.evaluation_files(outputs, corpus) if writes else {}
     return metrics | task.baselines(corpus), contents
 
