@@ -261,10 +261,14 @@ def test_weights_in_eight_bits_say_what_they_cost_in_bleu():
 
 @pytest.mark.slow
 def test_predict_translates_as_generate_does(tmp_path):
-    """A text and a file, empty lines included; objects have both sides."""
+    """With as many beams as in training: a text and a file, empty lines included; objects have both sides."""
     sentences = ["one two three", "", "four"]
     (tmp_path / "in.txt").write_text("\n".join(sentences) + "\n")
-    expected = [call(generate, "--run=run", f"--prompt={text}")[1].strip() if text else "" for text in sentences]
+
+    def translated(text):
+        return call(generate, "--run=run", f"--prompt={text}", "--strategy=beam", "--beams=2")[1].strip()
+
+    expected = [translated(text) if text else "" for text in sentences]
     assert all(expected[::2])
     code, out, err = call(predict.main, "--run=run", "--text=one two three")
     assert (code, out) == (0, expected[0] + "\n"), err
