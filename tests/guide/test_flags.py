@@ -89,7 +89,7 @@ def _inside(hint: Any, name: str) -> Iterator[tuple[type, str]]:
     yield from ((cls, f"{name}.") for cls in members if isinstance(cls, type) and dataclasses.is_dataclass(cls))
 
 
-def known() -> set[str]:
+def all_flags() -> set[str]:
     """The flags of all commands."""
     sections = [*names(schema.Run), *(name for task in TASKS.values() for name in names(task, "task."))]
     modules = [
@@ -102,7 +102,7 @@ def known() -> set[str]:
 
 
 def test_flags_of_tables_and_prose_exist():
-    flags_of_commands = known()
+    flags_of_commands = all_flags()
     named = {name: pages.name_of(path) for path in EVERYWHERE for name in pages.flags(path)}
     missing = {
         name: page for name, page in named.items() if re.sub(r"\.\d+(?=\.|$)", ".N", name) not in flags_of_commands
