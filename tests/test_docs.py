@@ -2,30 +2,21 @@
 
 import ast
 import contextlib
-import dataclasses
-import importlib
 import inspect
 import io
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import textwrap
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from guide.pages import NOTEBOOKS, PAGES, ROOT, Block, blocks, close, links, name_of
+from small import call
 
 import tfm
-from train import UserError
-from train.settings import flags, resolve
-
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-PAGES = [path for path in PAGES if "generated" not in path.parts]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+from train import main
 
 # Pages with Python, in the order in which a reader meets them: later ones use the folders that earlier ones write.
 PYTHON_PAGES = (
@@ -38,55 +29,8 @@ PYTHON_PAGES = (
 )
 
 
-def fences(path: Path) -> list[tuple[str, str]]:
-    """The blocks of a page: language and text."""
-    return FENCE.findall(path.read_text())
-
-
-def commands(path: Path) -> list[str]:
-    """Every command line of the project on a page, without comments and prompts."""
-    lines = []
-    for language, text in fences(path):
-        shown = [*text.replace("\\\n", " ").splitlines(), ""]
-        for line, following in pairwise(shown):
-            if following.startswith("error: "):
-                continue
-            command = line.removeprefix("$ ") if line.startswith("$ ") else line if language == "bash" else ""
-            match = re.search(r"python -m (train\.\w+.*)", command)
-            if match:
-                lines.append(re.sub(r"\s+#.*| &$|; ?done$| > .*", "", match[1]))
-    return lines
-
-
-COMMANDS = sorted({(str(path.relative_to(ROOT)), command) for path in PAGES for command in commands(path)})
-
-
 # Scripts of measurements, which take minutes; a variant and a server, which have tests of their own.
 NOT_RUN = {"docs/measured.md", "docs/library/contribute.md", "docs/guide/export.md"}
-
-# Flags that may be repeated, and list values of others.
-REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
-
-
-def close(expected: str, printed: str) -> bool:
-    """Whether words are equal, numbers nearly; `...` stands for any words."""
-    pattern, words = expected.split(), printed.split()
-    if not pattern:
-        return not words
-    if pattern[0] == "...":
-        return any(close(" ".join(pattern[1:]), " ".join(words[start:])) for start in range(len(words) + 1))
-    if not words or not _same_word(pattern[0], words[0]):
-        return False
-    return close(" ".join(pattern[1:]), " ".join(words[1:]))
-
-
-def _same_word(expected: str, word: str) -> bool:
-    """Equal, with two parts in a hundred for numbers with a point."""
-    decimal = re.compile(r"-?\d+\.\d+")
-    if decimal.sub("#", expected) != decimal.sub("#", word):
-        return False
-    pairs = zip(decimal.findall(expected), decimal.findall(word), strict=True)
-    return all(float(value) == pytest.approx(float(reference), rel=0.02, abs=0.02) for reference, value in pairs)
 
 
 def test_numbers_may_differ_a_little_and_words_may_not():
@@ -100,11 +44,13 @@ def test_numbers_may_differ_a_little_and_words_may_not():
 @pytest.mark.slow
 def test_python_of_the_pages_prints_what_stands_below_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with_python = {str(path.relative_to(ROOT)) for path in PAGES if any(lang == "python" for lang, _ in fences(path))}
+    with_python = {name_of(path) for path in PAGES if any(block.language == "python" for block in blocks(path))}
     assert with_python - NOT_RUN == {*PYTHON_PAGES}
+    assert call(main.main, "--task=mlm", "--steps=1", "--eval.final=false", "--out=runs/mlm-bert-tiny-1")[0] == 0
     for page in PYTHON_PAGES:
-        blocks, names = fences(ROOT / page), {"__name__": "page"}
-        for (language, source), (_, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        shown, names = blocks(ROOT / page), {"__name__": "page"}
+        for (_, language, source), following in zip(shown, [*shown[1:], Block("", "", "")], strict=True):
+            expected = "" if following.language else following.text
             if language != "python":
                 continue
             printed = io.StringIO()
@@ -114,55 +60,39 @@ def test_python_of_the_pages_prints_what_stands_below_it(tmp_path, monkeypatch):
             assert close(expected, printed.getvalue()), f"{page}:\n{source}\nprints\n{printed.getvalue()}"
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS)
-def test_flags_of_commands_exist(page, command):
-    name, *words = shlex.split(re.sub(r"[\[\]|]", " ", command))
-    module = importlib.import_module(name)
-    if not hasattr(module, "main"):
-        module = importlib.import_module(f"{name}.__main__")
-    words = [word for word in words if word.startswith("--") and not word.startswith(REPEATED.get(name, "  "))]
-    options = [field.name for field in dataclasses.fields(module.Options)] if hasattr(module, "Options") else []
-    own, shared = flags.split_argv(words, options)
-    if options:
-        _unknown(lambda: flags.build(module.Options, flags.parse(own)))
-    passes_on = not options or name in (
-        "train.bench",
-        "train.check",
-        "train.compare",
-        "train.evaluate",
-        "train.glue",
-        "train.inspect",
-        "train.plan",
-        "train.predict",
+def test_code_that_is_not_run_says_why():
+    """Python that is named so is run by the test above, or in NOT_RUN."""
+    for path in [*PAGES, *NOTEBOOKS]:
+        for block in blocks(path):
+            if not block.language and _is_python(block.text):
+                assert re.fullmatch("not run: .+", block.mark), f"{name_of(path)}:\n{block.text}"
+
+
+def _is_python(text: str) -> bool:
+    """Whether a text is statements of Python, and not what some have printed."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    calls = [node.value.func for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    statements = (ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef, ast.For, ast.With)
+    return any(isinstance(func, ast.Name | ast.Attribute) for func in calls) or any(
+        isinstance(node, statements) for node in body
     )
-    assert passes_on or not shared, f"{shared} are no flags of {name}"
-    if passes_on and shared:
-        words = resolve.infer_task(shared, lambda *_: {"task": "mlm"})
-        _unknown(lambda: resolve.resolve(words, lambda *_: {"task": "mlm"}, lambda *_: {}))
-
-
-def _unknown(parse) -> None:
-    """Fails where a flag is unknown; values may be placeholders."""
-    with contextlib.suppress(UserError, ValueError):
-        parse()
-        return
-    with pytest.raises((UserError, ValueError)) as error:
-        parse()
-    assert "unknown" not in str(error.value)
 
 
 def test_links_lead_to_files_and_headings():
-    for path in PAGES:
-        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)):
+    for path in [*PAGES, *NOTEBOOKS]:
+        for target in links(path):
             file, _, heading = target.partition("#")
             if file.startswith("http"):
                 continue
             page = (path.parent / file).resolve() if file else path
-            assert page.exists(), f"{path.relative_to(ROOT)}: {target}"
+            assert page.exists(), f"{name_of(path)}: {target}"
             if heading and page.suffix == ".md":
                 titles = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
                 slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
-                assert heading in slugs, f"{path.relative_to(ROOT)}: {target}"
+                assert heading in slugs, f"{name_of(path)}: {target}"
 
 
 def test_readme_is_short():
@@ -190,8 +120,9 @@ def test_what_was_measured_has_its_number_once_and_pointers_lead_to_an_entry():
 @pytest.mark.slow
 def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     """Its three blocks, where the page puts them, in a copy of the project."""
-    page = (ROOT / "docs/library/contribute.md").read_text()
-    options, functions, row = (text for language, text in FENCE.findall(page) if language == "python")
+    options, functions, row = (
+        block.text for block in blocks(ROOT / "docs/library/contribute.md") if block.language == "python"
+    )
     for folder in ("tfm", "train", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

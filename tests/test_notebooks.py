@@ -1,11 +1,16 @@
 """The notebooks run from top to bottom, and the files hold what they showed when they last ran in full."""
 
+import importlib.util
+import io
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,3 +103,73 @@ def test_runs_from_top_to_bottom(path, kernel, tmp_path):
         assert "&lt;" in shown, "a text is no HTML"
         assert "<Tom>" not in shown
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+
+
+def end_of(notebook):
+    """The last cell, which says where to go next."""
+    return notebook.cells[-1].source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_ends_with_where_to_go_next(path):
+    """Under that heading, with links to a page of the guide and to another notebook, which are there."""
+    heading, _, text = end_of(read(path)).rpartition("## ")[2].partition("\n")
+    assert heading == "Where to go next"
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    assert all((path.parent / link).exists() for link in links if not link.startswith("http"))
+    assert {Path(link).suffix for link in links} >= {".md", ".ipynb"}
+    assert path.name not in links
+
+
+def installing(path):
+    """The source of the cell that installs, the same in all notebooks."""
+    (cell,) = [cell for cell in read(path).cells if cell.id == "install"]
+    return cell.source
+
+
+def test_all_install_as_the_readme_does():
+    (source,) = {installing(path) for path in NOTEBOOKS}
+    extras = set(re.findall(r"jax\[(\w+)\]", source))
+    assert extras == {*re.findall(r"jax\[(\w+)\]", (ROOT / "README.md").read_text())} == {"tpu", "cuda13"}
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "address"),
+    [
+        ({"TFM_REPOSITORY": "https://example.org/tfm.git"}, "https://example.org/tfm.git"),
+        ({"COLAB_JUPYTER_IP": "10.0.0.1"}, "https://github.com/some-one/tfm"),
+        ({}, None),
+    ],
+)
+def test_where_the_notebook_stands_alone_it_looks_for_an_address(surroundings, address, monkeypatch, tmp_path):
+    """It clones from there, and without any it says so in a sentence."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TFM_REPOSITORY", "COLAB_JUPYTER_IP"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in surroundings.items():
+        monkeypatch.setenv(name, value)
+    session = b'[{"path": "fileId=https%3A%2F%2Fgithub.com%2Fsome-one%2Ftfm%2Fblob%2Fmain%2Fnotebooks%2F01.ipynb"}]'
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(session))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    calls = []
+
+    def run(command, **options):
+        if command[1] == "clone":
+            calls.append(command)
+            raise InterruptedError
+        return SimpleNamespace(stdout="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    error = pytest.raises(InterruptedError) if address else pytest.raises(SystemExit, match="put the address of its")
+    with error:
+        exec(compile(installing(NOTEBOOKS[0]), "install", "exec"), {})
+    assert [command[-2] for command in calls] == ([address] if address else [])
+
+
+def test_in_a_folder_of_a_clone_it_goes_to_its_root(monkeypatch, tmp_path):
+    (tmp_path / "tfm").mkdir()
+    (tmp_path / "notebooks" / "mine").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path / "notebooks" / "mine")
+    exec(compile(installing(NOTEBOOKS[0]), "install", "exec"), {})
+    assert Path.cwd() == tmp_path

@@ -35,11 +35,19 @@ def sentence(error: Exception) -> str:
 
 def exit_code(command: Callable[[Sequence[str]], None], argv: Sequence[str] | None) -> int:
     """Runs a command: 0, 2 with one sentence on stderr for bad input and for errors of the operating system, 130 after
-    Ctrl-C, 143 after SIGTERM. Any other exception is our own bug and passes."""
+    Ctrl-C, 143 after SIGTERM. Any other exception is our own bug and passes.
+
+    A command that needed compiled programs says on stderr how many of them were kept by earlier ones.
+    """
+    from train.files import programs
+
+    before = programs.count()
     with interruption.handled() as outcome:
         try:
             command(sys.argv[1:] if argv is None else argv)
             sys.stdout.flush()
+            if kept := programs.summary(before):
+                print(f"programs: {kept}", file=sys.stderr)
         except UserError as error:
             print(f"error: {sentence(error)}", file=sys.stderr)
             outcome.code = 2

@@ -14,14 +14,16 @@ from train import UserError, exit_code
 from train.embedding.options import EncoderOptions, checked_vectors, open_encoder
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
-from train.settings import flags
+from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
+from train.settings.text import Data
 
 USAGE = """usage: python -m train.embed --run=DIR|--encoder=bow:FILE --file=IN [--to=OUT.npy|OUT.jsonl] [--pool=mean]
                              [--layer=-1] [--query=TEXT] [--map=MAP.png]
 
-Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl, .tsv or .csv. Texts that are longer
-than the rows of the model's training are read in windows. A model of pictures and captions also reads pictures: IN is
+Turns every text of a file into a vector: a line of a .txt, or a row of a .jsonl, .tsv or .csv. --data.format=text,
+--data.header=false and the like say how to read it. Texts that are longer than the rows of the model's training are
+read in windows. A model of pictures and captions also reads pictures: IN is
 then a picture, a folder or a quoted glob. OUT.npy is float32 [texts, size]. With --query, the nearest texts by cosine
 are printed; --vectors=OUT.npy takes the vectors from an earlier run. --map draws the texts on their two principal
 components."""
@@ -32,7 +34,7 @@ class Options(EncoderOptions):
     """What to encode, and what to do with the vectors.
 
     file: the texts, or pictures
-    field: the column of the texts, unless the file is a .txt
+    field: the column of the texts, unless the file is a .txt or --data.field names it
     to: where the vectors go, .npy or .jsonl
     normalize: make every vector of length 1
     query: a text whose nearest texts are printed
@@ -43,7 +45,7 @@ class Options(EncoderOptions):
     """
 
     file: str = ""
-    field: str = "text"
+    field: str = ""
     to: str = ""
     normalize: bool = False
     query: str = ""
@@ -74,10 +76,11 @@ def main(argv=None) -> int:
 
 def embed(argv):
     """Encodes the texts, writes the vectors, and looks for the nearest ones."""
+    changes, argv = resolve.split_data_flags(argv)
     options = flags.options(Options, USAGE, argv)
     if options is None:
         return
-    items, labels = _items(options)
+    items, labels = _items(options, flags.build(schema.Run, {}, changes).data)
     count, texts = len(items), [str(item) for item in items]
 
     from train.embedding import picture, search
@@ -103,32 +106,31 @@ def embed(argv):
         _print_nearest(options, query, texts, vectors)
 
 
-def _items(options: Options) -> tuple[Sequence[Any], list[str]]:
+def _items(options: Options, data: Data) -> tuple[Sequence[Any], list[str]]:
     """The texts or the pictures, and the labels that colour the map."""
     from train.images import decoding, sources
 
     path = Path(options.file)
     if path.suffix.lower() not in decoding.ENDINGS and not path.is_dir():
-        return _texts(options)
+        return _texts(options, data)
     if options.color:
         raise UserError(f"--color={options.color} is a column, and pictures have none; leave it out")
     return sources.named_pictures(options.file), []
 
 
-def _texts(options: Options) -> tuple[list[str], list[str]]:
+def _texts(options: Options, data: Data) -> tuple[list[str], list[str]]:
     """The texts, and the labels that colour the map. Raises UserError for an empty text, which has no vector."""
     from train.data.sources import files
-    from train.settings.text import Data
 
     path = Path(options.file)
-    if options.file.removesuffix(".gz").endswith(".txt"):
+    if files.ending(path, data) == ".txt":
         if options.color:
             raise UserError(f"--color={options.color} is a column, and {path} has none; give a .tsv, .csv or .jsonl")
         texts, labels = files.read_lines(path), []
     else:
-        columns = files.Columns((options.field, options.color) if options.color else (options.field,))
-        rows = files.read(path, Data(field=options.field), columns)
-        texts = [row[options.field] for row in rows]
+        field = options.field or data.field
+        rows = files.read(path, data, files.Columns((field, options.color) if options.color else (field,)))
+        texts = [row[field] for row in rows]
         labels = [str(row[options.color]) for row in rows] if options.color else []
     empty = next((index for index, text in enumerate(texts) if not text.strip()), None)
     if not texts or empty is not None:

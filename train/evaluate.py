@@ -9,7 +9,6 @@ from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code, tasks
-from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import RunFolder, open_folder
@@ -70,7 +69,7 @@ COMMON = {"run", "data", "average", "weights"}
 FILES = ("to", "nbest")
 
 # Metrics that --weights=int8 compares with those of the weights as they were trained.
-_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte")
+_COMPARED = ("loss", "perplexity", "accuracy", "bits_per_byte", "bleu", "chrf")
 
 
 def main(argv=None) -> int:
@@ -112,7 +111,6 @@ def _measure(
     from train.training import evaluation, step
     from train.training.job import Job
 
-    programs.keep()
     log = Log()
     task = tasks.of(run)
     corpus = task.load(run, log, folder, valid_only=True)
@@ -129,10 +127,11 @@ def _measure(
         trained, params = params, as_weights(options.weights, folder, params, log)
         outputs = evaluation.measure(eval_step, params, corpus, Job(run, task, mesh))
         metrics = tasks.measure(task, outputs, corpus)
+        metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
         if params is not trained:
             before = tasks.measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
+            before |= task.generation_metrics(trained, run, corpus, log)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
-        metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
     contents = task.evaluation_files(outputs, corpus) if writes else {}
     return metrics | task.baselines(corpus), contents
 

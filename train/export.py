@@ -107,8 +107,9 @@ def _writer(options: Options, folder) -> Callable[[Any, Any, Path], dict[str, fl
     """The function that writes a model in the format of the options. Raises UserError for a length it cannot have."""
     if options.format == "huggingface":
         return _write_adapter if options.adapter else _write
-    limit = folder.config.model.max_length
-    length = options.length or folder.config.row_tokens
+    limit, length = folder.config.model.max_length, options.length or folder.config.row_tokens
+    if options.length and folder.config.task.reads_pictures:
+        raise UserError(f"--length={length} is for models of texts, and {options.run} reads pictures; leave it out")
     if limit is not None and length > limit:
         raise UserError(f"--length={length} is more than the {limit} positions of the model; ask for fewer")
     if options.format == "stablehlo":

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from train import UserError, exit_code
-from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.generation.options import Options, choose_strategy
@@ -66,7 +65,6 @@ def generate(argv):
         raise UserError(
             f"--n={options.n} is more than --beams={options.beams}; follow more beams or ask for fewer texts"
         )
-    programs.keep()
     log = Log()
     params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
     writer = writer_class(folder, params, options, strategy, log, explicit.get("sliding_context"))

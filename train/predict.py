@@ -5,7 +5,6 @@ import sys
 
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
-from train.files import programs
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.folder import open_folder
@@ -93,7 +92,6 @@ def predict(argv):
     from train.devices import capacity
     from train.reporting.console import Log
 
-    programs.keep()
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)
     params = as_weights(options.weights, folder, folder.load(log=log.info), log)

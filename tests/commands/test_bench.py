@@ -44,7 +44,7 @@ def test_reading_prompts_and_writing(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bert-tiny", "transformer-mini"])
 def test_a_preset_with_its_own_data(preset, capsys):
-    """The second one has batches of several shapes."""
+    """The second one reads pairs, packed into rows of two sides."""
     argv = [
         f"--preset={preset}",
         "--steps=3",

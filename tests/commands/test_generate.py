@@ -2,13 +2,17 @@
 
 import contextlib
 import json
+import math
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from small import FLAGS, call, write_text
 
 import tfm
-from train import evaluate
+from train import evaluate, predict
 from train.generate import main as generate
 from train.main import main
 from train.runs.folder import open_folder
@@ -113,6 +117,25 @@ def test_weights_in_eight_bits_and_what_they_cost():
     assert out.startswith("the dog")
     assert "weights in eight bits: " in err
     assert call(generate, "--run=bpe", "--prompt=a", "--weights=int4")[0] == 2
+
+
+def test_predict_says_the_perplexity_of_each_line():
+    """As a loop over the tokens of each line says it; an empty line has none."""
+    folder, texts = open_folder("bpe"), ["the cat sat on the mat", "", "it was new"]
+    Path("lines.txt").write_text("\n".join(texts) + "\n")
+    code, out, err = call(predict.main, "--run=bpe", "--file=lines.txt")
+    assert code == 0, err
+    params, model = folder.load(), folder.config.model
+    for text, line in zip(texts, out.removesuffix("\n").split("\n"), strict=True):
+        if not text:
+            assert line == ""
+            continue
+        tokens = [*folder.text_prefix, *folder.processor.encode(text, add_special_tokens=False).ids]
+        logprobs = jax.nn.log_softmax(tfm.causal_lm(params, model, jnp.array([tokens]))[0, :, : model.vocab])
+        losses = [-float(logprobs[place - 1, tokens[place]]) for place in range(1, len(tokens))]
+        perplexity, bits = map(float, line.split("\t"))
+        assert perplexity == pytest.approx(math.exp(np.mean(losses)), rel=1e-3)
+        assert bits == pytest.approx(sum(losses) / math.log(2) / len(text.encode()), rel=1e-3)
 
 
 def test_best_beams_come_first():

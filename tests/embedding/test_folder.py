@@ -1,6 +1,7 @@
 """Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
 
 import functools
+import gzip
 
 import jax
 import jax.numpy as jnp
@@ -186,3 +187,35 @@ def test_bad_usage(argv, message, tmp_path, monkeypatch):
     code, out, err = call(main, *argv)
     assert (code, out) == (2, "")
     assert message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags"),
+    [
+        ("notes.md", "the cat sat.\nit was.\n", ["--data.format=text"]),
+        ("notes.tsv", "a\tbody\n1\tthe cat sat.\n2\tit was.\n", ["--data.field=body"]),
+        ("notes.tsv", "the cat sat.\t1\nit was.\t2\n", ["--data.header=false"]),
+        ("notes.md.gz", '{"body": "the cat sat."}\n{"body": "it was."}\n', ["--data.format=jsonl", "--field=body"]),
+    ],
+)
+def test_flags_of_data_say_how_a_file_is_read(home, tmp_path, monkeypatch, name, content, flags):
+    monkeypatch.chdir(tmp_path)
+    compress = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(compress(content.encode()))
+    code, _, err = call(main, f"--run={home / 'mlm'}", f"--file={name}", "--to=out.jsonl", *flags)
+    assert code == 0, err
+    assert [row["text"] for row in read_lines(tmp_path / "out.jsonl")] == ["the cat sat.", "it was."]
+
+
+def test_flags_of_data_that_are_wrong(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.md").write_text("the cat sat.\n")
+    argv = (f"--run={home / 'mlm'}", "--file=notes.md", "--to=out.npy")
+    for flags, sentence in {
+        (): "if it is plain text, add --data.format=text",
+        ("--data.fromat=text",): "unknown flag --data.fromat; did you mean data.format?",
+        ("--data.fold=1",): "--data.fold chooses what a run trains on",
+    }.items():
+        code, _, err = call(main, *argv, *flags)
+        assert (code, sentence in err) == (2, True), err
+    assert not (tmp_path / "out.npy").exists()

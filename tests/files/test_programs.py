@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+from train import exit_code
+from train.devices import mesh
 from train.files import programs as module
 from train.files.programs import Programs
 
@@ -128,3 +130,23 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert run(TFM_CACHE=str(tmp_path)) == [first[0], f"{count} of {count}"]
     assert run(TFM_CACHE="") == [first[0], ""]
     assert run(TFM_CACHE=str(tmp_path), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own")) == [first[0], ""]
+
+
+def test_a_command_says_how_many_of_its_programs_were_kept(monkeypatch, capsys, tmp_path):
+    """Those that it needed itself; one that needs none says nothing."""
+    kept = Programs(tmp_path / "programs")
+    kept.put("a", b"a program")
+    kept.get("b")
+    monkeypatch.setattr(module, "_programs", kept)
+    assert exit_code(lambda argv: [kept.get(key) for key in argv], ["a", "c"]) == 0
+    assert capsys.readouterr().err == f"programs: 1 of 2 from {kept.folder}\n"
+    assert exit_code(lambda argv: None, []) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_whoever_asks_for_devices_keeps_programs(monkeypatch):
+    """So do all commands, for they load a model or measure a job."""
+    calls = []
+    monkeypatch.setattr(module, "keep", lambda: calls.append("keep"))
+    mesh.available_devices()
+    assert calls == ["keep"]

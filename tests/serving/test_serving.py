@@ -1,5 +1,6 @@
 """Programs for servers: equal to the model at every batch size, and loaded without this project."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -12,12 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from PIL import Image
+from small import call, read_lines, run
+from tokenizers import Tokenizer
 
 import tfm
-from train import UserError
+from train import UserError, embed, export, predict
 from train.export import Options
 from train.serving import forward, onnx, stablehlo
-from train.settings import schema
+from train.settings import presets, schema
 from train.settings.tasks import Classify
 from train.tasks import classify
 from train.text import hf_tokenizer
@@ -149,19 +153,104 @@ def test_onnx_is_the_model(name, tmp_path):
     assert [value.name for value in session.get_outputs()] == [facts["output"]]
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with runs of a step: of a classifier of pictures, of vectors of texts, and of pictures and captions."""
+    folder = tmp_path_factory.mktemp("home")
+    small = ["--batch.size=8", "--steps=1", "--eval.final=false", "--model.layers=1", "--model.width=16"]
+    small += ["--model.heads=2", "--model.ffn=32"]
+    (folder / "pairs.tsv").write_text("text\tpair\n" + "a cat sat\ta dog ran\nthe bird flew\tit was red\n" * 20)
+    with contextlib.chdir(folder):
+        pictures = ["--task=image", "--preset=vit-micro", "--model.input.patch=8", "--model.input.size=16", *small]
+        run(*pictures, "--out=image")
+        texts = ["--data=pairs.tsv", "--data.field=text,pair", "--tokenizer.vocab=300", "--batch.length=12"]
+        run("--task=contrast", *texts, *small, "--out=contrast")
+    return folder
+
+
+def serve(folder, inputs):
+    """What the program of a folder computes, whatever its format."""
+    if (folder / "model.onnx").exists():
+        session = pytest.importorskip("onnxruntime").InferenceSession(str(folder / "model.onnx"))
+        return session.run(None, inputs)[0]
+    program = jax.export.deserialize(bytearray((folder / "model.stablehlo").read_bytes()))
+    return np.asarray(program.call(dict(np.load(folder / "weights.npz")), *inputs.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "extra"), [("stablehlo", "flatbuffers"), ("onnx", "jax2onnx")])
+def test_the_command_writes_programs_of_pictures_and_of_vectors(home, monkeypatch, tmp_path, kind, extra):
+    """Pixels and labels are those of `train.predict`; vectors are those of `train.embed`, of length 1."""
+    pytest.importorskip(extra)
+    monkeypatch.chdir(home)
+    code, out, err = call(export.main, "--run=image", f"--to={tmp_path}/image", f"--format={kind}")
+    assert code == 0, err
+    assert max(json.loads(out).values()) < 1e-4
+    facts = json.loads((tmp_path / "image/model.json").read_text())
+    assert facts["inputs"] == {"pixel_values": {"dtype": "float32", "shape": ["batch", 3, 16, 16]}}
+    colours = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3)).astype(np.uint8)
+    for index, picture in enumerate(colours):
+        Image.fromarray(picture).save(tmp_path / f"{index}.png")
+    code, out, err = call(predict.main, "--run=image", f"--file={tmp_path}/*.png", f"--to={tmp_path}/classes.jsonl")
+    assert code == 0, err
+    fields = json.loads((tmp_path / "image/preprocessor_config.json").read_text())
+    pixels = (colours * fields["rescale_factor"] - fields["image_mean"]) / fields["image_std"]
+    logits = serve(tmp_path / "image", {"pixel_values": pixels.transpose(0, 3, 1, 2).astype(np.float32)})
+    expected = [
+        [row["probabilities"][name] for name in facts["classes"]] for row in read_lines(tmp_path / "classes.jsonl")
+    ]
+    np.testing.assert_allclose(jax.nn.softmax(logits), expected, atol=1e-4)
+
+    code, _, err = call(export.main, "--run=contrast", f"--to={tmp_path}/contrast", f"--format={kind}")
+    assert code == 0, err
+    tokenizer = Tokenizer.from_file(str(tmp_path / "contrast/tokenizer.json"))
+    tokenizer.enable_padding(length=12)
+    texts = ["a cat sat", "the bird", "it was a red dog"]
+    rows = tokenizer.encode_batch(texts)
+    names = {"input_ids": "ids", "attention_mask": "attention_mask"}
+    vectors = serve(
+        tmp_path / "contrast",
+        {name: np.array([getattr(row, field) for row in rows], np.int32) for name, field in names.items()},
+    )
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    flags = (f"--file={tmp_path}/texts.txt", f"--to={tmp_path}/vectors.npy", "--normalize")
+    assert call(embed.main, "--run=contrast", *flags)[0] == 0
+    np.testing.assert_allclose(vectors, np.load(tmp_path / "vectors.npy"), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_command_refuses_in_a_sentence(home, monkeypatch, tmp_path):
+    pytest.importorskip("flatbuffers")
+    monkeypatch.chdir(home)
+    flags = (f"--to={tmp_path}/out", "--format=stablehlo")
+    code, _, err = call(export.main, "--run=image", "--length=9", *flags)
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "error: --length=9 is for models of texts, and image reads pictures; leave it out",
+    )
+    monkeypatch.setattr(forward, "_OF_PICTURES", {})
+    code, _, err = call(export.main, "--run=image", *flags)
+    assert code == 2
+    assert "error: a Classifier is not a model that servers call; export it with --format=huggingface" in err
+    assert not list(tmp_path.iterdir()), "nothing half-written"
+
+
 def test_a_program_that_differs_is_refused():
-    chosen = forward.forward_of(MODEL, model_of("tag"))
+    chosen = forward.forward_of(MODEL, model_of("tag"), LENGTH)
 
     def program(inputs):
         return np.asarray(jax.jit(chosen.batched)(chosen.params, *inputs.values())) + 0.1
 
     with pytest.raises(UserError, match=r"differs in logits, batch of 1 by 1.0e-01"):
-        forward.differences(chosen, LENGTH, program)
+        forward.differences(chosen, program)
 
 
 def test_what_is_refused(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="a dict is not a model that servers call"):
-        forward.forward_of(MODEL, {})
+        forward.forward_of(MODEL, {}, LENGTH)
+    towers = tfm.init(tfm.towers_specs(presets.model("clip-tiny")), jax.random.key(0))
+    with pytest.raises(UserError, match="a Towers is not a model that servers call"):
+        forward.forward_of(presets.model("clip-tiny"), towers, LENGTH, "contrast")
     with pytest.raises(ValueError, match="format=onnx is for whole models"):
         Options(run="a", to="b", format="onnx", adapter=True)
     with pytest.raises(ValueError, match="length=9 is for --format=stablehlo or onnx"):

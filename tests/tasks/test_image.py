@@ -64,6 +64,29 @@ def test_the_right_class_among_the_best():
     assert image.is_among_best(logits, labels, 5).tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("preset", "mixer", "reason"),
+    [
+        ("vit-micro", "softmax", None),
+        ("vit-micro", "fnet", "--model.mixer=fnet has none"),
+        ("swin-mini", None, "its stages have several grids"),
+    ],
+)
+def test_attention_is_drawn_or_refused_in_a_sentence(preset, mixer, reason, tmp_path):
+    model = presets.model(preset)
+    model = tfm.override(model, {"mixer": mixer}) if mixer else model
+    model = tfm.override(model, {"classes": 2})
+    params = tfm.init(tfm.classifier_specs(model), jax.random.key(0))
+    assert attention.has_weights(params, model) == (reason is None)
+    folder = types.SimpleNamespace(
+        path="run", config=types.SimpleNamespace(model=model), processor=None, facts={"classes": ["a", "b"]}
+    )
+    pictures = [{"file": "a.png", "image": "a.png", "attention": str(tmp_path)}]
+    if reason:
+        with pytest.raises(UserError, match=f"--attention={tmp_path} draws .* {reason}; leave it out"):
+            next(image.predict(params, folder, pictures, log=None))
+
+
 def test_rollout_is_that_of_a_loop():
     rng = np.random.default_rng(0)
     layers = [rng.dirichlet(np.ones(5), 5) for _ in range(3)]

@@ -15,7 +15,7 @@ import sacrebleu
 from small import call, read_lines
 
 import tfm
-from train import UserError, evaluate
+from train import UserError, evaluate, predict
 from train.data.sources import parallel
 from train.generate import main as generate
 from train.main import main
@@ -249,6 +249,36 @@ def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
     against = evaluated("--against=greedy.txt")
     assert against["bleu_against"] == pytest.approx(greedy["bleu"])
     assert 0 <= against["bleu_p"] <= 1
+
+
+def test_weights_in_eight_bits_say_what_they_cost_in_bleu():
+    exact, small = evaluated(), evaluated("--weights=int8")
+    for name in ("loss", "bleu", "chrf"):
+        assert small[f"{name}_change"] == pytest.approx(small[name] - exact[name], rel=1e-3, abs=1e-6)
+    assert small["loss_change"] != 0
+    assert "bleu_change" not in exact
+
+
+@pytest.mark.slow
+def test_predict_translates_as_generate_does(tmp_path):
+    """With as many beams as in training: a text and a file, empty lines included; objects have both sides."""
+    sentences = ["one two three", "", "four"]
+    (tmp_path / "in.txt").write_text("\n".join(sentences) + "\n")
+
+    def translated(text):
+        return call(generate, "--run=run", f"--prompt={text}", "--strategy=beam", "--beams=2")[1].strip()
+
+    expected = [translated(text) if text else "" for text in sentences]
+    assert all(expected[::2])
+    code, out, err = call(predict.main, "--run=run", "--text=one two three")
+    assert (code, out) == (0, expected[0] + "\n"), err
+    assert call(predict.main, "--run=run", f"--file={tmp_path}/in.txt")[1].split("\n") == [*expected, ""]
+    assert call(predict.main, "--run=run", f"--file={tmp_path}/in.txt", f"--to={tmp_path}/out.jsonl")[0] == 0
+    assert read_lines(tmp_path / "out.jsonl") == [
+        {"text": text, "translation": translation} for text, translation in zip(sentences, expected, strict=True)
+    ]
+    code, _, err = call(predict.main, "--run=run", "--text=one", "--pair=eins")
+    assert (code, "--pair is no flag of --task=translate" in err) == (2, True)
 
 
 @pytest.mark.slow

@@ -29,11 +29,9 @@ MIN_ROWS = 4
 
 def use_cores(run: schema.Run, processes: int = 1):
     """On a CPU: one virtual device a core, unless the user has set their number; freed memory stays with the process.
-    Everywhere: programs that are compiled are kept.
 
     M17: 0.80 of a step against one device with two threads. Tried: M18.
     """
-    programs.keep()
     flags = os.environ.get("XLA_FLAGS", "")
     by_config = jax.config.jax_num_cpu_devices != -1  # type: ignore[attr-defined]
     if "xla_force_host_platform_device_count" not in flags and not by_config:
@@ -49,7 +47,11 @@ def use_cores(run: schema.Run, processes: int = 1):
 
 
 def available_devices() -> list[Any]:
-    """The devices that JAX finds. Raises UserError where those that JAX_PLATFORMS asks for are not there."""
+    """The devices that JAX finds; programs that are compiled for them from now on are kept.
+
+    Raises UserError where those that JAX_PLATFORMS asks for are not there.
+    """
+    programs.keep()
     try:
         return jax.devices()
     except RuntimeError as error:

@@ -106,13 +106,29 @@ def keep():
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
 
 
-def summary() -> str:
-    """How many programs of this process came from the cache; empty if none are kept."""
-    if not _programs:
+def count() -> tuple[int, int]:
+    """How many programs of this process came from the cache, and how many it needed."""
+    return (_programs.loaded, _programs.requested) if _programs else (0, 0)
+
+
+def summary(before: tuple[int, int] = (0, 0)) -> str:
+    """How many programs came from the cache since `count` was `before`; empty if none were needed, or none are kept.
+
+    Of several processes, the first speaks for all.
+    """
+    loaded, requested = (now - then for now, then in zip(count(), before, strict=True))
+    if not _programs or not requested or _is_other_process():
         return ""
     folder, home = Path(_programs.folder).absolute(), Path.home()
     shown = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
-    return f"{_programs.loaded} of {_programs.requested} from {shown}"
+    return f"{loaded} of {requested} from {shown}"
+
+
+def _is_other_process() -> bool:
+    """Whether this is one of several processes, and not the first."""
+    import jax
+
+    return jax.process_index() > 0
 
 
 def _processor() -> str:

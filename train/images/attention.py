@@ -39,6 +39,15 @@ def attention_weights(params: Any, model: tfm.Config, pixels: np.ndarray) -> lis
     return [np.asarray(layer, np.float32).mean((1, 2)) for layer in weights]
 
 
+def has_weights(params: Any, model: tfm.Config) -> bool:
+    """Whether `draw` draws pictures of a model; nothing is computed."""
+    if model.stages:
+        return False
+    pixels = jax.ShapeDtypeStruct((1, *model.input.pixels), np.float32)
+    layers = jax.eval_shape(lambda encoder, pixels: _weights(encoder, model, pixels), params.encoder, pixels)
+    return any(layer is not None for layer in layers)
+
+
 @partial(jax.jit, static_argnums=1)
 def _weights(encoder: Any, model: tfm.Config, pixels: jax.Array) -> list[jax.Array | None]:
     """The attention weights [B,K,G,T,T] of every layer."""

@@ -1,4 +1,4 @@
-"""The function that a server calls: token ids in, logits out, under the names that transformers gives them."""
+"""The function that a server calls: tokens or pixels in, logits out, under the names that transformers gives them."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -25,24 +25,31 @@ class Forward(NamedTuple):
     """A model as a function of one row of every input; `vmap` makes it one of batches of any size.
 
     function: (params, *rows) -> output
-    inputs: the names of the rows, each int32 [T]
+    inputs: the rows by name: int32 [T] of tokens, float32 [C,H,W] of a picture
     output: the name of the output, float32
     """
 
     config: tfm.Config
     params: Any
     function: Callable[..., jax.Array]
-    inputs: tuple[str, ...]
+    inputs: dict[str, jax.ShapeDtypeStruct]
     output: str
 
     @property
     def batched(self) -> Callable[..., jax.Array]:
-        """(params, *inputs [B,T]) -> output [B,...]."""
+        """(params, *inputs [B,...]) -> output [B,...]."""
         return jax.vmap(self.function, in_axes=(None, *(0 for _ in self.inputs)))
 
+    def batch(self, size: Any) -> list[jax.ShapeDtypeStruct]:
+        """The inputs of a batch of `size` rows, which may be a symbol."""
+        return [jax.ShapeDtypeStruct((size, *row.shape), row.dtype) for row in self.inputs.values()]
 
-def forward_of(config: tfm.Config, params: Any) -> Forward:
-    """The function of a model, in float32. Raises UserError for a model that has none."""
+
+def forward_of(config: tfm.Config, params: Any, length: int, task: str = "") -> Forward:
+    """The function of a model that a task has trained, in float32, for rows of `length` tokens or for pictures.
+
+    Raises UserError for a model that has none.
+    """
     config = dataclasses.replace(
         config,
         dtype="float32",
@@ -51,14 +58,30 @@ def forward_of(config: tfm.Config, params: Any) -> Forward:
     )
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), merge_low_rank(params))
     if isinstance(params, tfm.Classifier) and params.output is None:
-        params = params.encoder  # of a folder without a head
-    for kind, (function, inputs) in _FUNCTIONS.items():
-        if isinstance(params, kind):
-            has_types = "token_type_ids" not in inputs or (config.input.token_types or 0) > 1
-            names = inputs if has_types else inputs[:-1]
-            output = "last_hidden_state" if kind is tfm.Encoder else "logits"
-            return Forward(config, params, _of_rows(function, config), names, output)
-    raise UserError(f"a {type(params).__name__} is not a model that servers call; export it with --format=huggingface")
+        params = params.encoder
+    function, names, output = _function(config, type(params), task)
+    row = jax.ShapeDtypeStruct((length,), jnp.int32)
+    inputs = {name: _picture_row(config) if name == _PICTURE else row for name in names}
+    return Forward(config, params, _of_rows(function, config), inputs, output)
+
+
+def _function(config: tfm.Config, kind: type, task: str) -> "_Function":
+    """The function of a batch, and the names of its inputs and of its output."""
+    if task == "contrast" and kind is tfm.Encoder:
+        return _vectors, _TEXT, "sentence_embedding"
+    functions = _OF_TEXTS if config.input.grid is None else _OF_PICTURES
+    if kind not in functions:
+        raise UserError(f"a {kind.__name__} is not a model that servers call; export it with --format=huggingface")
+    function, names, output = functions[kind]
+    if "token_type_ids" in names and (config.input.token_types or 0) < 2:
+        names = names[:-1]
+    return function, names, output
+
+
+def _picture_row(config: tfm.Config) -> jax.ShapeDtypeStruct:
+    """A picture as processors of transformers make it, float32 [C,H,W]."""
+    height, width, channels = config.input.pixels
+    return jax.ShapeDtypeStruct((channels, height, width), jnp.float32)
 
 
 def _of_rows(function: Callable[..., jax.Array], config: tfm.Config) -> Callable[..., jax.Array]:
@@ -68,6 +91,11 @@ def _of_rows(function: Callable[..., jax.Array], config: tfm.Config) -> Callable
 
 def _encoder(params, config, tokens, valid):
     return tfm.encoder(params, config, tokens, tfm.padding(valid > 0)).astype(jnp.float32)
+
+
+def _vectors(params, config, tokens, valid):
+    hidden = _encoder(params, config, tokens, valid)
+    return tfm.unit_vectors(tfm.pool(hidden, valid > 0, config.head.pool))
 
 
 def _masked_lm(params, config, tokens, valid):
@@ -91,28 +119,39 @@ def _seq2seq(params, config, tokens, valid, target):
     return tfm.seq2seq(params, config, tokens, target, valid > 0)[..., : config.vocab]
 
 
-_TEXT = ("input_ids", "attention_mask")
+def _classify_pictures(params, config, pixels):
+    return tfm.classify(params, config, pixels.transpose(0, 2, 3, 1))
 
-_FUNCTIONS: dict[type, tuple[Callable[..., jax.Array], tuple[str, ...]]] = {
-    tfm.Encoder: (_encoder, _TEXT),
-    tfm.MaskedLM: (_masked_lm, _TEXT),
-    tfm.CausalLM: (_causal_lm, _TEXT[:1]),
-    tfm.Classifier: (_classify, (*_TEXT, "token_type_ids")),
-    tfm.Tagger: (_classify_tokens, (*_TEXT, "token_type_ids")),
-    tfm.Seq2Seq: (_seq2seq, (*_TEXT, "decoder_input_ids")),
+
+def _encode_pictures(params, config, pixels):
+    return tfm.encoder(params, config, pixels.transpose(0, 2, 3, 1)).astype(jnp.float32)
+
+
+_TEXT, _PAIR, _PICTURE = ("input_ids", "attention_mask"), ("token_type_ids",), "pixel_values"
+_Function = tuple[Callable[..., jax.Array], tuple[str, ...], str]
+
+_OF_TEXTS: dict[type, _Function] = {
+    tfm.Encoder: (_encoder, _TEXT, "last_hidden_state"),
+    tfm.MaskedLM: (_masked_lm, _TEXT, "logits"),
+    tfm.CausalLM: (_causal_lm, _TEXT[:1], "logits"),
+    tfm.Classifier: (_classify, (*_TEXT, *_PAIR), "logits"),
+    tfm.Tagger: (_classify_tokens, (*_TEXT, *_PAIR), "logits"),
+    tfm.Seq2Seq: (_seq2seq, (*_TEXT, "decoder_input_ids"), "logits"),
+}
+_OF_PICTURES: dict[type, _Function] = {
+    tfm.Encoder: (_encode_pictures, (_PICTURE,), "last_hidden_state"),
+    tfm.Classifier: (_classify_pictures, (_PICTURE,), "logits"),
 }
 
 
-def differences(
-    forward: Forward, length: int, run_program: Callable[[dict[str, np.ndarray]], np.ndarray]
-) -> dict[str, float]:
+def differences(forward: Forward, run_program: Callable[[dict[str, np.ndarray]], np.ndarray]) -> dict[str, float]:
     """The largest differences between the model and a program that was read back, on batches of several sizes.
 
     Raises UserError if one is not small.
     """
     results = {}
     for rows in _BATCHES:
-        inputs = dict(_random_inputs(forward, rows, length))
+        inputs = dict(_random_inputs(forward, rows))
         expected = jax.jit(forward.batched)(forward.params, *inputs.values())
         actual = jnp.asarray(run_program(inputs))
         name = f"{forward.output}, batch of {rows}"
@@ -120,28 +159,31 @@ def differences(
     return results
 
 
-def _random_inputs(forward: Forward, rows: int, length: int) -> Iterator[tuple[str, np.ndarray]]:
-    """int32 [rows, length] for every input; texts are of different lengths."""
+def _random_inputs(forward: Forward, rows: int) -> Iterator[tuple[str, np.ndarray]]:
+    """[rows, ...] of every input; texts are of different lengths."""
     rng = np.random.default_rng(rows)
-    for name in forward.inputs:
-        if name == "attention_mask":
-            sizes = rng.integers(1, length, rows, endpoint=True)
-            yield name, (np.arange(length) < sizes[:, None]).astype(np.int32)
+    for name, row in forward.inputs.items():
+        shape = (rows, *row.shape)
+        if name == _PICTURE:
+            yield name, rng.normal(size=shape).astype(np.float32)
+        elif name == "attention_mask":
+            sizes = rng.integers(1, shape[1], rows, endpoint=True)
+            yield name, (np.arange(shape[1]) < sizes[:, None]).astype(np.int32)
         else:
             high = 2 if name == "token_type_ids" else forward.config.vocab
-            yield name, rng.integers(0, high, (rows, length)).astype(np.int32)
+            yield name, rng.integers(0, high, shape).astype(np.int32)
 
 
-def write_facts(folder: Any, forward: Forward, length: int, to: Path, **facts: Any):
-    """Writes the tokenizer, and model.json: what goes in and comes out, and the names of the classes."""
+def write_facts(folder: Any, forward: Forward, to: Path, **facts: Any):
+    """Writes the tokenizer or the processor, and model.json: what goes in and comes out, and the classes."""
     folder.save_processor(to)
-    shapes = {name: ["batch", length] for name in forward.inputs}
+    inputs = {name: {"dtype": row.dtype.name, "shape": ["batch", *row.shape]} for name, row in forward.inputs.items()}
     description = {
         **facts,
         "task": folder.config.task.name,
-        "inputs": {name: {"dtype": "int32", "shape": shape} for name, shape in shapes.items()},
+        "inputs": inputs,
         "output": forward.output,
-        "length": length,
+        "length": None if _PICTURE in inputs else next(iter(forward.inputs.values())).shape[0],
         "classes": folder.facts.get("classes"),
     }
     (to / FACTS).write_text(json_text(description, indent=2) + "\n")

@@ -19,8 +19,8 @@ PROGRAM = "model.onnx"
 def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     """Writes the program with its weights, the tokenizer and model.json, and reads the program back.
 
-    Its inputs are [batch, length], with any batch. Returns the largest differences from the model. Raises UserError
-    without the extra, and for a model that the converter refuses.
+    Its inputs are rows [batch, length] of tokens, or pictures, with any batch. Returns the largest differences from
+    the model. Raises UserError without the extra, and for a model that the converter refuses.
     """
     try:
         import onnxruntime
@@ -30,13 +30,12 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
         remedy = "pip install 'tfm[onnx]' and then pip install --no-deps 'jax2onnx>=0.17', or take --format=stablehlo"
         raise UserError(f"--format=onnx needs {error.name}; {remedy}") from error
     config = dataclasses.replace(folder.config.model, scan=False)
-    forward = forward_of(config, params)
+    forward = forward_of(config, params, length, folder.config.task.name)
     to.mkdir(parents=True)
-    shapes = [jax.ShapeDtypeStruct(("batch", length), jnp.int32) for _ in forward.inputs]
     try:
         to_onnx(
-            jax.vmap(_of_primitives(forward, length)),
-            shapes,
+            jax.vmap(_of_primitives(forward)),
+            forward.batch("batch"),
             input_names=list(forward.inputs),
             output_names=[forward.output],
             model_name=folder.config.task.name,
@@ -45,23 +44,22 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
         )
     except NotImplementedError as error:
         raise UserError(f"jax2onnx cannot convert this model: {error}; take --format=stablehlo") from error
-    write_facts(folder, forward, length, to, program=PROGRAM)
+    write_facts(folder, forward, to, program=PROGRAM)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors alone
     try:
         session = onnxruntime.InferenceSession(str(to / PROGRAM), options, providers=["CPUExecutionProvider"])
     except Unsupported as error:
         raise UserError(f"onnxruntime cannot run this model: {error}; take --format=stablehlo") from error
-    return differences(forward, length, lambda inputs: session.run([forward.output], inputs)[0])
+    return differences(forward, lambda inputs: session.run([forward.output], inputs)[0])
 
 
-def _of_primitives(forward: Forward, length: int) -> Callable[..., jax.Array]:
+def _of_primitives(forward: Forward) -> Callable[..., jax.Array]:
     """The function of a row as the primitives that it is traced to.
 
     The converter replaces functions of jax.numpy by its own, which know fewer arguments.
     """
-    rows = [jax.ShapeDtypeStruct((length,), jnp.int32) for _ in forward.inputs]
-    traced = jax.make_jaxpr(lambda *rows: forward.function(forward.params, *rows))(*rows)
+    traced = jax.make_jaxpr(lambda *rows: forward.function(forward.params, *rows))(*forward.inputs.values())
     return lambda *rows: _run(traced, rows)[0]
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import export
 
@@ -19,27 +18,27 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     """Writes the program, its weights, the tokenizer and model.json, and reads the first two back.
 
-    The program takes a dictionary of weights and the inputs [B, length], with any B. Returns the largest differences
-    from the model. Raises UserError without the extra.
+    The program takes a dictionary of weights and the inputs: rows [B, length] of tokens, or pictures, with any B.
+    Returns the largest differences from the model. Raises UserError without the extra.
     """
     try:
         import flatbuffers  # noqa: F401  # jax.export needs it, and does not ask for it
     except ImportError as error:
         raise UserError("--format=stablehlo needs flatbuffers; pip install 'tfm[stablehlo]'") from error
-    forward = forward_of(folder.config.model, params)
+    forward = forward_of(folder.config.model, params, length, folder.config.task.name)
     weights = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(forward.params)}
     to.mkdir(parents=True)
-    (to / PROGRAM).write_bytes(_export(forward, weights, length))
+    (to / PROGRAM).write_bytes(_export(forward, weights))
     arrays: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in weights.items()}
     np.savez(to / WEIGHTS, **arrays)
-    write_facts(folder, forward, length, to, program=PROGRAM, weights=WEIGHTS, platforms=list(PLATFORMS))
+    write_facts(folder, forward, to, program=PROGRAM, weights=WEIGHTS, platforms=list(PLATFORMS))
     program = export.deserialize(bytearray((to / PROGRAM).read_bytes()))
     with np.load(to / WEIGHTS) as file:
         read_weights = dict(file)
-    return differences(forward, length, lambda inputs: program.call(read_weights, *inputs.values()))
+    return differences(forward, lambda inputs: program.call(read_weights, *inputs.values()))
 
 
-def _export(forward: Forward, weights: dict[str, jax.Array], length: int) -> bytes:
+def _export(forward: Forward, weights: dict[str, jax.Array]) -> bytes:
     """The program, for every platform and batch size."""
     structure = jax.tree.structure(forward.params)
 
@@ -50,8 +49,8 @@ def _export(forward: Forward, weights: dict[str, jax.Array], length: int) -> byt
     names = list(weights)
     (batch,) = export.symbolic_shape("batch")
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
-    inputs = [jax.ShapeDtypeStruct((batch, length), jnp.int32) for _ in forward.inputs]
-    return bytes(export.export(jax.jit(function), platforms=PLATFORMS)(shapes, *inputs).serialize())
+    program = export.export(jax.jit(function), platforms=PLATFORMS)(shapes, *forward.batch(batch))
+    return bytes(program.serialize())
 
 
 def _name(path: Any) -> str:

@@ -228,12 +228,20 @@ def inputs(options, folder) -> list[dict[str, Any]]:
 
 def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: int = 32) -> Iterator[Prediction]:
     """The class of each picture, and its probability. Raises UserError for one that is broken, and for a model without
-    a head of classes."""
+    a head of classes, or without the weights that --attention asks for."""
     if not isinstance(params, tfm.Classifier) or params.output is None:
         raise UserError(
             f"--run={folder.path} holds a model without a head of classes; fine-tune it first with --task=image --init"
         )
     run, processor, classes = folder.config, folder.processor, folder.facts["classes"]
+    if pictures and (to := pictures[0]["attention"]) and not attention.has_weights(params, run.model):
+        reason = (
+            "its stages have several grids" if run.model.stages else f"--model.mixer={run.model.mixer.name} has none"
+        )
+        raise UserError(
+            f"--attention={to} draws the weights of attention between all patches, and of {folder.path} there are "
+            f"none: {reason}; leave it out"
+        )
     with log.progress("classifying", len(pictures)) as advance:
         for rows, count in row_batches(range(len(pictures)), batch):
             pixels = np.stack(

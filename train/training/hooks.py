@@ -12,7 +12,6 @@ import tfm
 from tfm.config.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
-from train.files import programs
 from train.losses.teaching import training_metrics
 from train.runs import checkpoint
 from train.runs import folder as folders
@@ -68,8 +67,6 @@ def open_hooks(
         yield hooks
     if len(train_step.shapes) > 1:
         log.info(f"the step was compiled for {len(train_step.shapes)} shapes of batches")
-    if kept := programs.summary():
-        log.info(f"programs: {kept}")
     if progress.stopping.should_stop:
         log.info(progress.stopping.message)
 

@@ -1,0 +1,110 @@
+"""Flags that the pages name exist: those of commands that they show, and those of tables and prose."""
+
+import contextlib
+import dataclasses
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from guide import pages
+
+from tfm.config.choices import alternatives, is_list, type_hints
+from train import UserError
+from train.__main__ import command_paths
+from train.settings import flags, resolve, schema
+from train.settings.tasks import TASKS
+
+EVERYWHERE = [*pages.PAGES, *pages.NOTEBOOKS]
+COMMANDS = sorted({(pages.name_of(path), command) for path in EVERYWHERE for command in pages.commands(path)})
+
+# Flags that may be repeated, and list values of others.
+REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
+
+# Flags of other programs, and a wrong one in the page about errors.
+FOREIGN = {
+    *("gpus-per-node", "nodes", "ntasks-per-node", "signal"),  # sbatch
+    *("no-deps", "logdir", "local-dir"),  # pip, tensorboard, huggingface-cli
+    "output_dir",  # scripts of transformers
+    *("xla_cpu_experimental_ynn_fusion_type", "xla_force_host_platform_device_count"),
+    "optim.rat",
+}
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_flags_of_commands_exist(page, command):
+    name, *words = shlex.split(re.sub(r"[\[\]|]", " ", command))
+    module = importlib.import_module(name)
+    if not hasattr(module, "main"):
+        module = importlib.import_module(f"{name}.__main__")
+    words = [word for word in words if word.startswith("--") and not word.startswith(REPEATED.get(name, "  "))]
+    options = [field.name for field in dataclasses.fields(module.Options)] if hasattr(module, "Options") else []
+    own, shared = flags.split_argv(words, options)
+    if options:
+        _unknown(lambda: flags.build(module.Options, flags.parse(own)))
+    passes_on = not options or name in (
+        "train.bench",
+        "train.check",
+        "train.compare",
+        "train.embed",
+        "train.evaluate",
+        "train.glue",
+        "train.inspect",
+        "train.plan",
+        "train.predict",
+    )
+    assert passes_on or not shared, f"{shared} are no flags of {name}"
+    if passes_on and shared:
+        words = resolve.infer_task(shared, lambda *_: {"task": "mlm"})
+        _unknown(lambda: resolve.resolve(words, lambda *_: {"task": "mlm"}, lambda *_: {}))
+
+
+def _unknown(parse) -> None:
+    """Fails where a flag is unknown; values may be placeholders."""
+    with contextlib.suppress(UserError, ValueError):
+        parse()
+        return
+    with pytest.raises((UserError, ValueError)) as error:
+        parse()
+    assert "unknown" not in str(error.value)
+
+
+def names(cls: type, prefix: str = "", outer: tuple[type, ...] = ()) -> Iterator[str]:
+    """The flags of a dataclass; `N` stands for a place in a list."""
+    for field, hint in type_hints(cls).items():
+        name = f"{prefix}{field.replace('_', '-')}"
+        yield name
+        for inner, start in _inside(hint, name):
+            if inner not in outer:
+                yield from names(inner, start, (*outer, cls))
+
+
+def _inside(hint: Any, name: str) -> Iterator[tuple[type, str]]:
+    """The dataclasses of a field, and how their flags begin."""
+    if is_list(hint):
+        yield from ((hint.__args__[0], start) for start in (f"{name}.", f"{name}.N."))
+    members = [*alternatives(hint).values(), *getattr(hint, "__args__", ()), hint]
+    yield from ((cls, f"{name}.") for cls in members if isinstance(cls, type) and dataclasses.is_dataclass(cls))
+
+
+def all_flags() -> set[str]:
+    """The flags of all commands."""
+    sections = [*names(schema.Run), *(name for task in TASKS.values() for name in names(task, "task."))]
+    modules = [
+        f"train.{name}" + (".__main__" if path.name == "__main__.py" else "") for name, path in command_paths().items()
+    ]
+    options = [getattr(importlib.import_module(module), "Options", None) for module in modules]
+    own = [name for cls in options if cls for name in names(cls)]
+    repeated = {flag.strip("-=") for flag in sum(REPEATED.values(), ())}
+    return {*sections, *own, *repeated, *resolve.ALIASES, "help"}
+
+
+def test_flags_of_tables_and_prose_exist():
+    flags_of_commands = all_flags()
+    named = {name: pages.name_of(path) for path in EVERYWHERE for name in pages.flags(path)}
+    missing = {
+        name: page for name, page in named.items() if re.sub(r"\.\d+(?=\.|$)", ".N", name) not in flags_of_commands
+    }
+    assert missing.keys() == FOREIGN, missing
