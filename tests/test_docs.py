@@ -59,8 +59,8 @@ def commands(path: Path) -> list[str]:
 COMMANDS = sorted({(str(path.relative_to(ROOT)), command) for path in PAGES for command in commands(path)})
 
 
-# Scripts of measurements, which take minutes; a variant and a server, which have tests of their own.
-NOT_RUN = {"docs/measured.md", "docs/library/contribute.md", "docs/guide/export.md"}
+# Scripts of measurements, which take minutes; a variant, a task and a server, which have tests of their own.
+NOT_RUN = {"docs/measured.md", "docs/library/contribute.md", "docs/library/task.md", "docs/guide/export.md"}
 
 # Flags that may be repeated, and list values of others.
 REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
