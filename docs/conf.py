@@ -1,6 +1,7 @@
 """The site: `python -m sphinx -W docs build/docs`. Pages are the files of this folder; the reference, the catalogue of
 variants and the pages of notebooks are generated from the code when the site is built."""
 
+import importlib
 import re
 import shutil
 import sys
@@ -67,6 +68,18 @@ ROOMS = {
     "Hugging Face folders": ("hf",),
 }
 
+# What the pages use from Python beside `tfm`, by module.
+BESIDE = {
+    "Scripts of the old Flax classes": {"tfm.compat": ("shift_tokens_right", "FlaxBertForSequenceClassification")},
+    "The trainer from Python": {
+        "train.embedding": ("embed",),
+        "train.runs.folder": ("open_folder", "RunFolder"),
+        "train.settings.presets": ("model",),
+        "train.sentences": ("evaluate", "read_tasks"),
+        "train": ("UserError",),
+    },
+}
+
 
 def write_reference() -> None:
     """A page for each room: everything that `tfm` lists as public."""
@@ -79,24 +92,31 @@ def write_reference() -> None:
         lines = [title, "=" * len(title), ""]
         for module in modules:
             for name in tfm.PUBLIC[module]:
-                lines += _directive(module, name)
+                lines += _directive(f"tfm.{module}", name)
         (folder / f"{prefixes[0]}.rst").write_text("\n".join(lines))
+    for title, modules in BESIDE.items():
+        lines = [title, "=" * len(title), ""]
+        for module, names in modules.items():
+            for name in names:
+                lines += _directive(module, name)
+        (folder / f"{title.split()[-1].lower()}.rst").write_text("\n".join(lines))
     assert not rest, f"no room of the reference for {', '.join(sorted(rest))}"
 
 
 def _directive(module: str, name: str) -> list[str]:
     """The lines that document a public name."""
-    value = getattr(tfm, name)
+    value = getattr(importlib.import_module(module), name)
     if isinstance(value, type):
-        return [f".. autoclass:: tfm.{module}.{name}", "   :members:", "   :exclude-members: replace, count, index", ""]
+        members = ["   :members:", "   :exclude-members: replace, count, index"]
+        return [f".. autoclass:: {module}.{name}", *members, ""]
     if callable(value):
-        return [f".. autofunction:: tfm.{module}.{name}", ""]
-    return [f".. py:data:: tfm.{module}.{name}", "", *(f"   {line}" for line in _comment(module, name)), ""]
+        return [f".. autofunction:: {module}.{name}", ""]
+    return [f".. py:data:: {module}.{name}", "", *(f"   {line}" for line in _comment(module, name)), ""]
 
 
 def _comment(module: str, name: str) -> list[str]:
     """The comment above a constant."""
-    lines = (ROOT / "tfm" / f"{module.replace('.', '/')}.py").read_text().splitlines()
+    lines = (ROOT / f"{module.replace('.', '/')}.py").read_text().splitlines()
     last = next(index for index, line in enumerate(lines) if re.match(rf"{name}\b.*=", line))
     first = last
     while lines[first - 1].startswith("#"):

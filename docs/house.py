@@ -1,7 +1,9 @@
-"""The house in one picture: rooms of the two packages, and who imports whom, read from the code."""
+"""The house in one picture: rooms of the two packages, and who imports whom, read from the code.
+
+The picture holds the hash of what it shows; a test compares it with the code."""
 
 import ast
-from collections import defaultdict
+import hashlib
 from pathlib import Path
 
 import matplotlib
@@ -22,20 +24,19 @@ def room_of(path: Path) -> str:
     return f"{parts[0]} (core)" if parts[0] == "tfm" else "train (commands)"
 
 
-def read_rooms() -> tuple[dict[str, int], dict[str, set[str]]]:
-    """The number of files of every room, and the rooms that it imports."""
-    sizes: dict[str, int] = defaultdict(int)
-    arrows: dict[str, set[str]] = defaultdict(set)
+def read_rooms() -> dict[str, set[str]]:
+    """The rooms that every room imports."""
+    arrows: dict[str, set[str]] = {}
     for path in (path for package in COLORS for path in sorted(ROOT.glob(f"{package}/**/*.py"))):
         room = room_of(path)
-        sizes[room] += 1
+        arrows.setdefault(room, set())
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in COLORS:
                 for alias in node.names:
                     target = _file_of(f"{node.module}.{alias.name}") or _file_of(node.module)
                     if target and room_of(target) != room:
                         arrows[room].add(room_of(target))
-    return sizes, arrows
+    return arrows
 
 
 def _file_of(module: str) -> Path | None:
@@ -54,32 +55,49 @@ def levels(arrows: dict[str, set[str]], rooms: list[str]) -> dict[str, int]:
     return level
 
 
+def places(arrows: dict[str, set[str]], package: str) -> dict[str, tuple[float, int]]:
+    """Where the rooms of a package stand: across, from 0 to 1, and the row from below."""
+    rooms = sorted(room for room in arrows if room.startswith(package))
+    level = levels({room: arrows[room] & {*rooms} for room in rooms}, rooms)
+    result = {}
+    for height, row in enumerate(sorted({*level.values()})):
+        members = [room for room in rooms if level[room] == row]
+        result |= {room: ((n + 0.5) / len(members), height) for n, room in enumerate(members)}
+    return result
+
+
+def steps(arrows: dict[str, set[str]], place: dict[str, tuple[float, int]]) -> list[tuple[str, str]]:
+    """The arrows that are drawn: from a room to one of the row below."""
+    return sorted(
+        (room, target) for room in place for target in arrows[room] & {*place} if place[room][1] - place[target][1] == 1
+    )
+
+
+def fingerprint() -> str:
+    """A hash of all that the picture shows."""
+    arrows = read_rooms()
+    shown = [(place, steps(arrows, place)) for place in (places(arrows, package) for package in COLORS)]
+    return hashlib.sha256(repr(shown).encode()).hexdigest()
+
+
 def draw(path: Path) -> None:
-    """A row a level; an arrow leads to a room of the row below or further down."""
-    sizes, arrows = read_rooms()
+    """A row a level; an arrow leads to a room of the row below."""
+    arrows = read_rooms()
     figure, axes = plt.subplots(1, 2, figsize=(13, 7.5), width_ratios=(1, 1))
     for axis, package in zip(axes, COLORS, strict=True):
-        rooms = sorted(room for room in sizes if room.startswith(package))
-        inside = {room: arrows[room] & {*rooms} for room in rooms}
-        level = levels(inside, rooms)
-        rows = sorted({*level.values()})
-        place = {}
-        for height, row in enumerate(rows):
-            members = [room for room in rooms if level[room] == row]
-            place |= {room: ((n + 0.5) / len(members), height) for n, room in enumerate(members)}
-        for room in rooms:
-            for target in inside[room]:
-                (x0, y0), (x1, y1) = place[room], place[target]
-                if y0 - y1 == 1:
-                    axis.annotate("", (x1, y1 + 0.24), (x0, y0 - 0.24), arrowprops={"arrowstyle": "->", "color": "0.6"})
+        place = places(arrows, package)
+        for room, target in steps(arrows, place):
+            (x0, y0), (x1, y1) = place[room], place[target]
+            axis.annotate("", (x1, y1 + 0.24), (x0, y0 - 0.24), arrowprops={"arrowstyle": "->", "color": "0.6"})
         for room, (x, y) in place.items():
             box = FancyBboxPatch((x - 0.085, y - 0.2), 0.17, 0.4, "round,pad=0.005", color=COLORS[package])
             axis.add_patch(box)
-            axis.text(x, y, f"{room.split('/')[-1]}\n{sizes[room]} files", ha="center", va="center", fontsize=8)
-        axis.set(xlim=(0, 1), ylim=(-0.5, len(rows) - 0.5), title=package)
+            axis.text(x, y, room.split("/")[-1], ha="center", va="center", fontsize=8)
+        rows = max(row for _, row in place.values()) + 1
+        axis.set(xlim=(0, 1), ylim=(-0.5, rows - 0.5), title=package)
         axis.axis("off")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata={"Description": fingerprint()})
     plt.close(figure)
 
 
