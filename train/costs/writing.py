@@ -100,8 +100,8 @@ class Continuations:
 
     def summary(self, seconds: Sequence[np.ndarray]) -> dict[str, float]:
         """Milliseconds of the prefill and of a later token, medians over turns."""
-        first, whole = np.median(seconds, axis=0)
-        token = (whole - first) / (self.max_new_tokens - 1)
+        first, total = np.median(seconds, axis=0)
+        token = (total - first) / (self.max_new_tokens - 1)
         return {"ms_prefill": round(1e3 * first, 3), "ms_decode": round(1e3 * token, 3)}
 
 
@@ -199,19 +199,19 @@ def _in_turns(options: Options, texts: Continuations | Translations, folder: Pat
     work = {"folder": str(folder), "peer": options.against}
     with against.Peer(options.against, work, module="train.costs.writing_peer") as peer:
         turns = against.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
-        same = [ours == theirs for ours, theirs in zip(texts.tokens, peer.answer["tokens"], strict=True)]
+        same = [tokens == peer_tokens for tokens, peer_tokens in zip(texts.tokens, peer.answer["tokens"], strict=True)]
     peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}
-    theirs = {f"peer_{name}": value for name, value in texts.summary(turns["theirs"]).items()}
+    peer_numbers = {f"peer_{name}": value for name, value in texts.summary(turns["theirs"]).items()}
     return {
         **texts.summary(turns["ours"]),
         "against": options.against,
         **peer_facts,
-        **theirs,
+        **peer_numbers,
         "same_texts": round(float(np.mean(same)), 4),
-        **against.ratio(_whole(turns), interval),
+        **against.ratio(_totals(turns), interval),
     }
 
 
-def _whole(turns: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[float]]:
+def _totals(turns: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[float]]:
     """The seconds of whole passes."""
     return {name: [float(seconds[-1]) for seconds in rows] for name, rows in turns.items()}

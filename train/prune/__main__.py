@@ -80,7 +80,6 @@ def prune(argv):
     import jax
 
     import tfm
-    from tfm.low_rank import merge_low_rank
     from train import tasks
     from train.prune import curve
     from train.prune import folder as pruned_folder
@@ -90,11 +89,7 @@ def prune(argv):
     log, task = Log(), tasks.of(run)
     corpus = task.load(run, log, folder)
     job = Job(run, task, tfm.make_mesh(devices=jax.devices()[:1]))
-    params = merge_low_rank(folder.load(job.mesh, log.info, options.average))
-    if not isinstance(params, type(job.specs)):
-        raise UserError(
-            f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
-        )
+    params = _parameters(options, folder, job, log)
     with jax.set_mesh(job.mesh):
         scores = _scores(options, job, params, corpus)
         results = curve.measure_pruned(job, params, corpus, scores, log)
@@ -104,8 +99,7 @@ def prune(argv):
         written = curve.measure_written(small_job, small, corpus, log)
         before = next(iter(results.values())).metrics | curve.measure_written(job, params, corpus, log)
         report = {
-            "metrics": metrics,
-            "written": written,
+            "metrics": {f"eval_{name}": value for name, value in metrics.items()} | written,
             "chosen": results[count],
             "results": results,
             "scores": scores,
@@ -113,6 +107,18 @@ def prune(argv):
         pruned_folder.write(target, _saved(small_job, folder, target), small, corpus, _steps_done(folder), report)
     log.info(f"saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     print(json_text(_summary(job, small_job, metrics | written, before)))
+
+
+def _parameters(options: Options, folder: Any, job: Any, log: Any) -> Any:
+    """The parameters to prune, updates merged. Raises UserError for a model without a head of its task."""
+    from tfm.low_rank import merge_low_rank
+
+    params = merge_low_rank(folder.load(job.mesh, log.info, options.average))
+    if not isinstance(params, type(job.specs)):
+        raise UserError(
+            f"--run={options.run} holds a model without a head that could be measured; fine-tune it first with --init"
+        )
+    return params
 
 
 def _configure(folder: Any, options: Options) -> schema.Run:

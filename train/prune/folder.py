@@ -56,16 +56,14 @@ def _write_report(
     path: Path,
     job: Job,
     done: int,
-    metrics: Mapping[str, float],
-    written: Mapping[str, Any],
+    metrics: Mapping[str, Any],
     chosen: Pruned,
     results: Mapping[int, Pruned],
     scores: Mapping[str, np.ndarray],
 ):
     """result.json, heads.json and plots/heads.png: the metrics of the model, and those with other numbers of heads."""
     facts = {"task": job.run.task.name, "steps": done, "params": tfm.count_params(job.specs)}
-    on_rows = {f"eval_{name}": value for name, value in metrics.items()}
-    folders.write_json(path / folders.RESULT, facts | on_rows | dict(written))
+    folders.write_json(path / folders.RESULT, facts | dict(metrics))
     shown = shown_metrics(job.task, results)
     plots.heads(list(results), shown, chosen.kept, scores, path)
     folders.write_json(
