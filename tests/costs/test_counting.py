@@ -6,6 +6,7 @@ import pytest
 from small import job_of
 
 import tfm
+from tfm.attention.kernels.chunked import block_size
 from train.costs import counting
 
 
@@ -55,3 +56,14 @@ def test_flops_of_a_step():
     performed = counting.hardware_flops(plain)
     recomputed = counting.hardware_flops(remat)
     assert performed <= recomputed == pytest.approx(performed + blocks, rel=0.1)
+
+
+def test_flops_of_chunks_that_a_pattern_leaves():
+    """Two products for each block of keys that a block of queries visits: its own and the one before it."""
+    q, k = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((2, 512, 2, 3, 8), (2, 512, 2, 8)))
+    mask = tfm.window(60, 0)
+    size = block_size(jnp.zeros(q.shape), 512, mask)
+    blocks = 512 // size
+    wanted = (2 * blocks - 1) * 2 * 2 * size * size * 8 * (2 * 2 * 3)
+    assert blocks > 1
+    assert counting.flops(lambda q, k: tfm.chunked(q, k, k, mask), q, k) == wanted
