@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+def _pieces(file: Any, size: int) -> Iterator[bytes]:
     """At most so many bytes of a file; a file that is shorter takes no more memory than it has bytes."""
     while size and (piece := file.read(min(size, 1 << 20))):
         size -= len(piece)
