@@ -22,6 +22,7 @@ class SentenceTriples:
         self, text: Tokens, document: np.ndarray, length: int, specials: SpecialTokens, shuffled: bool = False
     ):
         self.text, self.length, self.specials, self.shuffled = text, length, specials, shuffled
+        self._documents = np.flatnonzero(np.diff(document, prepend=-1))  # the first sentence of each
         sizes = text.lengths
         same = document[1:] == document[:-1]
         full = sizes > 0
@@ -34,9 +35,8 @@ class SentenceTriples:
         return len(self.middles)
 
     def example_ids(self) -> Iterator[np.ndarray]:
-        """The ids of every sentence and its neighbours."""
-        starts = self.text.starts
-        return (self.text.ids[starts[middle - 1] : starts[middle + 2]] for middle in self.middles)
+        """The ids of every document."""
+        return iter(np.split(self.text.ids, self.text.starts[self._documents[1:]]))
 
     def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of `train.tasks.skipthought`."""
