@@ -242,8 +242,8 @@ def activation(config: Config) -> Callable[[Array], Array]:
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """x [...] -> [...] with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate); x itself without
-    a key.
+    """x [...] -> [...] with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate); x itself
+    without a key.
 
     Srivastava et al. 2014, section 4. The elements that are dropped depend on the key and the shape alone, not on how x
     is sharded. Raises ValueError for a rate outside [0, 1).
