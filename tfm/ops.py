@@ -242,10 +242,10 @@ def activation(config: Config) -> Callable[[Array], Array]:
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """x [...] -> [...]: a fraction `rate` of its elements is zero, the rest is scaled by 1 / (1 - rate).
+    """x [...] -> [...] with a fraction `rate` of its elements zeroed and the rest scaled by 1 / (1 - rate).
 
-    It is x itself without a key. Srivastava et al. 2014, section 4. The elements that are dropped depend on the key and the shape alone, not on how x
-    is sharded. Raises ValueError for a rate outside [0, 1).
+    It is x itself without a key. The elements that are dropped depend on the key and the shape alone, not on how x is
+    sharded (Srivastava et al. 2014, section 4). Raises ValueError for a rate outside [0, 1).
     """
     if not 0 <= rate < 1:
         raise ValueError(f"rate={rate} must be at least 0 and less than 1")
