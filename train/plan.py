@@ -120,14 +120,13 @@ class Planner:
 
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
-        from train.costs import counting, hlo
-        from train.costs.estimate import model_errors
+        from train.costs import counting, estimate, hlo
         from train.costs.memory import step_memory
         from train.costs.traffic import memory_traffic
         from train.training.job import batch_tokens
 
         job = self.job(run)
-        with model_errors():
+        with estimate.model_errors():
             memory = step_memory(job)
         report: dict[str, Any] = {
             "mesh": dict(job.mesh.shape),
