@@ -119,6 +119,34 @@ def test_mixers_are_their_oracles(name):
     np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)
 
 
+def slope(function, x, direction):
+    """The derivative of a function of numpy along a direction, by central differences in float64."""
+    step = 1e-6
+    return (function(x + step * direction) - function(x - step * direction)) / (2 * step)
+
+
+@pytest.mark.parametrize("name", slow_unless([], [name for name, row in VARIANTS.items() if row.oracle]))
+def test_gradients_of_mixers_are_slopes_of_their_oracles(name):
+    """Along a random direction of the states, as `test_mixers_are_their_oracles`."""
+    row, rng = VARIANTS[name], np.random.default_rng(0)
+    options, config = row.config.mixer, row.config
+    mixer = tfm.mixer_of(options)
+    params = parameters(mixer.specs(options, config))
+    x, direction, weights = (rng.normal(size=(2, 8, config.width)).astype(np.float32) for _ in range(3))
+    context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
+    call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
+
+    def loss(x):
+        y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
+        return (y[..., : config.width] * weights).sum()
+
+    expected = (
+        slope(lambda x: row.oracle(params, x), x.astype(np.float64), direction)[..., : config.width] * weights
+    ).sum()
+    actual = (np.asarray(jax.jit(jax.grad(loss))(x), np.float64) * direction).sum()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", costly(VARIANTS))
 def test_scanned_unrolled_and_recomputed_are_the_same(name):
     """Values and gradients, with dropout, which changes them."""

@@ -126,14 +126,13 @@ class Planner:
 
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
-        from train.costs import counting, hlo
-        from train.costs.estimate import model_errors
+        from train.costs import counting, estimate, hlo
         from train.costs.memory import step_memory
         from train.costs.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
         job = self.job(run)
-        with topologies.installed_cudnn(), model_errors():
+        with topologies.installed_cudnn(), estimate.model_errors():
             memory, traffic = step_memory(job), memory_traffic(job)
             report: dict[str, Any] = {
                 "mesh": dict(job.mesh.shape),

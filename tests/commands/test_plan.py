@@ -63,8 +63,8 @@ BAD = [
         "--model.mixer or --model.position: xca mixes later tokens into all; a decoder needs another mixer",
     ),
     (
-        "--topology=h100:8 --batch.size=8 --model.mixer=linformer",
-        "--model.mixer or --model.position: linformer mixes later tokens into all; a decoder needs another mixer",
+        "--topology=h100:8 --batch.size=8 --model.mixer=fnet",
+        "--model.mixer or --model.position: fnet mixes later tokens into all; a decoder needs another mixer",
     ),
     ("--topology=h100:8 --model.widht=64", "unknown flag --model.widht; did you mean model.width?"),
 ]

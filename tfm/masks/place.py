@@ -174,8 +174,7 @@ class Restarted(Mask):
 
     @property
     def segment_ids(self):  # noqa: D102
-        is_partition = isinstance(self.mask, LocalBlocks) and self.mask.before == self.mask.after == 0
-        if not is_partition or self.starts.shape[1] == 1:
+        if not isinstance(self.mask, LocalBlocks) or self.mask.before or self.mask.after or self.starts.shape[1] == 1:
             return None
         ids = (jnp.arange(self.starts.shape[1])[None] - self.starts) // self.mask.size
         return ids, ids

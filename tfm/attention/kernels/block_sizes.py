@@ -32,9 +32,9 @@ def block_size(q: Any, keys: int, mask: Mask | None, device: str = "") -> int:
     size = min(max(SMALLEST, 1 << max(root.bit_length() - 1, 0)), LARGEST)
     if mask is None:
         return size
-    least = 0 if device in SCORES else FEWEST_ELSEWHERE
+    smallest = 0 if device in SCORES else FEWEST_ELSEWHERE
     halves = [size >> n for n in range(size.bit_length()) if size >> n >= SMALLEST]
-    halves = [half for half in halves if heads * half**2 >= least]
+    halves = [half for half in halves if heads * half**2 >= smallest]
     pairs = {half: half**2 * mask.blocks(half, half, q.shape[1], keys).sum() for half in halves}
     return max((half for half in halves if pairs[half] <= MAX_WASTE * min(pairs.values())), default=size)
 

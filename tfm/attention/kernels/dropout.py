@@ -3,7 +3,8 @@
 `jax.random` draws whole arrays, and a draw takes many times as long as the score that it drops (M50).
 """
 
-from typing import Self
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +33,11 @@ class WeightDropout:
         keep = _mix(_mix(first + j) ^ second) >= jnp.uint32(int(self.rate * 2**32))
         return jnp.where(keep, weights / (1 - self.rate), 0)
 
-    def partition(self, spec: PartitionSpec) -> Self:
+    def partition(self, spec: Any) -> Any:
         """How its arrays are sharded beside queries [B,T,K,G,H]."""
-        return self.replace(words=PartitionSpec(), heads=PartitionSpec(spec[0], spec[2], spec[3]))
+        words: Any = PartitionSpec()
+        heads: Any = PartitionSpec(spec[0], spec[2], spec[3])
+        return replace(self, words=words, heads=heads)
 
 
 def weight_dropout(q: Array, rate: float, key: Array | None) -> WeightDropout | None:
