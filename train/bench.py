@@ -73,7 +73,8 @@ def bench(argv):
 
 def _bench_model(options: Options) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
-    from train.costs import against, random_task, timing
+    from train.costs import random_task, timing
+    from train.costs.peers import against
     from train.devices.mesh import use_cores
 
     if options.against:
@@ -98,9 +99,17 @@ def _bench_model(options: Options) -> dict[str, Any]:
 def _against(options: Options, work, job, batches) -> dict[str, Any]:
     """The ratio to a peer."""
     from train.compare.statistics import bootstrap_interval
-    from train.costs import against
+    from train.costs.peers import against
 
     return against.measure(options, work, job, batches, bootstrap_interval)
+
+
+def _against_pictures(options: Options, job, params, batch) -> dict[str, Any]:
+    """The ratio to the class of transformers that reads the model of pictures."""
+    from train.costs.peers import against
+
+    with tempfile.TemporaryDirectory() as folder:
+        return _against(options, against.picture_work(job, params, Path(folder)), job, lambda step: batch)
 
 
 def _bench_lengths(options: Options):
@@ -131,7 +140,8 @@ def _bench_lengths(options: Options):
 def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     from train import tasks
-    from train.costs import against, timing
+    from train.costs import timing
+    from train.costs.peers import against
     from train.reporting.console import Log
     from train.training import startup
     from train.training.job import tokens_per_step
@@ -163,10 +173,7 @@ def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
         **timing.utilization(job, flops, step_seconds),
     }
     if options.against:
-        with tempfile.TemporaryDirectory() as folder:
-            work = against.picture_work(job, state.params, Path(folder))
-            batch = corpus.batch(0)
-            result |= _against(options, work, job, lambda step: batch)
+        result |= _against_pictures(options, job, state.params, corpus.batch(0))
     _profile(options, job, state, corpus.batch(0))
     return result
 

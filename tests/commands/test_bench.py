@@ -212,7 +212,7 @@ def test_a_peer_for_other_work_is_refused(capsys):
 
 def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
     """A peer that takes twice as long, with the same noise in each turn."""
-    from train.costs import against
+    from train.costs.peers import against
 
     order = []
 

@@ -83,9 +83,9 @@ def read_metrics(data: bytes, folder: Path):
     path.write_bytes(data)
     for split in ("train", "eval"):
         assert all(map(math.isfinite, _by_step(read_lines(path), split).values()))
-    whole = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
     written = Written()
-    written.add(whole)
+    written.add(content)
     with MetricsFile(path, 5, written, lambda text: None) as file:
         file.write({"step": 6, "split": "train", "loss": 1.0})
     for line in read_lines(path):
@@ -107,7 +107,7 @@ def checkpoint() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="tfm-fuzz-"))
     PROGRESS.stopping.update(3, {"loss": 2.5})
     store = Checkpoints(folder, keep=1)
-    store.save(3, STATE, PROGRESS.note(), 2.5)
+    store.save(3, STATE, PROGRESS.state(), 2.5)
     store.close()
     return folder / "3"
 
@@ -138,7 +138,7 @@ def read_checkpoint(case, folder: Path):
     progress.buffer.flush()
     progress.stopping.update(4, {"loss": 2.5})
     assert isinstance(progress.stopping.should_stop, bool)
-    json.dumps(progress.note(), allow_nan=False)
+    json.dumps(progress.state(), allow_nan=False)
     load_params(path.parent, STATE.params, log, best=True)
 
 
@@ -257,11 +257,11 @@ def picture_files(draw):
 
 def read_pictures(case, folder: Path):
     name, data = case
-    names = [other for other in PICTURES if (other == name) or ("idx" in name and "idx" in other)]
+    names = [path for path in PICTURES if path == name or ("idx" in name and "idx" in path)]
     names += ["a/0.png", "a/1.jpeg", "a/2.webp"] if name.startswith("a/") else []
-    for other in names:
-        (folder / other).parent.mkdir(exist_ok=True)
-        (folder / other).write_bytes(PICTURES[other])
+    for path in names:
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(PICTURES[path])
     (folder / name).write_bytes(data)
     if "idx" in name and data[:1] == b"\0" and len(data) % 2:  # half of them gzipped
         (folder / name).unlink()

@@ -280,7 +280,7 @@ def test_environment_variables(environ):
     ],
 )
 def test_notes_of_checkpoints(change, sentence, tmp_path):
-    content = json.dumps(file_gates.PROGRESS.note() | change).encode()
+    content = json.dumps(file_gates.PROGRESS.state() | change).encode()
     assert sentence in outcome(lambda: file_gates.read_checkpoint((file_gates.NOTE, content), tmp_path))
 
 

@@ -29,6 +29,8 @@ FOREIGN = {
     *("no-deps", "logdir", "local-dir"),  # pip, tensorboard, huggingface-cli
     "output_dir",  # scripts of transformers
     *("xla_cpu_experimental_ynn_fusion_type", "xla_force_host_platform_device_count"),
+    *("build-arg", "rm", "gpus", "privileged", "net", "install"),  # docker, wsl
+    "smoke",  # .ci/accelerator
     "optim.rat",
 }
 

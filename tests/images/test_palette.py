@@ -65,7 +65,7 @@ def test_files_keep_the_palette(tmp_path):
     [
         ([[0, 0, 0]], "clusters has 1 colours; there must be 2 or more"),
         ([[0, 0], [1, 1]], "of 3 numbers each"),
-        ("red", "clusters must be a list of colours"),
+        ("red", "clusters='red' must be a list of lists"),
     ],
 )
 def test_damaged_palettes_are_refused(clusters, sentence, tmp_path):

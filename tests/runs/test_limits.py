@@ -81,7 +81,7 @@ def test_the_bound_is_that_of_the_devices_of_the_mesh(monkeypatch):
     specs = tfm.causal_lm_specs(tfm.override(CONFIG, GPT2))
     size = sum(4 * math.prod(spec.shape) for spec in jax.tree.leaves(specs))
     monkeypatch.setattr(capacity, "device_bytes", lambda devices=(): len(devices) * size / 2)
-    capacity.check_weights(specs, tfm.make_mesh(2, devices=jax.devices()[:2]), Path("run"))
+    capacity.mesh_for_weights(specs, Path("run"), tfm.make_mesh(2, devices=jax.devices()[:2]))
     with pytest.raises(OutOfMemoryError):
-        capacity.check_weights(specs, tfm.make_mesh(devices=jax.devices()[:1]), Path("run"))
+        capacity.mesh_for_weights(specs, Path("run"), tfm.make_mesh(devices=jax.devices()[:1]))
     assert open_folder("lm").specs

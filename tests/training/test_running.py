@@ -40,7 +40,7 @@ def test_a_step_moves_every_layer_by_what_it_observes(parts):
     """The mean over the parts of a batch, and not scaled by the loss; the gradient is as without running state."""
     mesh = tfm.make_mesh(1, devices=jax.devices()[:1])
     descent = lambda grads, state, params, rates: (jax.tree.map(lambda grad: -0.1 * grad, grads), state)
-    optimizer = Optimizer(lambda params: (), descent, SPECS, np.ones(1, np.float32))
+    optimizer = Optimizer(lambda params: (), descent, SPECS, lambda: jnp.ones(1))
     train_step = step.make_train_step(loss, CONFIG, optimizer, 0, dropout=False)
     state = step.new_state(SPECS, optimizer, 0, mesh)
     x = np.arange(1, 9, dtype=np.float32).reshape(parts, -1) / 8

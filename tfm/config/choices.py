@@ -42,6 +42,7 @@ TYPE_NAMES = {
     list: "a list",
     dict: "an object",
 }
+PLURALS = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts", list: "lists", dict: "objects"}
 
 # Whole numbers have 64 bits, and devices compute in float32: larger ones are infinite there.
 MAX_INT, MAX_FLOAT = 2**63 - 1, 3.4e38
@@ -197,8 +198,14 @@ def plain_type(hint: Any) -> type:
 
 def type_name(hint: Any) -> str:
     """What the values of a field are called in an error."""
-    kinds = dict.fromkeys(TYPE_NAMES[plain_type(kind)] for kind in _members(hint) if kind is not type(None))
+    kinds = dict.fromkeys(_type_name(kind) for kind in _members(hint) if kind is not type(None))
     return " or ".join([*kinds, *(["none"] if is_optional(hint) else [])])
+
+
+def _type_name(kind: Any) -> str:
+    """The name of one type; that of a list says of what."""
+    name, members = TYPE_NAMES[plain_type(kind)], get_args(kind)
+    return f"{name} of {PLURALS[plain_type(members[0])]}" if plain_type(kind) is list and members else name
 
 
 def check_fields(config: Any) -> None:

@@ -175,6 +175,7 @@ def targets_are_tokens(subject: Subject) -> Result:
 def _misplaced(subject: Subject, weights: str, labels: str | None) -> int:
     """The number of targets that are padding, or stand in it, and of hidden tokens that are no targets."""
     batch, tokens, places = subject.batch, subject.tokens_of(weights), subject.places(subject.batch)
+    assert places is not None, "the caller has looked"
     is_target, is_padding = batch[weights] > 0, subject.padding(batch, tokens)
     wrong = is_target & np.take_along_axis(is_padding, places, axis=1)
     if labels and subject.tokenizer and subject.specials.pad != subject.specials.sep:

@@ -15,8 +15,9 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.costs import against, random_task, timing
+from train.costs import random_task, timing
 from train.costs.options import Options
+from train.costs.peers import against
 from train.data.batching import length_sorted_batches
 from train.files import programs
 from train.reporting.console import Log
@@ -98,7 +99,7 @@ class Continuations:
             self.model.params, self.model.config, self.prompts, options.generate, options.warmup // 3 + 1
         )
 
-    def summary(self, seconds: Sequence[np.ndarray]) -> dict[str, float]:
+    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
         """Milliseconds of the prefill and of a later token, medians over turns."""
         first, total = np.median(seconds, axis=0)
         token = (total - first) / (self.max_new_tokens - 1)
@@ -163,7 +164,7 @@ class Translations:
         """The numbers without a peer."""
         return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
 
-    def summary(self, seconds: Sequence[np.ndarray]) -> dict[str, float]:
+    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
         """Sentences a second, the median over turns."""
         return {"sentences_per_s": round(len(self.sources) / float(np.median(seconds)), 2)}
 
@@ -173,7 +174,7 @@ def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> d
     if options.against:
         against.check(options.against, writes=True)
     programs.keep()
-    texts = Translations(options) if options.data else Continuations(options)
+    texts: Any = Translations(options) if options.data else Continuations(options)
     facts = {
         "model": options.run or options.model,
         "device": jax.default_backend(),
@@ -189,7 +190,7 @@ def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> d
         return facts | _in_turns(options, texts, Path(folder), interval)
 
 
-def _in_turns(options: Options, texts: Continuations | Translations, folder: Path, interval) -> dict[str, Any]:
+def _in_turns(options: Options, texts: Any, folder: Path, interval) -> dict[str, Any]:
     """Both sides, and the share of texts that have the same tokens."""
     try:
         texts.model.save(folder)
@@ -197,7 +198,7 @@ def _in_turns(options: Options, texts: Continuations | Translations, folder: Pat
         raise UserError(f"--against needs a model that transformers has: {error}") from error
     (folder / "work.json").write_text(json.dumps(texts.work() | {"weights": options.weights}))
     work = {"folder": str(folder), "peer": options.against}
-    with against.Peer(options.against, work, module="train.costs.writing_peer") as peer:
+    with against.Peer(options.against, work, module="train.costs.peers.writing_peer") as peer:
         turns = against.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
         same = [tokens == peer_tokens for tokens, peer_tokens in zip(texts.tokens, peer.answer["tokens"], strict=True)]
     peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}

@@ -46,8 +46,12 @@ def check_parameters(specs: Any) -> None:
         )
 
 
-def check_weights(specs: Any, mesh: Any, path: Path) -> None:
-    """Raises OutOfMemoryError where the parameters in a folder are more than the devices of a mesh can hold."""
+def mesh_for_weights(specs: Any, path: Path, mesh: Any = None) -> Any:
+    """The mesh for the parameters in a folder, by default of one device.
+
+    Raises OutOfMemoryError where they are more than its devices can hold.
+    """
+    mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
     leaves = jax.tree.leaves(specs)
     needed = sum(math.prod(spec.shape) * jax.numpy.dtype(spec.dtype).itemsize for spec in leaves)
     capacity = device_bytes(list(mesh.devices.flat))
@@ -56,6 +60,7 @@ def check_weights(specs: Any, mesh: Any, path: Path) -> None:
             f"{path} describes a model of {tfm.count_params(leaves):,} parameters, which need {human_bytes(needed)}, "
             f"and there are {human_bytes(capacity)}; take a smaller model, or devices with more memory"
         )
+    return mesh
 
 
 def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--batch") -> None:

@@ -156,11 +156,9 @@ class RunFolder:
         """
         import tfm
         from train.devices import capacity
-        from train.devices.mesh import available_devices
         from train.runs import saved
 
-        mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
-        capacity.check_weights(self.specs, mesh, self.path)
+        mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
         like = tfm.abstract(self.specs, mesh)
         verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
         params = saved.load_params(self.path / CHECKPOINTS, like, log, verify, best, average)

@@ -145,10 +145,8 @@ class HfFolder:
         """
         import tfm
         from train.devices import capacity
-        from train.devices.mesh import available_devices
 
-        mesh = mesh or tfm.make_mesh(devices=available_devices()[:1])
-        capacity.check_weights(self.specs, mesh, self.path)
+        mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
         with self._user_errors(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             params = tfm.from_hf(self.path, mesh)[1]

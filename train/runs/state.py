@@ -8,10 +8,10 @@ from jax import Array
 
 @struct.dataclass
 class RunNumbers:
-    """The data of the seed's key, uint32, and the learning rates by step, float32 [n]; on the host or on devices."""
+    """The data of the seed's key, uint32, and the learning rates by step, float32 [n]."""
 
-    key: Any
-    rates: Any
+    key: Array
+    rates: Array
 
 
 @struct.dataclass

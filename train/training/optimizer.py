@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
@@ -53,13 +52,13 @@ class Optimizer(NamedTuple):
     init: all parameters -> its state
     update: (gradients, state, params, rates) of the trained parameters -> (updates, state); by default its own rates
     specs: the declared parameters, which say what is trained, and what running state is
-    rates: learning rates by step, float32 [n]
+    rates: () -> learning rates by step, float32 [n]
     """
 
     init: Callable[[Any], Any]
     update: Callable[..., tuple[Any, Any]]
     specs: Any
-    rates: np.ndarray
+    rates: Callable[[], Array]
 
     @property
     def is_trained(self) -> Any:
@@ -94,30 +93,26 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     """
     is_trained = tfm.trained_mask(specs)
 
-    own_rates = _rates(options, steps)
-
     def transform(rates):
-        inner = OPTIMIZERS[options.name](options, lambda count: jnp.asarray(rates)[count], _only(is_trained, specs))
+        inner = OPTIMIZERS[options.name](options, lambda count: rates[count], _only(is_trained, specs))
         transforms = [_clip(options.clip) if options.clip else None, inner, scale]
         transforms = [transform for transform in transforms if transform is not None]
         return optax.chain(*transforms) if len(transforms) > 1 else inner
 
     def init(params):
-        return jax.tree.map(to_moment_dtype, transform(own_rates).init(widen(_only(is_trained, params))))
+        return jax.tree.map(to_moment_dtype, transform(None).init(widen(_only(is_trained, params))))
 
-    def update(gradients, state, params, rates=own_rates):
-        return transform(rates).update(gradients, state, params)
+    def update(gradients, state, params, rates=None):
+        return transform(own_rates() if rates is None else rates).update(gradients, state, params)
+
+    def own_rates():
+        count = max(_FEWEST_RATES, 1 << steps.bit_length())  # a power of two: few shapes, and so few programs
+        return schedule(options, steps)(jnp.arange(count)).astype(jnp.float32)
 
     def to_moment_dtype(leaf):
         return leaf.astype(options.moment_dtype) if leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
     return Optimizer(init, update, specs, own_rates)
-
-
-def _rates(options: Optim, steps: int) -> np.ndarray:
-    """The learning rates of the first steps, float32; as many as a power of two, so that runs share few shapes."""
-    count = max(_FEWEST_RATES, 1 << steps.bit_length())
-    return np.asarray(jax.jit(schedule(options, steps))(np.arange(count)), np.float32)
 
 
 def _only(is_chosen: Any, tree: Any) -> Any:

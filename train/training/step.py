@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
@@ -48,9 +47,11 @@ def new_state(
     specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
 ) -> State:
     """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32."""
-    numbers = jax.device_put(run_numbers(seed, optimizer), NamedSharding(mesh, PartitionSpec()))
+    key = jax.random.key(seed)
+    everywhere = NamedSharding(mesh, PartitionSpec(None))  # the spelling of a step's outputs: it is compiled once
     with jax.set_mesh(mesh):
-        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(jax.random.key(seed))
+        state = jax.jit(partial(_fresh, specs, optimizer, mesh, ema, memory))(key)
+        numbers = jax.jit(partial(run_numbers, optimizer), out_shardings=everywhere)(key)
     return dataclasses.replace(state, numbers=numbers)
 
 
@@ -58,13 +59,14 @@ def abstract_state(
     specs, optimizer: optim.Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory
 ) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    numbers = jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=everywhere), run_numbers(0, optimizer)
-    )
+
+    def fresh():
+        key = jax.random.key(0)
+        state = _fresh(specs, optimizer, mesh, ema, memory, key)
+        return dataclasses.replace(state, numbers=run_numbers(optimizer, key))
+
     with jax.set_mesh(mesh):
-        state = jax.eval_shape(lambda: _fresh(specs, optimizer, mesh, ema, memory, jax.random.key(0)))
-    return dataclasses.replace(state, numbers=numbers)
+        return jax.eval_shape(fresh)
 
 
 def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
@@ -101,11 +103,9 @@ def make_train_step(
         outputs = loss(_params_of(optimizer, frozen, changing, key), model, with_teacher(part, teacher), key)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
 
-    constants = run_numbers(seed, optimizer)
-
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
     def train_step(state: State, batch: Mapping[str, Array]):
-        numbers = state.numbers or constants
+        numbers = state.numbers or run_numbers(optimizer, jax.random.key(seed))
         run_key = jax.random.wrap_key_data(numbers.key)
         key = jax.random.fold_in(run_key, state.step) if dropout else None
         trained, frozen = split_params(optimizer, state, run_key)
@@ -120,13 +120,9 @@ def make_train_step(
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
-        wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
-        updates, opt = optimizer.update(grads, wide_opt, wide_params, numbers.rates)
         sums["grad_norm"] = optim.global_norm(grads)
-        params = optax.apply_updates(wide_params, updates)
-        average = _average(optimizer.specs, state, optimizer.join(params, frozen), ema) if ema else None
-        rounding_key = _rounding_key(run_key, state.step)
-        params, opt = stochastic_rounding.narrow((params, opt), (trained, state.opt), rounding_key)
+        wide_params, params, opt = _updated(optimizer, state, trained, grads, numbers)
+        average = _average(optimizer.specs, state, optimizer.join(wide_params, frozen), ema) if ema else None
         changed = State(state.step + 1, optimizer.join(params, frozen), opt, average, memory)
         return dataclasses.replace(changed, teacher=state.teacher, numbers=state.numbers), sums
 
@@ -144,9 +140,18 @@ def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):
     return with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
 
 
-def run_numbers(seed: int, optimizer: optim.Optimizer) -> RunNumbers:
-    """The numbers of a run, in the memory of the host."""
-    return RunNumbers(np.asarray(jax.random.key_data(jax.random.key(seed))), optimizer.rates)
+def _updated(optimizer: optim.Optimizer, state: State, trained, grads, numbers: RunNumbers):
+    """The trained parameters after an update, in float32 and as the state keeps them, and the optimizer's state."""
+    wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
+    updates, opt = optimizer.update(grads, wide_opt, wide_params, numbers.rates)
+    wide_params = optax.apply_updates(wide_params, updates)
+    key = _rounding_key(jax.random.wrap_key_data(numbers.key), state.step)
+    return wide_params, *stochastic_rounding.narrow((wide_params, opt), (trained, state.opt), key)
+
+
+def run_numbers(optimizer: optim.Optimizer, key: Array) -> RunNumbers:
+    """The numbers of a run with the key of its seed."""
+    return RunNumbers(jax.random.key_data(key), optimizer.rates())
 
 
 def _rounding_key(key: Array, step: Array) -> Array:

@@ -1,6 +1,6 @@
 """Dropout of attention weights by a hash of their positions, the same for every order and size of blocks.
 
-`jax.random` draws whole arrays, and a draw takes many times as long as the score that it drops (M50).
+`jax.random` draws whole arrays, and a draw takes many times as long as the score that it drops (M47).
 """
 
 from dataclasses import replace

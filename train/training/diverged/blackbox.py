@@ -91,16 +91,16 @@ class BlackBox:
         if reason := states.damage(self.step - 1, ("params", "opt")):
             self._refuse(reason)
         with jax.set_mesh(job.mesh):
-            state, note, _ = states.restore(job.new_state(), log, before=self.step)
+            state, saved, _ = states.restore(job.new_state(), log, before=self.step)
         content = (self.path / BATCH).read_bytes()
-        if checksum.of_bytes(content) != note["batch"]:
+        if checksum.of_bytes(content) != saved["batch"]:
             self._refuse(f"{BATCH} differs from its checksum")
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 fields = {name: arrays[name] for name in arrays.files}
         except (ValueError, zipfile.BadZipFile) as error:
             self._refuse(f"{BATCH}: {error}")
-        return state, Batch(self.step, fields, np.array(note["rows"]))
+        return state, Batch(self.step, fields, np.array(saved["rows"]))
 
     def _states(self, verify: str) -> SavedCheckpoints:
         return SavedCheckpoints(self.path / STATE, verify)

@@ -46,7 +46,7 @@ class Peer:
     """The process of a peer that does the same work: steps of a plain model (`plain_work`) or of one of pictures
     (`picture_work`), or texts (`writing`)."""
 
-    def __init__(self, name: str, work: Mapping[str, Any], module: str = "train.costs.torch_peer"):
+    def __init__(self, name: str, work: Mapping[str, Any], module: str = "train.costs.peers.torch_peer"):
         """Raises UserError where it cannot run the model."""
         device = "cuda" if jax.default_backend() == "gpu" else "cpu"
         words = json.dumps({**work, "device": device, "compile": name == "torch-compile"})

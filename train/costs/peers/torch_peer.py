@@ -1,7 +1,7 @@
 """The work that train.bench times, in PyTorch: a process that runs steps when it is told to.
 
-    python -m train.costs.torch_peer '{"model": "gpt", "layers": 4, ..., "compile": false}'
-    python -m train.costs.torch_peer '{"folder": "FOLDER", "batch": 8, ..., "compile": false}'
+    python -m train.costs.peers.torch_peer '{"model": "gpt", "layers": 4, ..., "compile": false}'
+    python -m train.costs.peers.torch_peer '{"folder": "FOLDER", "batch": 8, ..., "compile": false}'
 
 It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The
 first work is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output,
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from train.costs.torch_mixers import mixer_of
+from train.costs.peers.torch_mixers import mixer_of
 
 
 class Attention(nn.Module):

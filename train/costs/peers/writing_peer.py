@@ -1,6 +1,6 @@
 """The texts that train.bench writes, by transformers or CTranslate2: a process that writes them when it is told to.
 
-    python -m train.costs.writing_peer '{"folder": "FOLDER", "peer": "torch", "device": "cpu"}'
+    python -m train.costs.peers.writing_peer '{"folder": "FOLDER", "peer": "torch", "device": "cpu"}'
 
 The folder is one of transformers. Its work.json has `batches` of rows of tokens with `max_new_tokens`, and the options
 of a beam search, or none to continue texts greedily. The process writes a line of JSON when it is ready, reads a count
@@ -22,13 +22,13 @@ class Continuations:
     """Greedy texts of a language model."""
 
     def __init__(self, work: dict[str, Any]):
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(work["folder"]).to(work["device"]).eval()
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(work["folder"]).to(work["device"]).eval()
         self.model.generation_config.eos_token_id = None
         self.prompts = torch.tensor(work["batches"][0]["rows"], device=work["device"])
         self.max_new_tokens = work["batches"][0]["max_new_tokens"]
         self.options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "pad_token_id": 0}
         if work["peer"] == "torch-compile":
-            compilation = transformers.CompileConfig(fullgraph=False)
+            compilation: Any = transformers.CompileConfig(fullgraph=False)
             compilation._compile_all_devices = True
             self.options |= {"cache_implementation": "static", "compile_config": compilation}
 
@@ -104,7 +104,8 @@ class CTranslate2:
             texts = self.translator.translate_batch(
                 rows, max_decoding_length=batch["max_new_tokens"], return_end_token=True, **self.options
             )
-            translations += [self.tokenizer.convert_tokens_to_ids(text.hypotheses[0]) for text in texts]
+            tokens: Any = [self.tokenizer.convert_tokens_to_ids(text.hypotheses[0]) for text in texts]
+            translations += tokens
         return [time.perf_counter() - start], translations
 
 
