@@ -178,7 +178,7 @@ def test_a_model_of_ours_becomes_a_gpt_neo(tmp_path):
         (
             GPT_NEO,
             {"attention_types": [["global", 5]]},
-            "attention_types[0][0]='global' must be a list or a whole number",
+            "attention_types[0][0]='global' must be a list of texts or a whole number",
         ),
         (GPT_NEO, {"window_size": 0, "attention_types": [[["local"], 5]]}, "window_size=0 must be at least 1"),
     ],
