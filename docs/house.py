@@ -21,7 +21,7 @@ def room_of(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     if len(parts) > 2:
         return f"{parts[0]}/{parts[1]}"
-    return f"{parts[0]} (core)" if parts[0] == "tfm" else "train (commands)"
+    return f"{parts[0]} (core)"
 
 
 def read_rooms() -> dict[str, set[str]]:
