@@ -8,6 +8,7 @@ Some callers swallow exceptions, such as callbacks of the garbage collector: Int
 main thread in compiled code, as while XLA compiles, sees no signal, so that another thread ends the process.
 """
 
+import atexit
 import contextlib
 import os
 import select
@@ -53,6 +54,13 @@ def install():
     _state.is_process = True
     for signum in _WORDS:
         signal.signal(signum, _receive)
+    atexit.register(_ignore)  # the first one that is registered is the last one that is called
+
+
+def _ignore():
+    """The interpreter is at its end, where it gives up handlers: a signal must not change the exit code any more."""
+    for signum in _WORDS:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
