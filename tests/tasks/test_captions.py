@@ -136,7 +136,8 @@ def by_parts(params, model, parts):
 LOSSES = ["softmax", pytest.param("sigmoid", marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_parts_are_the_whole_batch(loss):
     """The loss is that of a loop; its gradients, of the scale and the bias too, do not depend on parts."""
     model, batch = model_of(f"--model.images.loss={loss}", "--batch.length=8")

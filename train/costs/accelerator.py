@@ -1,6 +1,6 @@
 """A step of five models on the accelerator of this machine, beside compiled PyTorch where that is installed.
 
-    .ci/accelerator [FOLDER] [--seconds=600] [--smoke]
+    .ci/accelerator [FOLDER] [--seconds=570] [--smoke]
 
 Writes a line of JSON for each model into FOLDER/accelerator.jsonl, and a table into FOLDER/accelerator.md. Needs no
 network. First each model is timed alone, then in turns with PyTorch, as long as there is time. A model that does not
