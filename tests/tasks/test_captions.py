@@ -133,9 +133,6 @@ def by_parts(params, model, parts):
     return gradients(params, parts)
 
 
-LOSSES = ["softmax", pytest.param("sigmoid", marks=pytest.mark.slow)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_parts_are_the_whole_batch(loss):
