@@ -51,12 +51,12 @@ def last_loss(scheme, seed):
     return float(losses(config_of(scheme), seed)[-10:].mean())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", [name for name, row in VARIANTS.items() if row.trains_deep])
 def test_deep_models_train_without_warmup(scheme):
     assert max(last_loss(scheme, seed) for seed in range(SEEDS)) < 0.5 * CHANCE
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_post_norm_does_not():
     assert min(last_loss("post", seed) for seed in range(SEEDS)) > 0.9 * CHANCE
