@@ -80,7 +80,7 @@ def write(path: Path) -> None:
 
 def _introduction() -> list[str]:
     sizes = f"a layer of width {BASE.width} with {BASE.heads} heads"
-    counts = ", ".join(f"{number} of `{slot}`" for slot, number in count().items())
+    counts = ", ".join(f"{variants} of `{slot}`" for slot, variants in count().items())
     return [
         f"{sum(count().values())} variants: {counts}.",
         "",
@@ -273,4 +273,4 @@ def _prefill(config: tfm.Config, params: Any):
 
 
 if __name__ == "__main__":
-    print(f"{sum(count().values())} variants:", *(f"{number} {slot}," for slot, number in count().items()))
+    print(f"{sum(count().values())} variants:", *(f"{variants} {slot}," for slot, variants in count().items()))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tfm.attention.case import Case
-from tfm.attention.kernels.passes import OrderedMask, passes
+from tfm.attention.kernels.passes import passes
 from tfm.axes import platform
 from tfm.masks.mask import Mask
 
@@ -46,8 +46,5 @@ def visited(case: Case) -> float:
     pairs = case.queries * case.keys
     q = jax.ShapeDtypeStruct((1, case.queries, max(case.scores // max(pairs, 1), 1), 1, case.head_size), case.dtype)
     size = block_size(q, case.keys, mask, case.platform)
-    masks = (
-        part.mask if part.order is None else OrderedMask(part.mask, part.order)
-        for part in passes(mask, case.queries, case.keys)
-    )
+    masks = [part.ordered_mask for part in passes(mask, case.queries, case.keys)]
     return sum(int(part.blocks(size, size, case.queries, case.keys).sum()) for part in masks) * size**2 / max(pairs, 1)

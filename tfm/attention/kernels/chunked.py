@@ -22,7 +22,7 @@ from tfm.attention.case import Case, why_not_blocks
 from tfm.attention.check import check_attention, check_dropout
 from tfm.attention.kernels.block_sizes import block_size
 from tfm.attention.kernels.dropout import weight_dropout
-from tfm.attention.kernels.passes import OrderedBias, OrderedDropout, OrderedMask, Pass, passes
+from tfm.attention.kernels.passes import OrderedBias, OrderedDropout, Pass, passes
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.masks.pairs import blocks_in_sight
@@ -86,7 +86,7 @@ def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, 
         return flash(q, k, v, part.mask, bias, dropout)
     ordered_bias = None if bias is None else OrderedBias(bias, order)
     ordered_dropout = None if dropout is None else OrderedDropout(dropout, order)
-    y, log_mass = flash(*map(order.sort, (q, k, v)), OrderedMask(part.mask, order), ordered_bias, ordered_dropout)
+    y, log_mass = flash(*map(order.sort, (q, k, v)), part.ordered_mask, ordered_bias, ordered_dropout)
     return order.unsort(y), order.unsort(log_mass)
 
 

@@ -65,6 +65,11 @@ class Pass(NamedTuple):
     mask: Any
     order: ColumnOrder | None = None
 
+    @property
+    def ordered_mask(self) -> Any:
+        """The mask, asked at indices of the order."""
+        return self.mask if self.order is None else OrderedMask(self.mask, self.order)
+
 
 @struct.dataclass
 class OrderedMask(Mask):
@@ -136,5 +141,4 @@ def _best_order(mask: Mask, length: int) -> Pass:
 
 def _pairs(parts: tuple[Pass, ...], length: int) -> int:
     """The blocks of pairs that passes visit."""
-    masks = (part.mask if part.order is None else OrderedMask(part.mask, part.order) for part in parts)
-    return sum(int(np.sum(mask.blocks(BLOCK, BLOCK, length, length))) for mask in masks)
+    return sum(int(np.sum(part.ordered_mask.blocks(BLOCK, BLOCK, length, length))) for part in parts)
