@@ -117,6 +117,15 @@ def test_what_was_measured_has_its_number_once_and_pointers_lead_to_an_entry():
     assert pointers, "the code points to what was measured"
 
 
+def test_what_was_measured_has_its_date_and_how_to_repeat_it():
+    text = (ROOT / "docs/measured.md").read_text()
+    entries = re.findall(r"^\*\*(M\d+)\. (.*?)(?=^\*\*M\d+\. |^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(entries) >= 47
+    for tag, entry in entries:
+        assert re.search(r"\((?:by )?\d{4}-\d\d-\d\d", entry), f"{tag} has no date"
+        assert re.search(r"\*Repeat:\*\s+\S", entry), f"{tag} does not say how to repeat it"
+
+
 @pytest.mark.slow
 def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     """Its three blocks, where the page puts them, in a copy of the project."""
