@@ -20,6 +20,7 @@ from train.settings import flags
 from train.settings.schema import Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
+       python -m train.bench --mixer=A,B [--position=A,B]
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
        python -m train.bench --model=gpt --generate=N [--weights=int8] [--run=FOLDER] [--batch=1 ...]
@@ -27,13 +28,14 @@ USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...
 
 Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
 tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the fastest
-possible, the loss reached. With --lengths, one object for every length, and one with the exponents by which time and
-bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it takes (see its --help), and
-the shares of making batches (data), sending them (host) and computing (device). With --generate, the times of reading
-prompts and of writing; with --data, sentences a second of a beam search. With --against=torch, a plain model of PyTorch
-does the same work in turns; pictures, writing and translation have the model of transformers, torch-compile its static
-cache, ctranslate2 the same weights. `ratio` is its time over ours, with an interval of 95 %. Flags of its own, and
-their defaults:"""
+possible, the loss reached. Several mixers or positions are timed in turns: one object for each; `ratio` is its time
+over that of the first, with an interval of 95 %. With --lengths, one object for every length, and one with the
+exponents by which time and bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it
+takes (see its --help), and the shares of making batches (data), sending them (host) and computing (device). With
+--generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search. With
+--against=torch, a plain model of PyTorch does the same work in turns; pictures, writing and translation have the model
+of transformers, torch-compile its static cache, ctranslate2 the same weights. `ratio` is then its time over ours, with
+an interval of 95 %. Flags of its own, and their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
@@ -60,6 +62,9 @@ def bench(argv):
         if options.lengths:
             _bench_lengths(options)
             return
+        if len(options.variants) > 1:
+            _bench_variants(options)
+            return
         if options.preset:
             result = _bench_preset(options, rest)
         elif options.writes:
@@ -68,6 +73,8 @@ def bench(argv):
             result = _bench_model(options)
     except tfm.KernelError as error:
         raise UserError(f"--{error}") from error
+    except tfm.VariantError as error:
+        raise UserError(f"--mixer or --position: {error}") from error
     print(json_text({"peer": "tfm", "jax": jax.__version__, **result}))
 
 
@@ -110,6 +117,21 @@ def _against_pictures(options: Options, job, params, batch) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         return _against(options, against.picture_work(job, params, Path(folder)), job, lambda step: batch)
+
+
+def _bench_variants(options: Options):
+    """A line of JSON for every mixer and position, which are timed in turns."""
+    from train.compare.statistics import bootstrap_interval
+    from train.costs import random_task, turns
+    from train.devices.mesh import use_cores
+
+    task = random_task.RandomTask(options.model, options.predict)
+    runs = [random_task.plain_run(dataclasses.replace(options, **variant)) for variant in options.variants]
+    use_cores(runs[0])
+    jobs = {str(index): (_job(run, task), task.batches(run)) for index, run in enumerate(runs)}
+    rows = turns.side_by_side(jobs, options.warmup, options.steps, bootstrap_interval)
+    for variant, row in zip(options.variants, rows.values(), strict=True):
+        print(json_text(variant | row))
 
 
 def _bench_lengths(options: Options):

@@ -62,6 +62,24 @@ def test_a_preset_with_its_own_data(preset, capsys):
 
 
 @pytest.mark.slow
+def test_variants_in_turns(capsys):
+    """Each mixer with each position, and the ratio of the first one to itself."""
+    assert bench.main([*TINY, "--mixer=softmax,linear", "--position=learned,rotary", "--steps=16"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["mixer"], line["position"]) for line in lines] == [
+        ("softmax", "learned"),
+        ("softmax", "rotary"),
+        ("linear", "learned"),
+        ("linear", "rotary"),
+    ]
+    assert (lines[0]["ratio"], lines[0]["ratio_interval"]) == (1, [1, 1])
+    assert lines[0]["params"] - lines[1]["params"] == 12 * 16  # rotary positions have no table
+    for line in lines:
+        low, high = line["ratio_interval"]
+        assert low <= line["ratio"] <= high
+
+
+@pytest.mark.slow
 def test_several_lengths_of_several_mixers(capsys, tmp_path):
     picture = tmp_path / "lengths.png"
     second = next(tag for tag in alternatives(type_hints(Config)["mixer"]) if tag != "softmax")
@@ -116,6 +134,14 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
         (["--lengths=64,128", "--mixer=softmax,sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
         (["--lengths=64,128", "--plot=nowhere/a.png"], "--plot=nowhere/a.png cannot be written"),
         (["--lengths=64,128", "--profile=x"], "--lengths=64,128 is for training steps; leave --generate and --profile"),
+        (["--mixer=softmax,softmax"], "name a variant twice; leave one out"),
+        (["--mixer=softmax,linear", "--against=torch"], "--mixer=softmax,linear position=learned are timed in turns"),
+        (
+            ["--lengths=64,128", "--position=learned,none"],
+            "--position=learned,none with --lengths must be",
+        ),
+        (["--position=lerned"], "--position=lerned is unknown; did you mean learned?"),
+        (["--model=gpt", "--batch=8", "--mixer=softmax,fnet"], "--position: fnet mixes later tokens into all"),
         (["--steps=0"], "batch, length, steps and warmup must be at least 1"),
     ],
 )

@@ -1,6 +1,7 @@
 """The options of train.bench."""
 
 import dataclasses
+from typing import Any
 
 from tfm.config.choices import check_fields, check_maximum
 from train.runs.weights import Weights
@@ -25,7 +26,9 @@ class Options:
     batch: rows
     length: tokens a row
     dtype: float32 | bfloat16
-    mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; with --lengths several
+    mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; several, joined by commas,
+        are timed in turns, or with --lengths one after the other
+    position: how the model knows where a token stands, likewise
     lengths: instead of one length several, joined by commas
     plot: the picture of --lengths
     kernel: auto | einsum | chunked | cudnn | splash: how attention is computed
@@ -53,6 +56,7 @@ class Options:
     length: int = 64
     dtype: str = "float32"
     mixer: str = "softmax"
+    position: str = "learned"
     lengths: str = ""
     plot: str = "lengths.png"
     kernel: str = "auto"
@@ -80,9 +84,19 @@ class Options:
         check_maximum(self, STEPS, steps=MAX_STEPS, warmup=MAX_STEPS)
         if self.lengths and (self.generate or self.profile):
             raise ValueError(f"lengths={self.lengths} is for training steps; leave --generate and --profile out")
+        self._check_variants()
         self._check_peer()
         if not 0 < self.predict <= 1:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
+
+    @property
+    def variants(self) -> list[dict[str, Any]]:
+        """The mixers and positions to time, each mixer with each position."""
+        return [
+            {"mixer": mixer, "position": position}
+            for mixer in self.mixer.split(",")
+            for position in self.position.split(",")
+        ]
 
     @property
     def writes(self) -> bool:
@@ -108,6 +122,17 @@ class Options:
             )
         if self.weights != "trained" and not self.writes:
             raise ValueError(f"weights={self.weights} is for writing; add --generate=N")
+
+    def _check_variants(self):
+        """Raises ValueError for several variants where one can be timed, and for one that is there twice."""
+        variants = [variant.values() for variant in self.variants]
+        several = f"mixer={self.mixer} position={self.position}"
+        if len(variants) > 1 and (self.writes or self.against or self.profile):
+            raise ValueError(f"{several} are timed in turns; leave --generate, --data, --against and --profile out")
+        if "," in self.position and self.lengths:
+            raise ValueError(f"position={self.position} with --lengths must be a single one; choose it")
+        if len({tuple(variant) for variant in variants}) < len(variants):
+            raise ValueError(f"{several} name a variant twice; leave one out")
 
     def _check_peer(self):
         """Raises ValueError for a peer that does not do this work."""

@@ -39,8 +39,7 @@ def plain_run(options: Any) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
     names = ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
     shape = {name: getattr(options, name) for name in names}
-    mixer, *mixer_options = options.mixer.split(":")
-    texts = flags.parse([f"--mixer={mixer}", *(f"--mixer.{option}" for option in mixer_options)])
+    texts = flags.parse([*_variant("mixer", options.mixer), *_variant("position", options.position)])
     try:
         return Run(
             model=override(MODEL, shape, texts, read=flags.read),
@@ -50,6 +49,12 @@ def plain_run(options: Any) -> Run:
         )
     except ValueError as error:
         raise UserError(f"--{error}") from error
+
+
+def _variant(field: str, text: str) -> list[str]:
+    """A tag and its options, `softmax:pattern=sliding` -> flags of the model."""
+    name, *options = text.split(":")
+    return [f"--{field}={name}", *(f"--{field}.{option}" for option in options)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ A pass writes all texts. Both sides begin with tokens, have the same batches and
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.costs import random_task, timing
+from train.costs import random_task, timing, turns
 from train.costs.options import Options
 from train.costs.peers import against
 from train.data.batching import length_sorted_batches
@@ -199,20 +199,20 @@ def _in_turns(options: Options, texts: Any, folder: Path, interval) -> dict[str,
     (folder / "work.json").write_text(json.dumps(texts.work() | {"weights": options.weights}))
     work = {"folder": str(folder), "peer": options.against}
     with against.Peer(options.against, work, module="train.costs.peers.writing_peer") as peer:
-        turns = against.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
+        measured = turns.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
         same = [tokens == peer_tokens for tokens, peer_tokens in zip(texts.tokens, peer.answer["tokens"], strict=True)]
     peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}
-    peer_numbers = {f"peer_{name}": value for name, value in texts.summary(turns["theirs"]).items()}
+    peer_numbers = {f"peer_{name}": value for name, value in texts.summary(measured["theirs"]).items()}
     return {
-        **texts.summary(turns["ours"]),
+        **texts.summary(measured["ours"]),
         "against": options.against,
         **peer_facts,
         **peer_numbers,
         "same_texts": round(float(np.mean(same)), 4),
-        **against.ratio(_totals(turns), interval),
+        **turns.ratio(_totals(measured["theirs"]), _totals(measured["ours"]), interval),
     }
 
 
-def _totals(turns: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[float]]:
+def _totals(turns: Sequence[np.ndarray]) -> list[float]:
     """The seconds of whole passes."""
-    return {name: [float(seconds[-1]) for seconds in rows] for name, rows in turns.items()}
+    return [float(seconds[-1]) for seconds in turns]

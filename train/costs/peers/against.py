@@ -6,24 +6,18 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 import tfm
 from train import UserError
 from train.costs.timing import Batches
-from train.data import feed
+from train.costs.turns import Interval, Steps, ratio, take_turns, turn_steps
 from train.training.job import Job
-
-# Turns of each side; a turn has at least so many steps.
-TURNS = 8
-_SHORTEST = 2
 
 
 def check(name: str, task: str | None = None, writes: bool = False):
@@ -87,47 +81,12 @@ class Peer:
 
 
 def compare(job: Job, batches: Batches, peer: Peer, warmup: int, steps: int) -> dict[str, Any]:
-    """Both sides in `TURNS` turns, who begins alternates -> by turn the median seconds of a step, `ours` and `theirs`.
+    """Both sides in turns, who begins alternates -> by turn the median seconds of a step, `ours` and `theirs`.
 
     Steps are fresh ones; the first `warmup` compile, and are not timed.
     """
-    state, first = job.new_state(), 0
-
-    def own_seconds(count: int) -> list[float]:
-        nonlocal state, first
-        seconds, state = _our_seconds(job, state, batches, range(first, first + count))
-        first += count
-        return seconds
-
-    sides = {"ours": own_seconds, "theirs": peer.seconds}
-    return take_turns(sides, warmup, max(_SHORTEST, -(-steps // TURNS)))
-
-
-def take_turns(sides: Mapping[str, Callable[[int], Sequence[Any]]], warmup: int, size: int) -> dict[str, list[Any]]:
-    """Sides, which take a count and return as many measurements, in `TURNS` turns -> their medians by turn.
-
-    Who begins alternates; the first `warmup` measurements are left out.
-    """
-    turns: dict[str, list[Any]] = {name: [] for name in sides}
-    for side in sides.values():
-        side(warmup)
-    for turn in range(TURNS):
-        for name in list(sides)[:: 1 if turn % 2 else -1]:
-            turns[name].append(np.median(sides[name](size), axis=0))
-    return turns
-
-
-def _our_seconds(job: Job, state: Any, batches: Batches, steps: range) -> tuple[list[float], Any]:
-    """The seconds of these steps, each waited for, and the state after them."""
-    times = []
-    with jax.set_mesh(job.mesh):
-        for n in steps:
-            start = time.perf_counter()
-            arrays = feed.to_devices(batches(n), job.batch_spec, job.mesh, job.run.batch.accumulate)
-            state, sums = job.train_step(state, arrays)
-            jax.block_until_ready((state, sums))
-            times.append(time.perf_counter() - start)
-    return times, state
+    sides = {"ours": Steps(job, batches).seconds, "theirs": peer.seconds}
+    return take_turns(sides, warmup, turn_steps(steps))
 
 
 def plain_work(options: Any, job: Job) -> dict[str, Any]:
@@ -153,7 +112,7 @@ def measure(
     work: Mapping[str, Any],
     job: Job,
     batches: Batches,
-    interval: Callable[..., tuple[float, float]],
+    interval: Interval,
 ) -> dict[str, Any]:
     """The ratio peer / ours of `train.bench`, the geometric mean of turns, with its interval of 95 %."""
     with Peer(options.against, work) as peer:
@@ -165,15 +124,5 @@ def measure(
         "peer_params": peer.facts["params"],
         "peer_ms_median": milliseconds["theirs"],
         "own_ms_median": milliseconds["ours"],
-        **ratio(turns, interval),
-    }
-
-
-def ratio(turns: Mapping[str, Sequence[float]], interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
-    """The seconds of turns -> theirs over ours, the geometric mean, with its interval of 95 %."""
-    logs = np.log(turns["theirs"]) - np.log(turns["ours"])
-    return {
-        "ratio": round(float(np.exp(logs.mean())), 3),
-        "ratio_interval": [round(float(np.exp(bound)), 3) for bound in interval(logs)],
-        "ratio_turns": len(logs),
+        **ratio(turns["theirs"], turns["ours"], interval),
     }
