@@ -14,6 +14,7 @@ from tfm.compat.auto import Auto, Choices
 from tfm.compat.classes import BASES, Encoder, Images, MaskedImages, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
 from tfm.compat.towers import TOWERS
+from tfm.config.choices import suggest
 
 # What an architecture is called besides its family.
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
@@ -90,7 +91,8 @@ __all__ = sorted(PUBLIC)
 
 def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
-        raise AttributeError(f"tfm.compat has no {name!r}; it has {', '.join(__all__)}")
+        advice = f"docs/guide/compat.md says what is not supported{suggest(name, __all__)}"
+        raise AttributeError(f"tfm.compat has no {name!r}; {advice}")
     return PUBLIC[name]
 
 
