@@ -116,7 +116,7 @@ def test_mixers_are_their_oracles(name):
     context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
     call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
     y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
-    np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-5, atol=1e-5)
 
 
 def slope(function, x, direction):
@@ -144,7 +144,7 @@ def test_gradients_of_mixers_are_slopes_of_their_oracles(name):
         slope(lambda x: row.oracle(params, x), x.astype(np.float64), direction)[..., : config.width] * weights
     ).sum()
     actual = (np.asarray(jax.jit(jax.grad(loss))(x), np.float64) * direction).sum()
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", costly(VARIANTS))

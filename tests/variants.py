@@ -66,6 +66,8 @@ _STRIDED = _pattern("strided", stride=3)
 _FIXED = _pattern("fixed", block=3, summary=1)
 _GLOBAL = _pattern("global", window=3, tokens=2)
 _LONGFORMER = _pattern("global", window=4, tokens=2, projections=True) | {"position": "rotary"}
+_PLACES = _pattern("global", window=3, places="4,0,5,9")
+_LONGFORMER_PLACES = _LONGFORMER | {"mixer.pattern.tokens": 1, "mixer.pattern.places": "4,1,5,9"}
 _ETC = _pattern("etc", radius=2, tokens=2, labels=2)
 _TRANSIENT = _pattern("transient", radius=2, block=3)
 _BIGBIRD = _pattern("bigbird", block=2, global_blocks=1, random=1, seed=1)
@@ -255,6 +257,10 @@ VARIANTS = {
     "fixed": Variant(_FIXED, oracle=patterns.pattern(_FIXED)),
     "global": Variant(_GLOBAL, oracle=patterns.pattern(_GLOBAL)),
     "longformer": Variant(_LONGFORMER, decoder=False, packs=False, oracle=patterns.pattern(_LONGFORMER)),
+    "global_places": Variant(_PLACES, oracle=patterns.pattern(_PLACES)),
+    "longformer_places": Variant(
+        _LONGFORMER_PLACES, decoder=False, packs=False, oracle=patterns.pattern(_LONGFORMER_PLACES)
+    ),
     "etc": Variant(_ETC, oracle=patterns.pattern(_ETC)),
     "transient": Variant(_TRANSIENT, decoder=False, packs=False, oracle=patterns.pattern(_TRANSIENT)),
     "longt5": Variant(

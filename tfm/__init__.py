@@ -52,7 +52,7 @@ PUBLIC = {
     "masks.distance": ("causal", "strided", "window"),
     "masks.by_example": ("left_padding", "padding", "prefix", "segments"),
     "masks.grid": ("grid_windows",),
-    "masks.place": ("chosen_blocks", "global_tokens", "last_tokens", "local_blocks", "summaries"),
+    "masks.place": ("chosen_blocks", "global_places", "global_tokens", "last_tokens", "local_blocks", "summaries"),
     "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
     "attention.bias": ("ScoreBias",),
     "attention.context": ("AttentionContext", "LayerCall", "MixerOutput", "VariantError"),

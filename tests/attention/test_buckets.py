@@ -16,7 +16,7 @@ Q, K = (RNG.normal(size=(2, LENGTH, 2, 2, 4)).astype(np.float32) for _ in range(
 V = RNG.normal(size=(2, LENGTH, 2, 4)).astype(np.float32)
 BUCKETS = RNG.integers(0, COUNT, (2, LENGTH, 2, 2, 3)).astype(np.int32)
 SEGMENTS = np.array([[1] * 5 + [3] * 8, [2] * 9 + [1] * 4], np.int32)
-NEAR = {"rtol": 1e-4, "atol": 1e-5}
+NEAR = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def expected(buckets, chunk, causal):

@@ -147,6 +147,10 @@ BAD = [
         "--model.mixer.pattern.tokens=600 global tokens are more than length=512; choose fewer",
     ),
     (
+        "--model.mixer.pattern=global --model.mixer.pattern.places=7,600",
+        "--model.mixer.pattern.places=7,600: place 600 is behind the end of texts of length=512; choose places from 0",
+    ),
+    (
         "--model.mixer.pattern=etc --model.mixer.pattern.tokens=601",
         "--model.mixer.pattern.tokens=601 global tokens are more than length=512; choose fewer",
     ),

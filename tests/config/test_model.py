@@ -81,6 +81,13 @@ ERRORS = [
         lambda: Config(mixer=Softmax(pattern=Global(tokens=513))),
         "mixer.pattern.tokens=513 global tokens are more than length=512; choose fewer",
     ),
+    (lambda: Global(places="0,-7"), "places=0,-7 must be whole numbers, joined by commas, such as 0,7,64"),
+    (lambda: Global(places="7,"), "places=7, must be whole numbers, joined by commas"),
+    (lambda: Global(places="7", tokens=3), "places=7 and tokens=3 both choose global tokens; leave one out"),
+    (
+        lambda: Config(mixer=Softmax(pattern=Global(places="512,7"))),
+        "mixer.pattern.places=512,7: place 512 is behind the end of texts of length=512; choose places from 0 to 511",
+    ),
     (
         lambda: Config(period=(Layer(mixer=Softmax(pattern=BigBird(global_blocks=9))),)),
         "mixer.pattern.global_blocks * block=576 global tokens are more than length=512; choose fewer",

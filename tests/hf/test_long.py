@@ -66,6 +66,13 @@ def test_longformer_and_back(architecture, fields, expected):
     assert written["attention_window"] == [pattern.window for pattern in expected]
 
 
+def test_folders_have_no_places_of_global_tokens():
+    model = config(LONGFORMER, "Model", attention_window=8)
+    elsewhere = dataclasses.replace(model, mixer=Softmax(pattern=dataclasses.replace(window(8), places="0,7")))
+    assert LONGFORMER.conflicts(model, "LongformerModel") == []
+    assert LONGFORMER.conflicts(elsewhere, "LongformerModel") == ["mixer.pattern.places=0,7"]
+
+
 def test_led_and_back():
     model = config(LED, attention_window=[8, 4, 8], max_encoder_position_embeddings=64, global_tokens=2)
     assert patterns(model) == [Full()] * 2

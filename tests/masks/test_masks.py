@@ -31,6 +31,7 @@ MASKS = {
     "all": (tfm.window(None, None), lambda b, i, j: True),
     "local blocks": (tfm.local_blocks(2, 1), lambda b, i, j: i // 2 - 1 <= j // 2 <= i // 2),
     "global tokens": (tfm.global_tokens(2), lambda b, i, j: i < 2 or j < 2),
+    "global places": (tfm.global_places((4, 1, 5)), lambda b, i, j: i in (1, 4, 5) or j in (1, 4, 5)),
     "last tokens": (tfm.last_tokens(3), lambda b, i, j: i >= 3 or j >= 3),
     "summaries": (tfm.summaries(3, 1), lambda b, i, j: j in (2, 5)),
     "chosen blocks": (tfm.chosen_blocks(2, TABLE), lambda b, i, j: j // 2 in TABLE[i // 2]),
@@ -167,12 +168,14 @@ def random_place(rng):
     before, after = (int(blocks) for blocks in rng.integers(0, 3, 2))
     table = tuple(tuple(map(int, row)) for row in rng.integers(-1, 40, (40, 2)))
     summary = max(1, size - count)
+    places = {int(place) for place in rng.integers(0, 40, int(rng.integers(5)))}
     return [
         (tfm.local_blocks(size, before, after), lambda i, j: -before <= j // size - i // size <= after),
         (tfm.global_tokens(count), lambda i, j: i < count or j < count),
         (tfm.summaries(size, summary), lambda i, j: j % size >= size - summary),
         (tfm.chosen_blocks(size, table), lambda i, j: j // size in table[i // size]),
-    ][int(rng.integers(4))]
+        (tfm.global_places(places), lambda i, j: i in places or j in places),
+    ][int(rng.integers(5))]
 
 
 def seen_blocks(rule, block_q, block_k, queries, keys):

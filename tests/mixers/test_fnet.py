@@ -19,4 +19,4 @@ def test_padding_counts_as_zeros_or_as_it_is(reads_padding):
     call = tfm.LayerCall(config.mixer, config, None, mixer.prepare(config.mixer, config, context), None)
     y, _ = mixer.forward(call, jnp.asarray(x), None, None)
     x[:, 4:] *= reads_padding
-    np.testing.assert_allclose(y, np.fft.fft2(x).real, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(y, np.fft.fft2(x).real, rtol=1e-5, atol=1e-5)

@@ -61,7 +61,7 @@ def test_without_landmarks_attention_is_exact():
     padded = np.pad(v[:, :4], ((0, 0), (2, 4), (0, 0), (0, 0), (0, 0)))
     for place, kernel in enumerate(np.asarray(params.convolution)):
         mixed += padded[:, place : place + 6] * kernel[:, None, None]
-    np.testing.assert_allclose(run(x), oracles.output(params.attention, mixed), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(x), oracles.output(params.attention, mixed), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("landmarks", [None, 2])
@@ -83,5 +83,5 @@ def test_iterations_that_start_from_one_number():
         az = a @ z
         z = z @ (13 * np.eye(4) - az @ (15 * np.eye(4) - az @ (7 * np.eye(4) - az))) / 4
     actual = pseudo_inverse(jnp.asarray(a, jnp.float32), 2, shared_start=True)
-    np.testing.assert_allclose(actual, z, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, z, rtol=1e-5, atol=1e-5)
     assert not np.allclose(pseudo_inverse(jnp.asarray(a, jnp.float32), 2), z, atol=1e-3)

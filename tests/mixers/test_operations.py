@@ -99,7 +99,7 @@ def softmax(pattern, config, causal=False):
     visible, pairs = allowed.sum(), T * (T + 1) // 2 if causal else T * T
     blocks = T // pattern.block if pattern.name == "transient" else 0
     of_blocks = 2 * blocks * D * 2 * KEYS + (T + blocks) * D if blocks else 0
-    count = pattern.tokens if getattr(pattern, "projections", False) else 0
+    count = len(pattern.global_places) if getattr(pattern, "projections", False) else 0
     of_first = 2 * D * (count * A + T * 2 * KEYS) + 4 * count * T * A if count else 0
     return PROJECTIONS + SCORES * visible / pairs + 4 * T * blocks * A + of_blocks + of_first
 

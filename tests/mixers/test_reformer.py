@@ -64,7 +64,7 @@ def test_a_text_of_one_chunk_is_full_attention():
     i, j = np.indices((8, 8))
     seen = (j < i) | ((i == 0) & (j == 0))
     heads = np.einsum("bkgts,bskgh->btkgh", softmax(np.where(seen, scores, -np.inf)), v)
-    np.testing.assert_allclose(y, output(params.attention, heads), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, output(params.attention, heads), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -83,7 +83,7 @@ def test_a_token_that_is_generated_is_the_last_one_of_a_text(rounds):
         text = jax.tree.map(lambda leaf, t=t: leaf[:, : t + 1], keys)
         chunks = sort_chunks(text.buckets, valid[:, : t + 1], 3, True)
         expected = chunk_attention(q[:, : t + 1], text.keys, text.values, chunks)[:, t]
-        np.testing.assert_allclose(actual[:, t - 4], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual[:, t - 4], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_refusals():

@@ -14,11 +14,15 @@ def linformer(params: Any, x: np.ndarray) -> np.ndarray:
     return output(params.attention, np.einsum("bkgtr,brkgh->btkgh", weights, v))
 
 
-def compressed(params: Any, x: np.ndarray) -> np.ndarray:
-    """Liu et al. 2018, section 4.2.3, without causality: a convolution of groups of 3, zeros behind the text."""
-    q, k, v = heads(params.attention, x)
+def compressed(params: Any, x: np.ndarray, causal: bool = False) -> np.ndarray:
+    """Liu et al. 2018, section 4.2.3: a convolution of groups of 3, zeros behind the text.
+
+    A token of a decoder sees the groups before its own, and the tokens of its own group up to itself.
+    """
+    q, *keys_values = heads(params.attention, x)
 
     def merge(rows: np.ndarray, layer: Any) -> np.ndarray:
+        """[B,T,K,G,H] -> [B,M,K,G,H]."""
         merged = []
         for first in range(0, rows.shape[1], 3):
             total = np.broadcast_to(np.asarray(layer.bias)[:, None], (*rows[:, 0].shape[:3], rows.shape[-1]))
@@ -27,9 +31,16 @@ def compressed(params: Any, x: np.ndarray) -> np.ndarray:
             merged.append(total)
         return np.stack(merged, axis=1)
 
-    k, v = merge(k, params.keys), merge(v, params.values)
-    weights = softmax(np.einsum("btkgh,bmkgh->bkgtm", q, k) * q.shape[-1] ** -0.5)
-    return output(params.attention, np.einsum("bkgtm,bmkgh->btkgh", weights, v))
+    merged = [merge(rows, layer) for rows, layer in zip(keys_values, (params.keys, params.values), strict=True)]
+    mixed = np.empty_like(q)
+    for t in range(x.shape[1]):
+        k, v = merged
+        if causal:
+            pairs = zip(merged, keys_values, strict=True)
+            k, v = (np.concatenate([new[:, : t // 3], rows[:, t - t % 3 : t + 1]], 1) for new, rows in pairs)
+        weights = softmax(np.einsum("bkgh,bmkgh->bkgm", q[:, t], k) * q.shape[-1] ** -0.5)
+        mixed[:, t] = np.einsum("bkgm,bmkgh->bkgh", weights, v)
+    return output(params.attention, mixed)
 
 
 def nystrom(params: Any, x: np.ndarray) -> np.ndarray:

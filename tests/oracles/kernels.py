@@ -5,28 +5,34 @@ import numpy as np
 from oracles import heads, output
 
 
-def performer(params: Any, x: np.ndarray) -> np.ndarray:
+def performer(params: Any, x: np.ndarray, causal: bool = False) -> np.ndarray:
     """Choromanski et al. 2021, eq. 4 and lemma 1: every product of features, written out."""
-    q, k, v = (rows * scale for rows, scale in zip(heads(params.attention, x), (4**-0.25, 4**-0.25, 1), strict=True))
+    q, k, v = heads(params.attention, x)
+    q, k = q * q.shape[-1] ** -0.25, k * k.shape[-1] ** -0.25
 
     def phi(rows: np.ndarray) -> np.ndarray:
         projected = np.einsum("btkgh,mh->btkgm", rows, np.asarray(params.features, np.float64))
         return np.exp(projected - np.square(rows).sum(-1, keepdims=True) / 2)
 
     weights = np.einsum("btkgm,bskgm->bkgts", phi(q), phi(k))
-    weights = weights / weights.sum(-1, keepdims=True)
-    return output(params.attention, np.einsum("bkgts,bskgh->btkgh", weights, v))
+    return output(params.attention, weighted_means(weights, v, causal))
 
 
-def linear(params: Any, x: np.ndarray) -> np.ndarray:
+def linear(params: Any, x: np.ndarray, causal: bool = False) -> np.ndarray:
     """Katharopoulos et al. 2020, eq. 4 and 7: every product of features, written out."""
     q, k, v = heads(params, x)
     phi_q, phi_k = (np.where(rows > 0, rows + 1, np.exp(rows)) for rows in (q, k))
     weights = np.einsum("btkgh,bskgh->bkgts", phi_q, phi_k)
-    return output(params, np.einsum("bkgts,bskgh->btkgh", weights / weights.sum(-1, keepdims=True), v))
+    return output(params, weighted_means(weights, v, causal))
 
 
-def aft(params: Any, x: np.ndarray, reach: int = 1 << 30) -> np.ndarray:
+def weighted_means(weights: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    """Positive weights [B,K,G,T,T] and v [B,T,K,G,H] -> [B,T,K,G,H]."""
+    weights = np.tril(weights) if causal else weights
+    return np.einsum("bkgts,bskgh->btkgh", weights / weights.sum(-1, keepdims=True), v)
+
+
+def aft(params: Any, x: np.ndarray, reach: int = 1 << 30, causal: bool = False) -> np.ndarray:
     """Zhai et al. 2021, eq. 2: every weight of every channel, written out; places have weights up to a reach."""
     q, k, v = heads(params.attention, x)
     mixed = np.empty_like(q)
@@ -35,19 +41,19 @@ def aft(params: Any, x: np.ndarray, reach: int = 1 << 30) -> np.ndarray:
         places = np.zeros((x.shape[1], 1, 1, 1))
         for s in window:
             places[s] = np.dot(np.asarray(params.query_places[t]), np.asarray(params.key_places[s]))
-        weights = np.exp(k + places)
+        weights = np.exp(k + places) * (np.arange(x.shape[1]) <= (t if causal else np.inf))[:, None, None, None]
         mixed[:, t] = (weights * v).sum(1) / weights.sum(1) / (1 + np.exp(-q[:, t]))
     return output(params.attention, mixed)
 
 
-def aft_local(params: Any, x: np.ndarray) -> np.ndarray:
+def aft_local(params: Any, x: np.ndarray, causal: bool = False) -> np.ndarray:
     """Section 3.2: the weights of places at a distance of 3 or more are 0."""
-    return aft(params, x, reach=3)
+    return aft(params, x, 3, causal)
 
 
-def aft_simple(params: Any, x: np.ndarray) -> np.ndarray:
+def aft_simple(params: Any, x: np.ndarray, causal: bool = False) -> np.ndarray:
     """Section 3.2: all of them are 0."""
-    return aft(params, x, reach=0)
+    return aft(params, x, 0, causal)
 
 
 def delta(params: Any, x: np.ndarray) -> np.ndarray:

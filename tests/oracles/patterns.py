@@ -44,7 +44,9 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
             allowed = allowed.reshape(config.sizes["K"], config.sizes["G"], *window.shape)
         y = _attend(q, k, v, allowed, bias)
         if getattr(options, "projections", False):
-            y[:, : options.tokens] = _attend(*heads(params.pattern, x), np.ones_like(allowed))[:, : options.tokens]
+            of_global = _attend(*heads(params.pattern, x), np.ones_like(allowed))
+            places = [place for place in _global_places(options) if place < x.shape[1]]
+            y[:, places] = of_global[:, places]
         return output(params, y)
 
     return oracle
@@ -137,7 +139,12 @@ def _fixed(o, config, causal) -> Rule:
 
 def _global(o, config, causal) -> Rule:
     steps = o.window - 1 if causal else o.window // 2
-    return lambda i, j: abs(i - j) <= steps or min(i, j) < o.tokens
+    places = _global_places(o)
+    return lambda i, j: abs(i - j) <= steps or i in places or j in places
+
+
+def _global_places(o) -> list[int]:
+    return [int(place) for place in o.places.split(",")] if o.places else [*range(o.tokens)]
 
 
 def _etc(o, config, causal) -> Rule:

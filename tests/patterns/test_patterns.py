@@ -16,6 +16,8 @@ from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Slidin
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks
 
+GlobalProjections = tfm.variants.load(Global()).GlobalProjections
+
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
 LENGTH = 45  # which neither blocks nor strides divide
@@ -29,6 +31,7 @@ OPTIONS = {
     "strided": Strided(stride=6),
     "fixed": Fixed(block=8, summary=3),
     "global": Global(window=6, tokens=3),
+    "places": Global(window=6, places="9,0,10,37,44,63"),
     "etc": Etc(radius=4, tokens=5, labels=2),
     "bigbird": BigBird(block=4, global_blocks=1, random=2),
     "no random blocks": BigBird(block=4, window=5, global_blocks=0, random=0),
@@ -55,7 +58,7 @@ def test_patterns_follow_their_rules_and_know_what_they_skip(name, causal):
     np.testing.assert_array_equal(again.dense(LENGTH)[0], patterns.table(rule, LENGTH))
 
 
-@pytest.mark.parametrize("name", ["local", "fixed", "global", "bigbird"])
+@pytest.mark.parametrize("name", ["local", "fixed", "global", "places", "bigbird"])
 def test_texts_of_a_row_have_their_own_blocks_and_global_tokens(name):
     lengths = [7, 20, 18]
     positions = np.concatenate([np.arange(length) for length in lengths])
@@ -193,3 +196,20 @@ def test_own_projections_are_for_encoders_of_single_texts():
     packed = lambda params, tokens: tfm.encoder(params, config, tokens, tfm.segments(tokens))
     with pytest.raises(tfm.VariantError, match="each in a row of its own; try mixer.pattern.projections=false"):
         jax.eval_shape(packed, params, tokens)
+
+
+@pytest.mark.parametrize("position", ["rotary", "alibi"])
+def test_own_projections_equal_to_those_of_the_layer_change_nothing(position):
+    """Queries of global tokens are where their tokens are; a text may end before some of the places."""
+    values = {"mixer.pattern": "global", "mixer.pattern.window": 4, "mixer.pattern.places": "4,0,5,15"}
+    shared = tfm.override(BASE, values | {"position": position})
+    own = tfm.override(shared, {"mixer.pattern.projections": True})
+    params = tfm.init(tfm.encoder_specs(shared), jax.random.key(0))
+    (layer,), mixer = params.layers.period, params.layers.period[0].mixer
+    projections = GlobalProjections(mixer.query, mixer.key, mixer.value)
+    period = (layer.replace(mixer=mixer.replace(pattern=projections)),)
+    again = params.replace(layers=params.layers.replace(period=period))
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 12)), jnp.int32)
+    mask = tfm.padding(jnp.arange(12)[None] < jnp.array([[12], [9]]))
+    expected, actual = tfm.encoder(params, shared, tokens, mask), tfm.encoder(again, own, tokens, mask)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,15 +1,18 @@
 """The catalogue of patterns: which keys a query of softmax attention may see, beside padding and causality."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 
 
-def _check_sizes(options: Options, *names: str, minimum: int = 1) -> None:
-    """Raises ValueError for numbers of positions that no text has."""
-    check_minimum(options, **dict.fromkeys(names, minimum))
-    check_maximum(options, "no text is as long", **dict.fromkeys(names, MAX_LENGTH))
+def _check_sizes(options: Options, *names: str, zero: Sequence[str] = ()) -> None:
+    """Raises ValueError for fields of another type, and for numbers of positions that no text has; those of `zero` may
+    be 0."""
+    check_fields(options)
+    check_minimum(options, **dict.fromkeys(names, 1), **dict.fromkeys(zero, 0))
+    check_maximum(options, "no text is as long", **dict.fromkeys((*names, *zero), MAX_LENGTH))
 
 
 def _check_fits(config: Any, name: str, tokens: int) -> None:
@@ -44,9 +47,7 @@ class Local(Options):
     neighbours: int = 0
 
     def __post_init__(self):
-        check_fields(self)
-        _check_sizes(self, "block")
-        _check_sizes(self, "neighbours", minimum=0)
+        _check_sizes(self, "block", zero=("neighbours",))
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,6 @@ class Sliding(Options):
     dilated_heads: int | None = None
 
     def __post_init__(self):
-        check_fields(self)
         _check_sizes(self, "window", "dilation", "dilated_heads")
         if self.dilated_heads is not None and self.dilation == 1:
             raise ValueError(f"dilated_heads={self.dilated_heads} needs a dilation of at least 2; set it, or say none")
@@ -97,7 +97,6 @@ class Strided(Options):
     stride: int = 128
 
     def __post_init__(self):
-        check_fields(self)
         _check_sizes(self, "stride")
 
 
@@ -114,7 +113,6 @@ class Fixed(Options):
     summary: int = 8
 
     def __post_init__(self):
-        check_fields(self)
         _check_sizes(self, "block", "summary")
         if self.summary > self.block:
             raise ValueError(f"summary={self.summary} must be at most block={self.block}")
@@ -122,29 +120,45 @@ class Fixed(Options):
 
 @dataclass(frozen=True)
 class Global(Options):
-    """A sliding window, and the first tokens, which see all others and are seen by them (Beltagy et al. 2020).
+    """A sliding window, and global tokens, which see all others and are seen by them (Beltagy et al. 2020).
 
     window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
     tokens: tokens at the start of a text that are global; 0: none
+    places: places of the global tokens, joined by commas, counted from 0 at the start of each text, such as 0,7,64;
+        empty: the first tokens
     projections: queries of global tokens have their own projections, of keys and values too; for encoders
     """
 
     name: Literal["global"] = tag("global")
     window: int = 512
     tokens: int = 1
+    places: str = ""
     projections: bool = False
 
     def __post_init__(self):
-        check_fields(self)
-        _check_sizes(self, "window")
-        _check_sizes(self, "tokens", minimum=0)
+        _check_sizes(self, "window", zero=("tokens",))
+        if not all(place.isdecimal() and place.isascii() for place in self.places.split(",") if self.places):
+            raise ValueError(f"places={self.places} must be whole numbers, joined by commas, such as 0,7,64")
+        if self.places and self.tokens > 1:
+            raise ValueError(f"places={self.places} and tokens={self.tokens} both choose global tokens; leave one out")
+
+    @property
+    def global_places(self) -> Sequence[int]:
+        """The places of the global tokens."""
+        return tuple(map(int, self.places.split(","))) if self.places else range(self.tokens)
 
     @property
     def reads_packed(self) -> bool:  # type: ignore[override]
-        """Global tokens that have their own projections stand in the first columns of a row."""
-        return not (self.projections and self.tokens)
+        """Global tokens that have their own projections stand in the same columns of all rows."""
+        return not (self.projections and self.global_places)
 
     def check(self, config: Any) -> None:  # noqa: D102
+        last = max(self.global_places, default=0)
+        if self.places and last >= config.length:
+            raise ValueError(
+                f"mixer.pattern.places={self.places}: place {last} is behind the end of texts of "
+                f"length={config.length}; choose places from 0 to {config.length - 1}"
+            )
         _check_fits(config, "tokens", self.tokens)
 
 
@@ -163,9 +177,7 @@ class Etc(Options):
     labels: int = 12
 
     def __post_init__(self):
-        check_fields(self)
-        _check_sizes(self, "tokens")
-        _check_sizes(self, "radius", "labels", minimum=0)
+        _check_sizes(self, "tokens", zero=("radius", "labels"))
         check_maximum(self, "a table has a row for each", labels=1 << 20)
 
     def check(self, config: Any) -> None:  # noqa: D102
@@ -187,9 +199,7 @@ class Transient(Options):
     block: int = 16
 
     def __post_init__(self):
-        check_fields(self)
-        _check_sizes(self, "block")
-        _check_sizes(self, "radius", minimum=0)
+        _check_sizes(self, "block", zero=("radius",))
 
 
 @dataclass(frozen=True)
@@ -221,9 +231,7 @@ class BigBird(Options):
     dense_blocks: int = 0
 
     def __post_init__(self):
-        check_fields(self)
-        _check_sizes(self, "block", "window")
-        _check_sizes(self, "global_blocks", "random", "seed", "last_blocks", "dense_blocks", minimum=0)
+        _check_sizes(self, "block", "window", zero=("global_blocks", "random", "seed", "last_blocks", "dense_blocks"))
         if self.window % 2 == 0:
             raise ValueError(f"window={self.window} must be odd; try window={self.window + 1}")
         if self.draw == "first" and not self.global_blocks:

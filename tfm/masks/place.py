@@ -2,6 +2,9 @@
 alone."""
 
 import functools
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,12 +30,26 @@ def local_blocks(size: int, before: int = 0, after: int = 0) -> Mask:
 
 def global_tokens(count: int) -> Mask:
     """The first `count` positions see all positions, and all see them (Beltagy et al. 2020, section 3.1)."""
-    return GlobalTokens(count)
+    return GlobalTokens(((0, count),))
+
+
+def global_places(places: Iterable[int]) -> Mask:
+    """The positions `places` see all positions, and all see them (Beltagy et al. 2020, section 3.1)."""
+    return GlobalTokens(spans_of(places))
 
 
 def last_tokens(start: int) -> Mask:
     """The positions from `start` on see all positions, and all see them."""
-    return LastTokens(start)
+    return GlobalTokens(((start, None),))
+
+
+def spans_of(places: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Places in any order -> the spans of neighbouring ones, each from a place up to, but not with, another one."""
+    spans: list[tuple[int, int]] = []
+    for place in sorted({*places}):
+        start = spans.pop()[0] if spans and spans[-1][1] == place else place
+        spans.append((start, place + 1))
+    return tuple(spans)
 
 
 def summaries(block: int, count: int) -> Mask:
@@ -78,28 +95,20 @@ class LocalBlocks(Mask):
 
 @struct.dataclass
 class GlobalTokens(Mask):
-    """See `global_tokens`."""
+    """See `global_places`; the tokens of spans, from a start to a stop, or to the end where that is None."""
 
-    count: int = struct.field(pytree_node=False)
-
-    def __call__(self, i, j):  # noqa: D102
-        return (i < self.count)[:, :, None] | (j < self.count)[:, None, :]
-
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
-        return (first_i < self.count) | (first_j < self.count)
-
-
-@struct.dataclass
-class LastTokens(Mask):
-    """See `last_tokens`."""
-
-    start: int = struct.field(pytree_node=False)
+    spans: tuple[tuple[int, int | None], ...] = struct.field(pytree_node=False)
 
     def __call__(self, i, j):  # noqa: D102
-        return (i >= self.start)[:, :, None] | (j >= self.start)[:, None, :]
+        return self._any(i, i)[:, :, None] | self._any(j, j)[:, None, :]
 
     def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
-        return (last_i >= self.start) | (last_j >= self.start)
+        return self._any(first_i, last_i) | self._any(first_j, last_j)
+
+    def _any(self, first: Any, last: Any) -> Any:
+        """Whether one of the positions from first to last is global."""
+        touched = [(last >= start) & (True if stop is None else first < stop) for start, stop in self.spans]
+        return reduce(or_, touched, first != first)
 
 
 @struct.dataclass
