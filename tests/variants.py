@@ -232,7 +232,6 @@ VARIANTS = {
     ),
     "sinkhorn": Variant(
         {"mixer": "sinkhorn", "mixer.block": 3, "mixer.iterations": 4},
-        generates=False,
         packs=False,
         oracle=partial(clustered.sinkhorn, block=3, iterations=4, temperature=0.75),
     ),
