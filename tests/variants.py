@@ -226,9 +226,14 @@ VARIANTS = {
         {"mixer": "routing", "mixer.clusters": 3, "mixer.chunk": 2, "period": 2} | _layer(1, _LOCAL),
         oracle=partial(clustered.routing, chunk=2),
     ),
+    "routing_window": Variant(
+        {"mixer": "routing", "mixer.clusters": 3, "mixer.window": 4, "period": 2} | _layer(1, _LOCAL),
+        decoder=False,
+        packs=False,
+        oracle=partial(clustered.routing_window, window=4),
+    ),
     "sinkhorn": Variant(
         {"mixer": "sinkhorn", "mixer.block": 3, "mixer.iterations": 4},
-        generates=False,
         packs=False,
         oracle=partial(clustered.sinkhorn, block=3, iterations=4, temperature=0.75),
     ),

@@ -15,7 +15,7 @@ NEAR = {"rtol": 1e-5, "atol": 1e-5}
 SMALL = {"width": 8, "ffn": 8, "head_size": 4}
 X, COTANGENT = np.random.default_rng(2).normal(size=(2, 1, 8, 8)).astype(np.float32)
 
-CLUSTERED = ["reformer", "reformer_across", "routing", "sinkhorn"]
+CLUSTERED = ["reformer", "reformer_across", "routing", "routing_window", "sinkhorn"]
 FEWER_KEYS = ["compressed", "linformer", "nystrom"]
 KERNELS = ["performer", "linear", "aft", "aft_local", "aft_simple", "delta", "xca"]
 NAMES = [*CLUSTERED, *FEWER_KEYS, *KERNELS, "fnet"]

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contracts import parameters
+from jax.sharding import NamedSharding
 from variants import VARIANTS
 
 import tfm
@@ -61,7 +63,41 @@ def test_a_text_is_read_as_its_beginning_alone():
     states = tfm.decoder(params, config, tokens)
     for length in (5, 9):
         beginning = tfm.decoder(params, config, tokens[:, :length])
-        np.testing.assert_allclose(states[:, :length], beginning, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(states[:, :length], beginning, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [None, (2, 2, 2, 1)], ids=["one", "mesh"])
+def test_tokens_after_a_state_are_those_of_a_whole_text(sizes):
+    """Eight blocks of two tokens; padding before half of the texts, so that their blocks begin in other columns."""
+    values = {"mixer.block": 2, "mixer.temperature": 2.0, "layers": 1}
+    config = tfm.override(VARIANTS["sinkhorn"].config, values)
+    specs = tfm.encoder_specs(config)
+    params = parameters(specs)
+    tokens, starts = (
+        np.random.default_rng(0).integers(0, 60, (4, 16)).astype(np.int32),
+        np.array([0, 3, 3, 0], np.int32),
+    )
+    expected = [tfm.decoder(params, config, jnp.asarray(rows)) for rows in (tokens, tokens[:, 3:])]
+
+    @jax.jit
+    def run(params, tokens, starts):
+        states, cache = tfm.prefill(params, config, tokens[:, :4], starts, 16)
+        parts = [states]
+        for first, end in ((4, 5), (5, 9), (9, 10), (10, 16)):
+            states, cache = tfm.extend(params, config, tokens[:, first:end], cache)
+            parts.append(states)
+        return jnp.concatenate(parts, axis=1)
+
+    if sizes is None:
+        states = run(params, tokens, starts)
+    else:
+        mesh = tfm.make_mesh(*sizes)
+        with jax.set_mesh(mesh):
+            rows = NamedSharding(mesh, tfm.partition("B", (4,), mesh))
+            states = run(jax.device_put(params, tfm.shardings(specs, mesh)), *jax.device_put((tokens, starts), rows))
+    for row, start in enumerate(starts):
+        reference = expected[bool(start)][row]
+        np.testing.assert_allclose(np.asarray(states)[row, start:], reference, rtol=1e-5, atol=1e-5)
 
 
 def test_refusals():
@@ -69,5 +105,3 @@ def test_refusals():
     params = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
     with pytest.raises(tfm.VariantError, match="^sinkhorn cuts the text of a row into blocks; put every text into"):
         tfm.encoder(params.decoder, config, jnp.zeros((1, 4), jnp.int32), tfm.segments(jnp.ones((1, 4), jnp.int32)))
-    with pytest.raises(tfm.VariantError, match="^sinkhorn reads a text as one piece and cannot generate; try"):
-        tfm.generate(params, config, [[1, 2]], 2)

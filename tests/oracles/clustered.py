@@ -110,12 +110,30 @@ def _bucket(rotated: np.ndarray, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def routing(params: Any, x: np.ndarray, chunk: int, causal: bool = False) -> np.ndarray:
     """Roy et al. 2021, eq. 8: softmax attention among the tokens of the nearest centroid."""
+    scores, v, distances = _scores_and_distances(params, x)
+    return output(params.attention, bucket_attention(scores, v, distances.argmin(-1)[..., None], chunk, causal))
+
+
+def routing_window(params: Any, x: np.ndarray, window: int) -> np.ndarray:
+    """Roy et al. 2021, algorithm 1, queries being keys: attention among the nearest tokens of each centroid, one by
+    one."""
+    scores, v, distances = _scores_and_distances(params, x)
+    sums, counts = np.zeros(v.shape), np.zeros(v.shape[:4])
+    for b, head, group, cluster in np.ndindex(len(x), *v.shape[2:4], distances.shape[-1]):
+        members = np.argsort(distances[b, :, head, group, cluster])[:window]
+        for t in members:
+            sums[b, t, head, group] += softmax(scores[b, head, group, t, members]) @ v[b, members, head, group]
+            counts[b, t, head, group] += 1
+    return output(params.attention, sums / np.maximum(counts, 1)[..., None])
+
+
+def _scores_and_distances(params: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores [B,K,G,T,T], values [B,T,K,G,H] and the squares of distances to centroids [B,T,K,G,c]."""
     q, v = shared_heads(params.attention, x)
     k = (q - q.mean(-1, keepdims=True)) / np.sqrt(q.var(-1, keepdims=True) + 1e-6)
     clusters = np.asarray(params.clusters, np.float64)
     distances = np.square(k[..., None, :] - clusters[..., :-1] / clusters[..., -1:]).sum(-1)
-    scores = np.einsum("btkgh,bskgh->bkgts", k, k) * k.shape[-1] ** -0.5
-    return output(params.attention, bucket_attention(scores, v, distances.argmin(-1)[..., None], chunk, causal))
+    return np.einsum("btkgh,bskgh->bkgts", k, k) * k.shape[-1] ** -0.5, v, distances
 
 
 def sinkhorn(

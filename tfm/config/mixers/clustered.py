@@ -58,18 +58,26 @@ class Routing(Options):
     clusters: centroids of a head
     chunk: a token sees the tokens of its cluster in its own chunk of so many, and in the one before
     momentum: of the moving averages that centroids are
+    window: each centroid takes so many tokens of the text instead, the nearest ones, as in the paper; decoders cannot,
+        and rows hold one text
     """
 
     name: Literal["routing"] = tag("routing")
     clusters: int = 16
     chunk: int = 64
     momentum: float = 0.999
+    window: int | None = None
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, clusters=1, chunk=1)
-        check_maximum(self, "no model is as large", clusters=1 << 20, chunk=MAX_LENGTH)
+        check_minimum(self, clusters=1, chunk=1, window=1)
+        check_maximum(self, "no model is as large", clusters=1 << 20, chunk=MAX_LENGTH, window=MAX_LENGTH)
         check_rates(self, "momentum", usual="0.999 is usual")
+
+    @property
+    def reads_packed(self) -> bool:  # type: ignore[override]
+        """The nearest tokens are those of a row."""
+        return self.window is None
 
 
 @dataclass(frozen=True)

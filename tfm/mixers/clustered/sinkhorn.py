@@ -4,7 +4,8 @@ A linear map of the sum of a block scores all blocks. Scores become a matrix who
 permutation (section 3.1); it mixes the blocks of keys and values, and a block reads its row beside its own tokens.
 
 A block of a decoder is scored by the sum of the text up to its first token, and mixes earlier blocks only (section
-3.3). Columns are divided by the sum of their rows so far, so that no block depends on a later one.
+3.3). Columns are divided by the sum of their rows so far, so that no block depends on a later one. A decode state has
+the keys and values of all tokens, and the sum of the text up to each; blocks are counted from the first token of a row.
 """
 
 from typing import Any, NamedTuple
@@ -14,18 +15,19 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.attention.attend import attention_scores, weighted_sum
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.config.mixers.clustered import Sinkhorn
 from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer
+from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.clustered import Prepared
 from tfm.mixers.clustered import prepare as prepare_rows
 from tfm.ops import Linear, dropout, linear, split
 from tfm.params import bias_spec, weight_spec
 from tfm.scopes import SUMS
-from tfm.sharding import named_sharding, replicate_length, spec_of
+from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
 # Added to scores of blocks before their logarithm.
 EPS = 1e-6
@@ -54,24 +56,106 @@ def prepare(options: Sinkhorn, config: Config, context: AttentionContext) -> Pre
     return prepared
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+@struct.dataclass
+class SummedKeys:
+    """Keys and values [B,S,K,H], and the sums of the text up to each token, float32 [B,S,D]."""
+
+    keys: Array
+    values: Array
+    sums: Array
+
+
+def forward(call: LayerCall, x: Array, score: Any, state: SummedKeys | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, config, options = call.params, call.config, call.options
     context, rows = call.prepared
-    noise_key, drop_key = split(call.key, 2)
     k, v = keys_values(layer.attention, config, x)
     q, k, bias = score(queries(layer.attention, config, x), k, layer.attention)
     if bias is not None:
         refuse(options, "does not score all pairs of tokens", "try position=learned or position=rotary")
-    size = min(options.block, x.shape[1])
+    q = replicate_length(q)
     k, v, text = (jnp.where(jnp.expand_dims(rows.valid, range(2, y.ndim)), replicate_length(y), 0) for y in (k, v, x))
-    q_blocks, k_blocks, v_blocks, valid = (cut(y, size) for y in (replicate_length(q), k, v, rows.valid))
-    blocks = Blocks(q_blocks, k_blocks, v_blocks, valid, context.causal)
-    sums = sums_of_blocks(cut(text, size), context.causal)
-    scores = linear(layer.blocks, "BnD,DKb->BnKb", sums)[..., : sums.shape[1]]
-    mixture = mixtures(jnp.moveaxis(scores, 2, 1).astype(jnp.float32), blocks, options, noise_key)
-    heads = attend_to_blocks(blocks, mixture, config.attn_rate, drop_key)
-    return merge_heads(layer.attention, heads[:, : x.shape[1]]), MixerOutput()
+    if not context.keep:
+        return merge_heads(layer.attention, _read(call, (q, k, v, text, rows.valid))), MixerOutput()
+    sums = jnp.cumsum(text.astype(jnp.float32), axis=1)
+    if state is None:
+        heads = _prefilled(call, (q, k, v, text))
+        new = SummedKeys(k, v, sums)
+    else:
+        new = SummedKeys(k, v, sums + jax.lax.dynamic_slice_in_dim(state.sums, context.length - 1, 1, axis=1))
+        heads = attend_to_cached_blocks(call, q, new, state)
+    return merge_heads(layer.attention, heads), MixerOutput(new)
+
+
+def _read(call: LayerCall, rows: tuple[Array, ...]) -> Array:
+    """q [B,T,K,G,H], k and v [B,T,K,H] and the text [B,T,D], zeros for padding, and which are tokens, bool [B or 1,T]
+    -> [B,T,K,G,H]."""
+    noise_key, drop_key = split(call.key, 2)
+    length, causal = rows[0].shape[1], call.prepared.context.causal
+    q, k, v, text, valid = (cut(y, min(call.options.block, length)) for y in rows)
+    blocks = Blocks(q, k, v, valid, causal)
+    scores = _scores(call, sums_of_blocks(text, causal))
+    mixture = mixtures(scores, blocks, call.options, noise_key)
+    return attend_to_blocks(blocks, mixture, call.config.attn_rate, drop_key)[:, :length]
+
+
+def _prefilled(call: LayerCall, rows: tuple[Array, ...]) -> Array:
+    """The same of prompts that are padded on the left. Blocks are counted from the first token of a row, so rows are
+    shifted to the left, and back."""
+    positions = call.prepared.context.positions
+    length, ends = positions.shape[1], positions[:, -1:] + 1
+    place = jnp.arange(length)[None]
+    shifted = jnp.minimum(place + length - ends, length - 1)
+    heads = _read(call, (*(take_positions(y, shifted) for y in rows), place < ends))
+    return take_positions(heads, jnp.maximum(place - length + ends, 0))
+
+
+def attend_to_cached_blocks(call: LayerCall, q: Array, new: SummedKeys, state: SummedKeys) -> Array:
+    """q [B,T,K,G,H] of T tokens, what they add to the state, and the state before them -> [B,T,K,G,H], as of a pass
+    over all tokens.
+
+    A query's score for a mixture of keys is the mixture of its scores, so that no keys are moved.
+    """
+    context, size, slots = call.prepared.context, call.options.block, state.keys.shape[1]
+    positions, first = context.positions, context.positions[:, :1]
+    count = min(-(-slots // size), call.params.blocks.kernel.shape[-1])
+    place = jnp.arange(count * size)[None]
+    is_token = place <= positions[:, -1:]
+    column = jnp.where(is_token, place + jnp.where(place < first, context.length - first, slots - first), 0)
+    is_own = jax.nn.one_hot(positions // size, count)
+    sums = take_positions(jnp.concatenate([state.sums, new.sums], axis=1), column[:, ::size]).astype(q.dtype)
+    blocks = Blocks(q, state.keys, state.values, cut(is_token, size), causal=True)
+    mixture = jnp.einsum("BTn,BKnm->BKTm", is_own, mixtures(_scores(call, sums), blocks, call.options))
+
+    scores = jnp.concatenate([attention_scores(q, keys) for keys in (state.keys, new.keys)], axis=-1)
+    scores = jnp.where(is_token[:, None, None, None], _take(scores, column), 0)
+    scores = scores.reshape(*scores.shape[:-1], count, size)
+    own = jnp.einsum("BTn,BKGTnb->BKGTb", is_own, scores)
+    mixed = jnp.einsum("BKTn,BKGTnb->BKGTb", mixture, scores)
+    is_earlier = (jnp.arange(size)[None, None] <= positions[:, :, None] % size)[:, None, None]
+    has_mixture = (positions >= size)[:, None, None, :, None]
+    mixed, own = jnp.where(has_mixture, mixed, MASK_VALUE), jnp.where(is_earlier, own, MASK_VALUE)
+    weights = jax.nn.softmax(jnp.concatenate([mixed, own], axis=-1), axis=-1)
+
+    of_mixtures = jnp.einsum("BKTn,BKGTb->BKGTnb", mixture, weights[..., :size])
+    weights = of_mixtures + jnp.einsum("BTn,BKGTb->BKGTnb", is_own, weights[..., size:])
+    old_places = jnp.arange(slots)[None] - context.length + first
+    old_places = jnp.where(jnp.arange(slots)[None] < context.length, old_places, -1)
+    places = jnp.concatenate([old_places, positions], axis=1)
+    weights = _take(weights.reshape(*weights.shape[:-2], -1), jnp.maximum(places, 0))
+    weights = jnp.where((places >= 0)[:, None, None, None], weights, 0)
+    return weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], new.values)
+
+
+def _scores(call: LayerCall, sums: Array) -> Array:
+    """Sums [B,n,D] -> float32 [B,K,n,n]: scores of blocks for blocks."""
+    scores = linear(call.params.blocks, "BnD,DKb->BnKb", sums)[..., : sums.shape[1]]
+    return jnp.moveaxis(scores, 2, 1).astype(jnp.float32)
+
+
+def _take(x: Array, index: Array) -> Array:
+    """x [B,K,G,T,S] at the index [B,P] -> [B,K,G,T,P]."""
+    return jnp.take_along_axis(x, index[:, None, None, None], axis=-1)
 
 
 class Blocks(NamedTuple):
@@ -145,4 +229,4 @@ def attend_to_blocks(blocks: Blocks, mixture: Array, rate: float = 0.0, key: Arr
     return heads.reshape(heads.shape[0], -1, *heads.shape[3:])
 
 
-MIXER = Mixer(specs, prepare, forward)
+MIXER = Mixer(specs, prepare, forward, pad_slots, write_slots)
