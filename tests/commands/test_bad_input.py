@@ -140,7 +140,19 @@ BAD = [
             f"--task=lm --model.mixer={mixer}",
             f"--model.mixer or --model.position: {mixer} mixes later tokens into all; a decoder needs another mixer",
         )
-        for mixer in ("fnet", "xca")
+        for mixer in ("fnet", "xca", "channel_groups", "linformer", "nystrom")
+    ),
+    (
+        "--task=lm --model.mixer.pattern=transient",
+        "--model.mixer or --model.position: transient mixes later tokens into all; a decoder needs another pattern",
+    ),
+    (
+        "--task=lm --model.mixer=routing --model.mixer.window=8",
+        "--model.mixer or --model.position: routing takes the nearest tokens of a whole text; a decoder needs",
+    ),
+    (
+        "--model.mixer=delta",
+        "--model.mixer or --model.position: delta reads a text from left to right; an encoder needs another mixer",
     ),
     (
         "--model.mixer.pattern=global --model.mixer.pattern.tokens=600",

@@ -51,7 +51,7 @@ def test_chunks_are_einsum():
 @pytest.mark.parametrize(
     ("values", "function", "mask", "message"),
     [
-        ({}, tfm.decoder, None, "transient mixes later tokens into all; a decoder needs another mixer"),
+        ({}, tfm.decoder, None, "transient mixes later tokens into all; a decoder needs another pattern"),
         ({}, tfm.encoder, tfm.causal(), "transient reads texts with padding, and no other mask"),
         ({"position": "shaw"}, tfm.encoder, None, "transient adds keys that have no distance; try position=t5"),
     ],

@@ -9,10 +9,10 @@ from tfm.config.choices import Options
 from tfm.masks.distance import Window
 
 
-def refuse_decoders(options: Options, context: AttentionContext) -> None:
-    """Raises VariantError for a pass in which no token sees a later one."""
+def refuse_decoders(options: Options, context: AttentionContext, remedy: str = "mixer, such as mixer=softmax") -> None:
+    """Raises VariantError for a pass in which no token sees a later one; remedy: what a decoder needs another of."""
     if context.causal:
-        refuse(options, "mixes later tokens into all", "a decoder needs another mixer, such as mixer=softmax")
+        refuse(options, "mixes later tokens into all", f"a decoder needs another {remedy}")
 
 
 def valid_tokens(options: Options, context: AttentionContext) -> Array | None:

@@ -41,7 +41,7 @@ def extend(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tup
     """The keys with those of blocks behind them. Raises VariantError for decoders, for masks of other kinds, and for
     positions that do more than add to scores."""
     options, context, tokens = call.options, call.prepared, x.shape[1]
-    refuse_decoders(options, context)
+    refuse_decoders(options, context, "pattern, such as mixer.pattern=sliding")
     bias, count = keys.bias, tokens // options.block
     if bias is not None and (not bias.blockwise or bias.adds_values or type(bias).apply is not ScoreBias.apply):
         refuse(options, "adds keys that have no distance", "try position=t5 or position=learned")
