@@ -1,5 +1,8 @@
 """Kernels: a decoder's token is what an encoder makes of the text up to it; states have a constant size."""
 
+import subprocess
+import sys
+
 import contracts
 import jax
 import jax.numpy as jnp
@@ -58,3 +61,23 @@ def test_positions_in_scores_are_refused(name):
     tokens = jax.ShapeDtypeStruct((2, 8), jnp.int32)
     with pytest.raises(tfm.VariantError, match="has no scores of queries and keys"):
         jax.eval_shape(lambda params, tokens: tfm.encoder(params, config, tokens), params, tokens)
+
+
+def test_features_are_drawn_where_all_threads_run_devices():
+    """Two devices on at most two cores: neither may wait for a thread that the other one occupies."""
+    code = """
+import os
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+import jax
+from tfm.mixers.kernels.performer import orthogonal_features
+
+jax.config.update("jax_num_cpu_devices", 2)
+mesh = jax.make_mesh((2,), ("data",))
+everywhere = jax.NamedSharding(mesh, jax.P(None, None, None))
+with jax.set_mesh(mesh):
+    draw = jax.jit(lambda key: orthogonal_features(key, (4, 64, 64), everywhere))
+    for _ in range(20):
+        draw(jax.random.key(0)).block_until_ready()
+"""
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)

@@ -41,7 +41,10 @@ def orthogonal_features(key: Array, shape: tuple[int, ...], sharding: Any) -> Ar
     *stack, features, size = shape
     blocks_key, length_key = jax.random.split(key)
     blocks = jax.random.normal(blocks_key, (*stack, -(-features // size), size, size))
-    rows = jnp.linalg.qr(blocks)[0].reshape(*stack, -1, size)[..., :features, :]
+    # One by one: on a CPU, jaxlib 0.10 hands several matrices to the threads of its pool and waits for them. Where as
+    # many devices as threads do that at once, nobody is left to work, and they wait forever.
+    matrices = jax.lax.map(lambda block: jnp.linalg.qr(block)[0], blocks.reshape(-1, size, size))
+    rows = matrices.reshape(*stack, -1, size)[..., :features, :]
     lengths = jnp.linalg.norm(jax.random.normal(length_key, shape), axis=-1, keepdims=True)
     return rows * lengths if sharding is None else reshard(rows * lengths, sharding)
 
