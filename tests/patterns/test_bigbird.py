@@ -50,7 +50,7 @@ def test_chunks_agree_with_dense_attention(monkeypatch):
     mask = pattern_mask(OPTIONS, CONFIG, context_of(45))
     for position_bias in (None, tfm.alibi(4, 2)):
         call = tfm.LayerCall(OPTIONS, CONFIG, None, context_of(45), None)
-        bias = bigbird.PATTERN.bias(call, position_bias)
+        bias = bigbird.PATTERN.bias(call, None, position_bias)
         actual, expected = (values_and_gradients(kernel, mask, bias) for kernel in (tfm.chunked, tfm.attend))
         for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 from flax import struct
+from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.case import decompose
@@ -44,7 +45,7 @@ def in_row(options: BigBird, mask: Mask, context: AttentionContext) -> Mask | No
     return mask | last_tokens((count - options.last_blocks) * options.block) if options.last_blocks else mask
 
 
-def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """That of positions, and with draw=first that of the first block."""
     options, count = call.options, _row_blocks(call.options, call.prepared)
     if options.draw == "seeded" or not options.random or count <= options.dense_blocks:

@@ -5,6 +5,7 @@ Where heads differ, kernels visit what any head may see, and a bias forbids the 
 
 import jax.numpy as jnp
 from flax import struct
+from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.context import LayerCall
@@ -49,7 +50,7 @@ class HeadWindows(FollowingBias):
         return self.bias is not None and self.bias.batched
 
 
-def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """The windows of heads where they differ, after the bias of positions."""
     options, sizes = call.options, call.config.sizes
     if options.dilated_heads is None:
