@@ -6,6 +6,7 @@ from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.context import LayerCall
+from tfm.attention.positions.relative import ClippedBias
 from tfm.config.model import Config
 from tfm.config.patterns import Etc
 from tfm.masks.distance import causal, window
@@ -14,7 +15,6 @@ from tfm.masks.place import global_tokens
 from tfm.ops import einsum
 from tfm.params import weight_spec
 from tfm.patterns import Pattern, text_starts
-from tfm.positions.shaw import ClippedBias
 from tfm.sharding import shard_axis, spec_of, take_positions
 
 
