@@ -133,7 +133,8 @@ def _strided(o, config, causal) -> Rule:
 
 
 def _fixed(o, config, causal) -> Rule:
-    return lambda i, j: i // o.block == j // o.block or j % o.block in range(o.block - o.summary, o.block)
+    size = o.block if o.own_block else 1
+    return lambda i, j: i // size == j // size or j % o.block in range(o.block - o.summary, o.block)
 
 
 def _global(o, config, causal) -> Rule:
