@@ -11,7 +11,7 @@ from oracles import patterns
 from variants import BASE
 
 import tfm
-from tfm.attention.kernels import block_sizes, passes
+from tfm.attention.kernels import passes
 from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Sliding, Strided
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks
@@ -74,36 +74,9 @@ def test_texts_of_a_row_have_their_own_blocks_and_global_tokens(name):
         assert part.sum() == patterns.table(rule, length).sum()
 
 
-def values_and_gradients(kernel, mask, bias=None):
-    rng = np.random.default_rng(0)
-    q, k, v = (jnp.asarray(rng.normal(size=(2, LENGTH, *shape)), jnp.float32) for shape in ((2, 2, 4), (2, 4), (2, 4)))
-    weights = jnp.asarray(rng.normal(size=q.shape), jnp.float32)
-    loss = lambda q, k, v: (kernel(q, k, v, mask, bias) * weights).sum()
-    return kernel(q, k, v, mask, bias), jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(q, k, v)
-
-
 def slow_but(name):
     """All options; those without this name are slow tests."""
     return [pytest.param(option, marks=() if option == name else pytest.mark.slow) for option in OPTIONS]
-
-
-@pytest.mark.parametrize("causal", [pytest.param(False, id="encoder", marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("name", slow_but("strided"))
-def test_chunks_agree_with_dense_attention(name, causal, monkeypatch):
-    """Values and gradients, with padding and a bias."""
-    monkeypatch.setattr(block_sizes, "SMALLEST", 4)
-    monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
-    monkeypatch.setattr(passes, "BLOCK", 4)
-    mask = tfm.padding(jnp.arange(LENGTH)[None] < jnp.array([[LENGTH], [LENGTH - 4]]))
-    if (pattern := mask_of(OPTIONS[name], causal)) is not None:
-        mask = pattern & mask
-    if name == "strided":
-        assert [part.order is None for part in passes.passes(mask, LENGTH, LENGTH)] == [True, False]
-    seen = mask.dense(LENGTH).any(-1)[:, :, None, None, None]
-    kernels = [lambda *x, kernel=kernel: jnp.where(seen, kernel(*x), 0) for kernel in (tfm.chunked, tfm.attend)]
-    actual, expected = (values_and_gradients(kernel, mask, tfm.alibi(4, 2)) for kernel in kernels)
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_column_order():
