@@ -97,3 +97,19 @@ def test_cached_is_full():
         bias, mask = bias_of(context, q[:, new], vectors), pattern_mask(OPTIONS, BASE, context)
         y = cached_attend(q[:, new], (k[:, new], v[:, new]), state, length, mask, bias)
         np.testing.assert_allclose(y, expected[:, new], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_bias_of_positions_before_labels_stays_whole_on_a_mesh():
+    """Its table has as many rows as the batch, but they are no texts."""
+    values = {"mixer.pattern": "etc", "mixer.pattern.tokens": 4, "mixer.pattern.labels": 2, "kernel": "chunked"}
+    config = tfm.override(BASE, values | {"position": "t5", "position.buckets": 8, "position.max_distance": 16})
+    specs = tfm.encoder_specs(config)
+    params = tfm.init(specs, jax.random.key(0))
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 60, (8, 16)), jnp.int32)
+    expected, mesh = tfm.encoder(params, config, tokens), tfm.make_mesh(8)
+    with jax.set_mesh(mesh):
+        sharded = jax.device_put(tokens, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")))
+        run = jax.jit(lambda params, tokens: tfm.encoder(params, config, tokens))
+        actual = run(jax.device_put(params, tfm.shardings(specs, mesh)), sharded)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)

@@ -63,10 +63,6 @@ class FirstBlockBias(FollowingBias):
     stop: int = struct.field(pytree_node=False)
     times: int = struct.field(pytree_node=False)
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias is not None and self.bias.batched
-
     def change(self, scores, i, j):  # noqa: D102
         pairs = ((i >= self.start) & (i < self.stop))[:, :, None] & (j < self.block)[:, None, :]
         return scores + math.log(self.times) * pairs.astype(scores.dtype)[:, None, None]

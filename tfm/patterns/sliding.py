@@ -45,10 +45,6 @@ class HeadWindows(FollowingBias):
         local, dilated = (mask(i, j)[:, None, None] for mask in (self.local, self.dilated))
         return scores + jnp.where((is_dilated & dilated) | (~is_dilated & local), 0.0, MASK_VALUE)
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias is not None and self.bias.batched
-
 
 def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """The windows of heads where they differ, after the bias of positions."""
