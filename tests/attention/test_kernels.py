@@ -68,7 +68,7 @@ def values_and_gradients(kernel, mask, *inputs, bias=lambda table: None):
 
 def assert_same(actual, expected):
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

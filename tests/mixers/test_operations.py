@@ -101,7 +101,9 @@ def softmax(pattern, config, causal=False):
     of_blocks = 2 * blocks * D * 2 * KEYS + (T + blocks) * D if blocks else 0
     count = len(pattern.global_places) if getattr(pattern, "projections", False) else 0
     of_first = 2 * D * (count * A + T * 2 * KEYS) + 4 * count * T * A if count else 0
-    return PROJECTIONS + SCORES * visible / pairs + 4 * T * blocks * A + of_blocks + of_first
+    labels = pattern.labels if pattern.name == "etc" else 0  # scores of labels, and their columns of 2 T distances
+    of_labels = 2 * T * A * (4 * labels + 4) + 2 * T * N * 2 * T * (2 * labels + 1) * visible / pairs if labels else 0
+    return PROJECTIONS + SCORES * visible / pairs + 4 * T * blocks * A + of_blocks + of_first + of_labels
 
 
 def row_of(tag):

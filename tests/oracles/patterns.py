@@ -33,8 +33,8 @@ def pattern(row: dict[str, Any]) -> Callable[[Any, np.ndarray], np.ndarray]:
         config = tfm.override(BASE, row)
         options = config.mixer.pattern
         allowed = table(rule_of(options, config, False), x.shape[1])
-        bias = _labels(params.pattern, options, x.shape[1]) if options.name == "etc" else 0.0
         q, k, v = heads(params, x)
+        bias = label_scores(params.pattern, options, q) if options.name == "etc" else 0.0
         if options.name == "transient":
             k, v, allowed = _with_blocks(params, options, x, k, v, allowed)
         if getattr(options, "dilated_heads", None):
@@ -86,20 +86,19 @@ def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray, bi
     return np.einsum("bkgts,bskgh->btkgh", softmax(np.where(allowed, scores, -np.inf)), v)
 
 
-def _labels(params: Any, options: Any, length: int) -> np.ndarray:
-    """Ainslie et al. 2020, section 3.1: the label of each pair, looked up one by one -> [K,G,T,S]."""
-    rows = np.asarray(params, np.float64)
-    reach = 2 * options.labels + 1
-    bias = np.zeros((*rows.shape[1:], length, length))
-    for i in range(length):
-        for j in range(length):
-            label = max(-options.labels, min(options.labels, j - i)) + options.labels
-            if i < options.tokens:
-                label = label + reach if j < options.tokens else 2 * reach
-            elif j < options.tokens:
-                label = 2 * reach + 1
-            bias[:, :, i, j] = rows[label]
-    return bias
+def label_scores(table: Any, options: Any, q: np.ndarray) -> np.ndarray:
+    """Ainslie et al. 2020, section 3.1: queries [B,T,K,G,H] times the vector of the label of each pair, looked up one
+    by one -> [B,K,G,T,S]."""
+    rows, reach = np.asarray(table, np.float64), 2 * options.labels + 1
+    scores = np.zeros((len(q), *q.shape[2:4], q.shape[1], q.shape[1]))
+    for i, j in np.ndindex(scores.shape[3:]):
+        label = max(-options.labels, min(options.labels, j - i)) + options.labels
+        if i < options.tokens:
+            label = label + reach if j < options.tokens else 2 * reach
+        elif j < options.tokens:
+            label = 2 * reach + 1
+        scores[..., i, j] = q[:, i] @ rows[label] * q.shape[-1] ** -0.5
+    return scores
 
 
 def _with_blocks(params: Any, options: Any, x: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray) -> tuple:
@@ -134,7 +133,8 @@ def _strided(o, config, causal) -> Rule:
 
 
 def _fixed(o, config, causal) -> Rule:
-    return lambda i, j: i // o.block == j // o.block or j % o.block in range(o.block - o.summary, o.block)
+    size = o.block if o.own_block else 1
+    return lambda i, j: i // size == j // size or j % o.block in range(o.block - o.summary, o.block)
 
 
 def _global(o, config, causal) -> Rule:

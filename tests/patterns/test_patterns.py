@@ -11,7 +11,7 @@ from oracles import patterns
 from variants import BASE
 
 import tfm
-from tfm.attention.kernels import block_sizes, passes
+from tfm.attention.kernels import passes
 from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Sliding, Strided
 from tfm.patterns import pattern_mask
 from tfm.patterns.bigbird import random_blocks
@@ -30,6 +30,7 @@ OPTIONS = {
     "wider than the text": Sliding(window=200),
     "strided": Strided(stride=6),
     "fixed": Fixed(block=8, summary=3),
+    "summaries": Fixed(block=8, summary=3, own_block=False),
     "global": Global(window=6, tokens=3),
     "places": Global(window=6, places="9,0,10,37,44,63"),
     "etc": Etc(radius=4, tokens=5, labels=2),
@@ -58,7 +59,7 @@ def test_patterns_follow_their_rules_and_know_what_they_skip(name, causal):
     np.testing.assert_array_equal(again.dense(LENGTH)[0], patterns.table(rule, LENGTH))
 
 
-@pytest.mark.parametrize("name", ["local", "fixed", "global", "places", "bigbird"])
+@pytest.mark.parametrize("name", ["local", "fixed", "summaries", "global", "places", "bigbird"])
 def test_texts_of_a_row_have_their_own_blocks_and_global_tokens(name):
     lengths = [7, 20, 18]
     positions = np.concatenate([np.arange(length) for length in lengths])
@@ -73,36 +74,9 @@ def test_texts_of_a_row_have_their_own_blocks_and_global_tokens(name):
         assert part.sum() == patterns.table(rule, length).sum()
 
 
-def values_and_gradients(kernel, mask, bias=None):
-    rng = np.random.default_rng(0)
-    q, k, v = (jnp.asarray(rng.normal(size=(2, LENGTH, *shape)), jnp.float32) for shape in ((2, 2, 4), (2, 4), (2, 4)))
-    weights = jnp.asarray(rng.normal(size=q.shape), jnp.float32)
-    loss = lambda q, k, v: (kernel(q, k, v, mask, bias) * weights).sum()
-    return kernel(q, k, v, mask, bias), jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(q, k, v)
-
-
 def slow_but(name):
     """All options; those without this name are slow tests."""
     return [pytest.param(option, marks=() if option == name else pytest.mark.slow) for option in OPTIONS]
-
-
-@pytest.mark.parametrize("causal", [pytest.param(False, id="encoder", marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("name", slow_but("strided"))
-def test_chunks_agree_with_dense_attention(name, causal, monkeypatch):
-    """Values and gradients, with padding and a bias."""
-    monkeypatch.setattr(block_sizes, "SMALLEST", 4)
-    monkeypatch.setattr(block_sizes, "SCORES", {"cpu": 1})
-    monkeypatch.setattr(passes, "BLOCK", 4)
-    mask = tfm.padding(jnp.arange(LENGTH)[None] < jnp.array([[LENGTH], [LENGTH - 4]]))
-    if (pattern := mask_of(OPTIONS[name], causal)) is not None:
-        mask = pattern & mask
-    if name == "strided":
-        assert [part.order is None for part in passes.passes(mask, LENGTH, LENGTH)] == [True, False]
-    seen = mask.dense(LENGTH).any(-1)[:, :, None, None, None]
-    kernels = [lambda *x, kernel=kernel: jnp.where(seen, kernel(*x), 0) for kernel in (tfm.chunked, tfm.attend)]
-    actual, expected = (values_and_gradients(kernel, mask, tfm.alibi(4, 2)) for kernel in kernels)
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_column_order():
@@ -138,6 +112,31 @@ def test_random_blocks():
     causal = random_blocks(options, 80, True)
     assert all(chosen < block - 2 for block, row in enumerate(causal) for chosen in row if chosen >= 0)
     assert [sum(chosen >= 0 for chosen in row) for row in causal[:6]] == [0, 0, 0, 0, 1, 2]
+
+
+ALTERNATING = {
+    "strided": (Strided(stride=6), [Sliding(window=7), Sliding(window=8, dilation=6)]),
+    "fixed": (Fixed(block=8, summary=3), [Local(block=8), Fixed(block=8, summary=3, own_block=False)]),
+}
+
+
+@pytest.mark.parametrize("name", ALTERNATING)
+def test_layers_that_take_turns_see_together_what_a_merged_head_sees(name):
+    """Child et al. 2019, section 5.2; no token sees nothing."""
+    merged, layers = ALTERNATING[name]
+    first, second = (mask_of(layer, True).dense(LENGTH)[0] for layer in layers)
+    np.testing.assert_array_equal(first | second, mask_of(merged, True).dense(LENGTH)[0])
+    assert first.any(1).all()
+    assert second.any(1).all()
+
+
+def test_kinds_of_layers_have_random_blocks_of_their_own():
+    values = {"mixer.pattern": "bigbird", "mixer.pattern.block": 2, "period": 2, "period.1.mixer": "softmax"}
+    values |= {f"period.1.{name}": value for name, value in values.items() if name.startswith("mixer.")}
+    config = tfm.override(CONFIG, values | {"period.1.mixer.pattern.seed": 1})
+    masks = [mask_of(kind.mixer.pattern, False).dense(LENGTH)[0] for kind in config.kinds]
+    assert len(masks) == 2
+    assert (masks[0] != masks[1]).any()
 
 
 REMEMBERED = {"local": 7, "neighbours": 11, "sliding": 4, "dilated": 12, "no random blocks": 19}

@@ -45,7 +45,7 @@ def test_chunks_are_einsum():
         results.append(jax.jit(jax.grad(loss, has_aux=True))(params))
     for leaf, expected in zip(*map(jax.tree.leaves, results), strict=True):
         scale = float(np.abs(expected).max(initial=0.0))
-        np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-4 * scale + 1e-5)
+        np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-5 * scale + 1e-5)
 
 
 @pytest.mark.parametrize(

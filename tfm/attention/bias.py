@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -46,6 +47,10 @@ class ScoreBias:
         """The bias of `count` queries from index `start` on, for all keys; None if its arrays cannot be cut so."""
         return self if self.blockwise else None
 
+    def has_rows(self) -> "ScoreBias":
+        """The same tree that holds, for each array, whether the batch is its first axis."""
+        return jax.tree.map(lambda leaf: self.batched, self)
+
     @property
     def adds_values(self) -> bool:
         """Whether `values` returns an array."""
@@ -58,13 +63,17 @@ class ScoreBias:
 
 @struct.dataclass
 class FollowingBias(ScoreBias):
-    """Abstract: a bias that changes what another bias, or none, has made of the scores."""
+    """Abstract: a bias that changes what another bias, or none, has made of the scores; `batched` is of its arrays."""
 
     bias: ScoreBias | None
 
     def change(self, scores: Array, i: Array, j: Array) -> Array:
         """Scores with the other bias -> scores with both; see `apply`."""
         raise NotImplementedError
+
+    def has_rows(self):  # noqa: D102
+        own = jax.tree.map(lambda leaf: self.batched, replace(self, bias=None))
+        return replace(own, bias=None if self.bias is None else self.bias.has_rows())
 
     @property
     def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
@@ -109,9 +118,8 @@ class BiasAfterMemory(ScoreBias):
     def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
         return self.bias.blockwise
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias.batched
+    def has_rows(self):  # noqa: D102
+        return replace(self, bias=self.bias.has_rows())
 
     @property
     def adds_values(self):  # noqa: D102

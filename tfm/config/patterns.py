@@ -8,8 +8,7 @@ from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum,
 
 
 def _check_sizes(options: Options, *names: str, zero: Sequence[str] = ()) -> None:
-    """Raises ValueError for fields of another type, and for numbers of positions that no text has; those of `zero` may
-    be 0."""
+    """Raises ValueError for fields of another type, and numbers of positions that no text has; `zero` may be 0."""
     check_fields(options)
     check_minimum(options, **dict.fromkeys(names, 1), **dict.fromkeys(zero, 0))
     check_maximum(options, "no text is as long", **dict.fromkeys((*names, *zero), MAX_LENGTH))
@@ -106,11 +105,13 @@ class Fixed(Options):
 
     block: tokens of a block; the last one may have fewer
     summary: tokens at the end of each block that all others see
+    own_block: a token sees its block; false: itself alone, for layers that take turns with pattern=local
     """
 
     name: Literal["fixed"] = tag("fixed")
     block: int = 128
     summary: int = 8
+    own_block: bool = True
 
     def __post_init__(self):
         _check_sizes(self, "block", "summary")
@@ -207,7 +208,8 @@ class BigBird(Options):
     """Blocks that see their neighbours, global blocks and random blocks (Zaheer et al. 2020, section 2).
 
     Random blocks are drawn for texts of the length of the model: shorter texts have fewer of them. All heads have the
-    same ones. Folders of transformers set the last three options; then rows have one text each, of an encoder.
+    same ones, and all layers, unless kinds of layers (`period`) have other seeds. Folders of transformers set the last
+    three options; then rows have one text each, of an encoder.
 
     block: tokens of a block; the last one may have fewer
     window: blocks that a block sees around itself, an odd number; those of a decoder end with itself
@@ -277,11 +279,8 @@ class Windows(Options):
                 "pattern=windows needs a grid of patches and nothing beside it; take input=patches, without input.cls"
             )
         for kind in config.kinds:
-            if (
-                getattr(kind.mixer, "pattern", None) == self
-                and kind.position.in_scores
-                and not kind.position.in_windows
-            ):
+            is_here = getattr(kind.mixer, "pattern", None) == self
+            if is_here and kind.position.in_scores and not kind.position.in_windows:
                 raise ValueError(
                     f"position={kind.position.name} compares places of a text, and pattern=windows those of a window; "
                     "try position=swin"

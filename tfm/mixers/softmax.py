@@ -122,7 +122,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
             refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")
     pattern = pattern_of(call.options.pattern)
     pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
-    bias = pattern.bias(pattern_call, bias)
+    bias = pattern.bias(pattern_call, plain_q, bias)
     if bias is not None and past is not None:
         bias = BiasAfterMemory(bias, past.shape[1])
     k, v, mask, bias = pattern.extend(pattern_call, x, Keys(k, v, mask, bias), partial(project_keys, call))

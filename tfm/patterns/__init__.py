@@ -25,7 +25,7 @@ def same_mask(options: PatternOptions, mask: Mask | None, context: AttentionCont
     return mask
 
 
-def same_bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+def same_bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """The bias as it is."""
     return bias
 
@@ -64,7 +64,7 @@ class Pattern(NamedTuple):
     mask: (options, config, is_causal) -> a static mask of all texts; None: every key
     in_row: (options, mask, context) -> the mask in rows of this length, for a pattern that depends on it
     specs: (options, config) -> the spec tree of one layer
-    bias: (call, bias of positions or None) -> the bias of scores, or None
+    bias: (call, q [B,T,K,G,H] before positions, bias of positions or None) -> the bias of scores, or None
     extend: (call, x [B,T,D], `Keys`, project) -> `Keys`, with others behind them. `project` makes keys and values of
         states
     replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`

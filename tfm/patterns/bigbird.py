@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 from flax import struct
+from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.case import decompose
@@ -44,7 +45,7 @@ def in_row(options: BigBird, mask: Mask, context: AttentionContext) -> Mask | No
     return mask | last_tokens((count - options.last_blocks) * options.block) if options.last_blocks else mask
 
 
-def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """That of positions, and with draw=first that of the first block."""
     options, count = call.options, _row_blocks(call.options, call.prepared)
     if options.draw == "seeded" or not options.random or count <= options.dense_blocks:
@@ -61,10 +62,6 @@ class FirstBlockBias(FollowingBias):
     start: int = struct.field(pytree_node=False)
     stop: int = struct.field(pytree_node=False)
     times: int = struct.field(pytree_node=False)
-
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias is not None and self.bias.batched
 
     def change(self, scores, i, j):  # noqa: D102
         pairs = ((i >= self.start) & (i < self.stop))[:, :, None] & (j < self.block)[:, None, :]

@@ -2,15 +2,17 @@
 
 from tfm.config.model import Config
 from tfm.config.patterns import Fixed
-from tfm.masks.distance import causal
+from tfm.masks.distance import causal, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import local_blocks, summaries
 from tfm.patterns import Pattern
 
 
 def mask(options: Fixed, config: Config, is_causal: bool) -> Mask:
-    """Both kinds of keys of the paper in one head, which it calls a merged head."""
-    pattern = local_blocks(options.block) | summaries(options.block, options.summary)
+    """Both kinds of keys of the paper in one head, which it calls a merged head; or the second kind, and the token
+    itself, so that no token sees nothing."""
+    own = local_blocks(options.block) if options.own_block else window(0, 0)
+    pattern = own | summaries(options.block, options.summary)
     return causal() & pattern if is_causal else pattern
 
 

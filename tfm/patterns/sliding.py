@@ -5,6 +5,7 @@ Where heads differ, kernels visit what any head may see, and a bias forbids the 
 
 import jax.numpy as jnp
 from flax import struct
+from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
 from tfm.attention.context import LayerCall
@@ -44,12 +45,8 @@ class HeadWindows(FollowingBias):
         local, dilated = (mask(i, j)[:, None, None] for mask in (self.local, self.dilated))
         return scores + jnp.where((is_dilated & dilated) | (~is_dilated & local), 0.0, MASK_VALUE)
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.bias is not None and self.bias.batched
 
-
-def bias(call: LayerCall, bias: ScoreBias | None) -> ScoreBias | None:
+def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
     """The windows of heads where they differ, after the bias of positions."""
     options, sizes = call.options, call.config.sizes
     if options.dilated_heads is None:

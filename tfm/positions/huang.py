@@ -21,13 +21,13 @@ from jax import Array
 from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.positions.distances import distances, on_query_shards, skew, toeplitz
+from tfm.attention.positions.relative import ClippedBias, rows_of
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Huang
 from tfm.ops import lookup
 from tfm.params import scale_spec, weight_spec
 from tfm.positions import Position
-from tfm.positions.shaw import ClippedBias, rows_of
 from tfm.sharding import replicate_length
 
 

@@ -6,16 +6,14 @@ With tables a and b of 2 k + 1 rows, shared by the heads of a layer, and d the d
 
 from typing import Any
 
-import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall
-from tfm.attention.positions.relative import RelativeBias
+from tfm.attention.positions.relative import ClippedBias, RelativeBias, rows_of
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Shaw
-from tfm.ops import lookup
 from tfm.params import weight_spec
 from tfm.positions import Position
 
@@ -26,16 +24,6 @@ class DistanceTables:
 
     keys: Array
     values: Array | None
-
-
-@struct.dataclass
-class ClippedBias(RelativeBias):
-    """Vectors of distances up to the middle row of a table [r,H]; longer distances share the outer rows."""
-
-    key_table: Array
-
-    def key_vectors(self, distance, dtype):  # noqa: D102
-        return rows_of(self.key_table, distance).astype(dtype)
 
 
 @struct.dataclass
@@ -70,13 +58,6 @@ def table_bias(q: Array, tables: DistanceTables, causal: bool) -> RelativeBias:
     if tables.values is None:
         return ClippedBias(queries, causal, tables.keys)
     return KeyValueBias(queries, causal, tables.keys, tables.values)
-
-
-def rows_of(table: Array, distance: Array) -> Array:
-    """float32 rows of table [r,...] for distances int32 [R]; the middle row is for 0, the outer ones are for all longer
-    distances."""
-    span = len(table) // 2
-    return lookup(table, jnp.clip(distance, -span, span)[None] + span)[0]
 
 
 POSITION = Position(specs=specs, prepare=prepare, score=score)

@@ -38,11 +38,11 @@ def on_shards(kernel: Callable[..., Array]) -> Callable[..., Array]:
         def of_mask(leaf: Array) -> PartitionSpec:
             return PartitionSpec(spec[0] if leaf.ndim and leaf.shape[0] == len(q) else None)
 
-        def of_bias(leaf: Array) -> PartitionSpec:
-            has_rows = bias is not None and bias.batched and leaf.shape[0] == len(q)
-            return PartitionSpec(spec[0] if has_rows else None)
+        def of_bias(leaf: Array, has_rows: bool) -> PartitionSpec:
+            return PartitionSpec(spec[0] if has_rows and leaf.shape[0] == len(q) else None)
 
-        of_arrays = jax.tree.map(of_mask, mask), jax.tree.map(of_bias, bias)
+        bias_specs = None if bias is None else jax.tree.map(of_bias, bias, bias.has_rows())
+        of_arrays = jax.tree.map(of_mask, mask), bias_specs
         specs = PartitionSpec(*spec), of_keys, of_keys, *of_arrays, *(part.partition(spec) for part in drawn)
         operands = jax.tree.map(reshard, (q, k, v, mask, bias, *drawn), specs)
         mesh = jax.typeof(q).sharding.mesh

@@ -10,6 +10,7 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.positions.distances import distances, on_query_shards, skew, unskew
+from tfm.ops import lookup
 
 
 @struct.dataclass
@@ -74,3 +75,20 @@ class RelativeBias(ScoreBias):
     def adds_values(self) -> bool:
         """Whether `values` returns an array."""
         return type(self).value_vectors is not RelativeBias.value_vectors
+
+
+@struct.dataclass
+class ClippedBias(RelativeBias):
+    """Vectors of distances up to the middle row of a table [r,H]; longer distances share the outer rows."""
+
+    key_table: Array
+
+    def key_vectors(self, distance, dtype):  # noqa: D102
+        return rows_of(self.key_table, distance).astype(dtype)
+
+
+def rows_of(table: Array, distance: Array) -> Array:
+    """float32 rows of table [r,...] for distances int32 [R]; the middle row is for 0, the outer ones are for all longer
+    distances."""
+    span = len(table) // 2
+    return lookup(table, jnp.clip(distance, -span, span)[None] + span)[0]
