@@ -255,9 +255,9 @@ def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
             return [2.0 * len(order)] * steps
 
     monkeypatch.setattr(against, "Peer", Peer)
-    own_seconds = lambda job, state, batches, steps: (order.append("ours") or [1.0 * len(order)] * len(steps), state)
-    monkeypatch.setattr(against, "_our_seconds", own_seconds)
-    job = SimpleNamespace(new_state=lambda: None, run=SimpleNamespace(model=Config()))
+    own_seconds = lambda steps: order.append("ours") or [1.0 * len(order)] * steps
+    monkeypatch.setattr(against, "Steps", lambda job, batches: SimpleNamespace(seconds=own_seconds))
+    job = SimpleNamespace(run=SimpleNamespace(model=Config()))
     options = bench.Options(against="torch", width=16)
     work = against.plain_work(options, job)
     result = against.measure(options, work, job, None, lambda logs: (logs.min(), logs.max()))
