@@ -84,7 +84,7 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
     picture = tmp_path / "lengths.png"
     second = next(tag for tag in alternatives(type_hints(Config)["mixer"]) if tag != "softmax")
     mixers = f"--mixer=softmax,{second}"
-    assert bench.main([*TINY, "--batch=1", "--lengths=64,32", mixers, f"--plot={picture}", "--steps=3"]) == 0
+    assert bench.main([*TINY, "--lengths=64,32", mixers, f"--plot={picture}", "--steps=3"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["mixer"], line.get("length")) for line in lines] == [
         ("softmax", 32),

@@ -158,7 +158,7 @@ class Translations:
             limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * longest)
             batches.append({"rows": sources, "max_new_tokens": limit})
         beam = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
-        return {"batches": batches, "beam": beam, "pad": self.template.pad}
+        return {"batches": batches, "beam": beam, "pad": self.template.pad, "end": self.template.suffix[-1]}
 
     def alone(self, options: Options) -> dict[str, Any]:
         """The numbers without a peer."""

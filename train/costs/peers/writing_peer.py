@@ -49,12 +49,12 @@ class Translations:
 
     def __init__(self, work: dict[str, Any]):
         self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(work["folder"]).to(work["device"]).eval()
-        self.batches, self.pad = work["batches"], work["pad"]
+        self.batches, self.pad, self.end = work["batches"], work["pad"], work["end"]
         beam = work["beam"]
         self.options = {"num_beams": beam["width"], "length_penalty": beam["length_penalty"], "early_stopping": False}
 
     def write(self) -> tuple[list[float], list[list[int]]]:
-        """The seconds of a pass; and the tokens of every translation, without its start and its padding."""
+        """The seconds of a pass; and the tokens of every translation, without its start and what is behind its end."""
         translations: list[list[int]] = []
         start = time.perf_counter()
         for batch in self.batches:
@@ -68,8 +68,12 @@ class Translations:
                 max_new_tokens=batch["max_new_tokens"],
                 **self.options,
             )
-            translations += [[token for token in text[1:] if token != self.pad] for text in texts.tolist()]
+            translations += [self._until_end(text[1:]) for text in texts.tolist()]
         return [time.perf_counter() - start], translations
+
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the first end; where padding is 0, the search of transformers fills rows with ends."""
+        return tokens[: tokens.index(self.end) + 1] if self.end in tokens else tokens
 
 
 class CTranslate2:
