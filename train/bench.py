@@ -128,9 +128,9 @@ def _bench_variants(options: Options):
     task = random_task.RandomTask(options.model, options.predict)
     runs = [random_task.plain_run(dataclasses.replace(options, **variant)) for variant in options.variants]
     use_cores(runs[0])
-    jobs = {str(index): (_job(run, task), task.batches(run)) for index, run in enumerate(runs)}
+    jobs = [(_job(run, task), task.batches(run)) for run in runs]
     rows = turns.side_by_side(jobs, options.warmup, options.steps, bootstrap_interval)
-    for variant, row in zip(options.variants, rows.values(), strict=True):
+    for variant, row in zip(options.variants, rows, strict=True):
         print(json_text(variant | row))
 
 

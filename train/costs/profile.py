@@ -91,12 +91,12 @@ def profile_steps(folder: str, job: Any, state: Any, batch: Mapping[str, Any]) -
     import jax
 
     from train.costs import hlo, timing
-    from train.data import feed
     from train.reporting.console import Log
+    from train.training.job import batch_to_devices
 
     log = Log()
     with jax.set_mesh(job.mesh):
-        arrays = feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
+        arrays = batch_to_devices(job, batch)
         program = job.train_step.lower(state, arrays).compile().as_text()
     path = trace(Path(folder), lambda: timing.time_loop(job, state, lambda step: batch, _PROFILED_STEPS))
     by_origin = operations(path, hlo.origins(program))

@@ -14,10 +14,9 @@ import numpy as np
 from train import UserError
 from train.costs.counting import model_flops
 from train.costs.timing import Batches
-from train.data import feed
 from train.devices import cpu
 from train.settings.limits import MAX_ROWS
-from train.training.job import Job
+from train.training.job import Job, batch_to_devices
 
 # Steps of a length are timed for at most so many seconds, but at least so many steps.
 _SECONDS, _STEPS = 10.0, 3
@@ -37,11 +36,10 @@ def measure(job: Job, batches: Batches, steps: int) -> dict[str, Any]:
     `peak_bytes` are those beside state and batch, on a device, as XLA plans them. A step that runs out of memory has
     an `error` alone.
     """
-    parts = job.run.batch.accumulate
     try:
         with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
             state = job.new_state()
-            batch = feed.to_devices(batches(0), job.batch_spec, job.mesh, parts)
+            batch = batch_to_devices(job, batches(0))
             compiled = job.train_step.lower(state, batch).compile()
             seconds: list[float] = []
             for _ in range(1 + steps):

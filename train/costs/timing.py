@@ -14,11 +14,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from train.costs.counting import model_flops
-from train.data import feed
 from train.devices import cpu
 from train.devices.specs import peak_flops
 from train.runs.state import State
-from train.training.job import Job
+from train.training.job import Job, batch_to_devices
 
 # From a step to its batch in the host's memory: fields [B, ...].
 Batches = Callable[[int], Mapping[str, np.ndarray]]
@@ -57,7 +56,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
             start = time.perf_counter()
             batch = batches(n)
             batch_ready = time.perf_counter()
-            state, sums = job.train_step(state, _to_devices(job, batch))
+            state, sums = job.train_step(state, batch_to_devices(job, batch))
             step_called = time.perf_counter()
             jax.block_until_ready((state, sums))
             step_done = time.perf_counter()
@@ -94,7 +93,7 @@ def time_loop(job: Job, state: State, batches: Batches, steps: int) -> tuple[flo
     with jax.set_mesh(job.mesh), cpu.awake(job.mesh.local_devices, job.run.cpu.keep_awake):
         start = time.perf_counter()
         for n in range(steps):
-            state, _ = job.train_step(state, _to_devices(job, batches(n)))
+            state, _ = job.train_step(state, batch_to_devices(job, batches(n)))
         jax.block_until_ready(state)
     return (time.perf_counter() - start) / steps, state
 
@@ -104,13 +103,8 @@ def time_data(job: Job, batches: Batches, steps: int) -> float:
     with jax.set_mesh(job.mesh):
         start = time.perf_counter()
         for n in range(steps):
-            jax.block_until_ready(_to_devices(job, batches(n)))
+            jax.block_until_ready(batch_to_devices(job, batches(n)))
     return (time.perf_counter() - start) / steps
-
-
-def _to_devices(job: Job, batch: Mapping[str, np.ndarray]):
-    """Fields [B, ...] -> arrays [parts, B / parts, ...] on the mesh."""
-    return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
 
 
 def generation(
@@ -179,7 +173,7 @@ def mean_flops(job: Job, batches: Batches, steps: int) -> float:
     by_shape: dict[Any, int] = {}
     total = 0
     for n in range(steps):
-        fields = _to_devices(job, batches(n))
+        fields = batch_to_devices(job, batches(n))
         shape = tuple(field.shape for field in fields.values())
         if shape not in by_shape:
             by_shape[shape] = model_flops(job, jax.tree.map(lambda field: field[0], fields))

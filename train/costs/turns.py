@@ -11,9 +11,8 @@ import numpy as np
 import tfm
 from train.costs.counting import model_flops
 from train.costs.timing import Batches
-from train.data import feed
 from train.devices import cpu
-from train.training.job import Job
+from train.training.job import Job, batch_to_devices
 
 # Turns of each side; a turn has at least so many steps.
 TURNS = 8
@@ -55,10 +54,7 @@ class Steps:
         with jax.set_mesh(self.job.mesh):
             for n in range(self.count, self.count + count):
                 start = time.perf_counter()
-                arrays = feed.to_devices(
-                    self.batches(n), self.job.batch_spec, self.job.mesh, self.job.run.batch.accumulate
-                )
-                self.state, sums = self.job.train_step(self.state, arrays)
+                self.state, sums = self.job.train_step(self.state, batch_to_devices(self.job, self.batches(n)))
                 jax.block_until_ready((self.state, sums))
                 times.append(time.perf_counter() - start)
         self.count += count
@@ -76,21 +72,19 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], interval: In
 
 
 def side_by_side(
-    jobs: Mapping[str, tuple[Job, Batches]], warmup: int, steps: int, interval: Interval
-) -> dict[str, dict[str, Any]]:
-    """Jobs by name -> milliseconds of a step, parameters, operations, and the ratio of its time to that of the first
-    job."""
-    first_job, _ = next(iter(jobs.values()))
+    jobs: Sequence[tuple[Job, Batches]], warmup: int, steps: int, interval: Interval
+) -> list[dict[str, Any]]:
+    """For each job: milliseconds of a step, parameters, operations, and the ratio of its time to that of the first."""
+    first_job, _ = jobs[0]
     with cpu.awake(first_job.mesh.local_devices, first_job.run.cpu.keep_awake):
-        sides = {name: Steps(*job).seconds for name, job in jobs.items()}
-        turns = take_turns(sides, warmup, turn_steps(steps))
-    first = next(iter(turns.values()))
-    return {
-        name: {
+        sides = {str(index): Steps(*job).seconds for index, job in enumerate(jobs)}
+        turns = list(take_turns(sides, warmup, turn_steps(steps)).values())
+    return [
+        {
             "ms_median": round(1e3 * statistics.median(seconds), 3),
-            "params": tfm.count_params(jobs[name][0].specs),
-            "flops": model_flops(jobs[name][0]),
-            **ratio(seconds, first, interval),
+            "params": tfm.count_params(job.specs),
+            "flops": model_flops(job),
+            **ratio(seconds, turns[0], interval),
         }
-        for name, seconds in turns.items()
-    }
+        for (job, _), seconds in zip(jobs, turns, strict=True)
+    ]

@@ -213,6 +213,6 @@ def _in_turns(options: Options, texts: Any, folder: Path, interval) -> dict[str,
     }
 
 
-def _totals(turns: Sequence[np.ndarray]) -> list[float]:
+def _totals(passes: Sequence[np.ndarray]) -> list[float]:
     """The seconds of whole passes."""
-    return [float(seconds[-1]) for seconds in turns]
+    return [float(seconds[-1]) for seconds in passes]

@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
@@ -87,9 +89,13 @@ class Job:
 
     def device_batch(self, corpus, n: int) -> dict[str, jax.Array]:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
-        parts = self.run.batch.accumulate
-        batch = corpus.batch_ahead(n, functools.partial(feed.local_rows, self.mesh, parts))
-        return feed.to_devices(batch, self.batch_spec, self.mesh, parts)
+        rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
+        return batch_to_devices(self, corpus.batch_ahead(n, rows))
+
+
+def batch_to_devices(job: Job, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+    """Fields [B, ...] of the batch of a step -> arrays [parts, B / parts, ...] on the mesh."""
+    return feed.to_devices(batch, job.batch_spec, job.mesh, job.run.batch.accumulate)
 
 
 def train_step_for(job: Job, shapes: int):

@@ -11,7 +11,6 @@ import numpy as np
 import tfm
 from tfm.low_rank import with_dropout_keys
 from train import UserError, sentence
-from train.data import feed
 from train.devices import distributed
 from train.losses.joint import scalar_sums
 from train.reporting.console import Log
@@ -21,7 +20,7 @@ from train.runs.state import State
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.diverged import blackbox
 from train.training.diverged.blackbox import Batch
-from train.training.job import Job
+from train.training.job import Job, batch_to_devices
 from train.training.metric_buffer import NotFiniteError
 from train.training.step import split_params, with_memory, with_teacher
 
@@ -59,7 +58,7 @@ class Replay(NamedTuple):
 def run_again(job: Job, batch: Batch, state: State) -> Replay:
     """Runs the step behind `state`, part by part, with checks on; without several processes."""
     loss = _loss(job)
-    fields = feed.to_devices(batch.fields, job.batch_spec, job.mesh, job.run.batch.accumulate)
+    fields = batch_to_devices(job, batch.fields)
     parts = _parts(job, fields, state)
     keys = _dropout_keys(job, state, len(parts))
     with jax.set_mesh(job.mesh):
