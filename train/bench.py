@@ -137,6 +137,7 @@ def _bench_variants(options: Options):
 def _bench_lengths(options: Options):
     """A line of JSON for every mixer and length, and for the exponents of each mixer; and the picture."""
     from train.costs import random_task, scaling
+    from train.costs.counting import model_flops
     from train.devices.mesh import use_cores
 
     plot, lengths = Path(options.plot), scaling.parse_lengths(options.lengths)
@@ -150,10 +151,8 @@ def _bench_lengths(options: Options):
         return _job(run, task), task.batches(run)
 
     mixers = options.mixer.split(",")
-    for mixer in mixers:
-        random_task.plain_run(
-            dataclasses.replace(options, mixer=mixer, length=lengths[-1])
-        )  # refused before anything is timed
+    for mixer in mixers:  # traced: one that cannot be is refused before any is timed
+        model_flops(job_of(mixer, lengths[-1])[0])
     jobs = {mixer: {length: partial(job_of, mixer, length) for length in lengths} for mixer in mixers}
     results = scaling.measure_all(jobs, options.steps, lambda line: print(json_text(line), flush=True))
     scaling.draw(results, plot)
