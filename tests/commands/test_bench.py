@@ -12,6 +12,7 @@ from tasks.test_translate import SMALL, counting, write_sides
 from tfm.config.choices import alternatives, type_hints
 from tfm.config.model import Config
 from train import bench
+from train.costs import scaling, turns
 from train.main import main
 
 TINY = "--layers=2 --heads=2 --width=16 --vocab=64 --batch=8 --length=12 --steps=2 --warmup=1".split()
@@ -77,6 +78,14 @@ def test_variants_in_turns(capsys):
     for line in lines:
         low, high = line["ratio_interval"]
         assert low <= line["ratio"] <= high
+
+
+@pytest.mark.parametrize("lengths", ["", "--lengths=16,32"])
+def test_a_mixer_that_the_model_cannot_have_is_refused_before_any_is_timed(lengths, monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "measure_all", None)
+    monkeypatch.setattr(turns, "take_turns", None)
+    assert bench.main([*TINY, "--mixer=softmax,delta", *lengths.split()]) == 2
+    assert "delta reads a text from left to right" in capsys.readouterr().err
 
 
 @pytest.mark.slow

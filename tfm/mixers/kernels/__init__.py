@@ -6,7 +6,6 @@ logarithms, so that none overflows.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +23,9 @@ from tfm.sharding import replicate_length
 
 # The logarithm of a feature that no key has.
 NOTHING = -1e30
+# The least share of a feature of a key in its largest one. So no query has a weight of zero for all keys, where it
+# would divide by zero.
+_LEAST = 1e-9
 
 
 @struct.dataclass
@@ -84,8 +86,8 @@ def attend_by_features(
 
 def all_sums(log_q: Array, log_k: Array, v: Array) -> Array:
     """log_q [B,T,K,G,m], log_k [B,S,K,m], v [B,S,K,H] -> float32 [B,T,K,G,H]: every query sees all keys."""
-    phi_q = jnp.exp(log_q - _largest(log_q, (-1,)))
-    phi_k = jnp.exp(log_k - _largest(log_k, (1, 3)))
+    phi_q, (phi_k, sizes) = jnp.exp(log_q - _largest(log_q, (-1,))), _key_features(log_k)
+    phi_k *= jnp.exp(sizes - sizes.max(1, keepdims=True))[..., None]
     values = jnp.einsum("BSKm,BSKH->BKmH", phi_k, v.astype(jnp.float32))
     sums = jnp.einsum("BTKGm,BKmH->BTKGH", phi_q, values)
     return sums / positive(jnp.einsum("BTKGm,BKm->BTKG", phi_q, phi_k.sum(1)))[..., None]
@@ -99,7 +101,7 @@ def causal_sums(
     Every query sees itself and the keys before it in its segment.
     """
     state = _no_keys(log_k, v) if state is None else state
-    sums, total, state = _scan((log_q, log_k, v, segments_per_row(segments, log_k)), state, chunk)
+    sums, total, _, state = _scan((log_q, log_k, v, segments_per_row(segments, log_k)), state, chunk)
     return sums / positive(total)[..., None], state
 
 
@@ -108,19 +110,20 @@ def segment_sums(log_q: Array, log_k: Array, v: Array, segments: Array, chunk: i
 
     The keys up to the query are those of a pass from the left; the keys after it those of a pass from the right.
     """
-    state = replace(_no_keys(log_k, v), top=_largest(log_k, (1, 3))[:, 0, :, 0])
-    rows = (log_q, log_k, v, segments_per_row(segments, log_k))
-    sums, total, _ = _scan(rows, state, chunk)
+    state, rows = _no_keys(log_k, v), (log_q, log_k, v, segments_per_row(segments, log_k))
+    sums, total, top, _ = _scan(rows, state, chunk)
     later = _scan(tuple(jnp.flip(row, 1) for row in rows), state, chunk, sees_itself=False)
-    later_sums, later_total = (jnp.flip(row, 1) for row in later[:2])
-    return (sums + later_sums) / positive(total + later_total)[..., None]
+    later_sums, later_total, later_top = (jnp.flip(row, 1) for row in later[:3])
+    scale, later_scale = (jnp.exp(x - jnp.maximum(top, later_top))[..., None] for x in (top, later_top))
+    total = positive(total * scale + later_total * later_scale)
+    return (sums * scale[..., None] + later_sums * later_scale[..., None]) / total[..., None]
 
 
 def _scan(
     rows: tuple[Array, ...], state: FeatureSums, chunk: int, sees_itself: bool = True
-) -> tuple[Array, Array, FeatureSums]:
-    """log_q, log_k, v and segments [B,T] -> sums [B,T,K,G,H] over keys, their total weight [B,T,K,G], and the next
-    state.
+) -> tuple[Array, Array, Array, FeatureSums]:
+    """log_q, log_k, v and segments [B,T] -> sums [B,T,K,G,H] over keys and their total weight [B,T,K,G], divided by
+    exp(top); top [B,T,K]; and the next state.
 
     Keys in the chunk of a query are summed by their products with it, earlier keys by their sum.
     """
@@ -134,36 +137,48 @@ def _scan(
         cut_chunks(extend_segments(segments, -length % size), size),
     )
     state, results = jax.lax.scan(partial(_one_chunk, sees_itself), state, chunks)
-    sums, total = (jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])[:, :length] for x in results)
-    return sums, total, state
+    sums, total, top = (jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])[:, :length] for x in results)
+    return sums, total, top, state
 
 
 def _one_chunk(
     sees_itself: bool, state: FeatureSums, rows: tuple[Array, ...]
-) -> tuple[FeatureSums, tuple[Array, Array]]:
-    """The state after a chunk of C tokens; sums [B,C,K,G,H] and total weight [B,C,K,G] of its queries."""
+) -> tuple[FeatureSums, tuple[Array, Array, Array]]:
+    """The state after a chunk of C tokens; of its queries sums [B,C,K,G,H], total weight [B,C,K,G] and top [B,C,K].
+
+    A query divides by the largest feature of the keys that it sees, so that a later key cannot make them all zero.
+    """
     log_q, log_k, v, segments = rows
-    top = jnp.maximum(state.top, _largest(log_k, (1, 3))[:, 0, :, 0])
-    kept = jnp.exp(state.top - top)
-    values, mass = state.values * kept[..., None, None], state.mass * kept[..., None]
-    phi_q = jnp.exp(log_q - _largest(log_q, (-1,)))
-    phi_k = jnp.exp(log_k - top[:, None, :, None])
+    phi_q, (phi_k, sizes) = jnp.exp(log_q - _largest(log_q, (-1,))), _key_features(log_k)
     same = segments[:, :, None] == segments[:, None, :]
-    seen = same & jnp.tril(jnp.ones(same.shape[1:], bool), 0 if sees_itself else -1)[None]
-    products = jnp.where(seen[:, None, None], jnp.einsum("BTKGm,BSKm->BKGTS", phi_q, phi_k), 0)
-    earlier = jnp.where((segments == state.segment[:, None])[:, :, None, None, None], phi_q, 0)
-    sums = jnp.einsum("BKGTS,BSKH->BTKGH", products, v) + jnp.einsum("BTKGm,BKmH->BTKGH", earlier, values)
-    total = products.sum(-1).transpose(0, 3, 1, 2) + jnp.einsum("BTKGm,BKm->BTKG", earlier, mass)
+    seen = (same & jnp.tril(jnp.ones(same.shape[1:], bool), 0 if sees_itself else -1)[None])[:, None]
+    goes_on = segments == state.segment[:, None]
+    sizes = sizes.swapaxes(1, 2)
+    top = jnp.where(seen, sizes[:, :, None], NOTHING).max(-1).swapaxes(1, 2)
+    top = jnp.maximum(top, jnp.where(goes_on[..., None], state.top[:, None], NOTHING))
+    weights = jnp.where(seen, jnp.exp(jnp.minimum(sizes[:, :, None] - top.swapaxes(1, 2)[..., None], 0)), 0)
+    products = jnp.einsum("BTKGm,BSKm->BKGTS", phi_q, phi_k) * weights[:, :, None]
+    kept = jnp.where(goes_on[..., None], jnp.exp(jnp.minimum(state.top[:, None] - top, 0)), 0)
+    earlier = phi_q * kept[..., None, None]
+    sums = jnp.einsum("BKGTS,BSKH->BTKGH", products, v) + jnp.einsum("BTKGm,BKmH->BTKGH", earlier, state.values)
+    total = products.sum(-1).transpose(0, 3, 1, 2) + jnp.einsum("BTKGm,BKm->BTKG", earlier, state.mass)
+    return _next_state(state, phi_k, sizes, v, segments), (sums, total, top)
+
+
+def _next_state(state: FeatureSums, phi_k: Array, sizes: Array, v: Array, segments: Array) -> FeatureSums:
+    """The state after keys with features phi_k [B,C,K,m] of sizes [B,K,C], and values v [B,C,K,H]."""
     last = segments[:, -1]
-    phi_k = jnp.where((segments == last[:, None])[:, :, None, None], phi_k, 0)
-    goes_on = (state.segment == last)[:, None, None]
-    state = FeatureSums(
-        values=jnp.where(goes_on[..., None], values, 0) + jnp.einsum("BSKm,BSKH->BKmH", phi_k, v),
-        mass=jnp.where(goes_on, mass, 0) + phi_k.sum(1),
+    sizes = jnp.where((segments == last[:, None])[:, None], sizes, NOTHING)
+    before = jnp.where((state.segment == last)[:, None], state.top, NOTHING)
+    top = jnp.maximum(before, sizes.max(-1))
+    phi_k *= jnp.where(sizes > NOTHING, jnp.exp(sizes - top[..., None]), 0).swapaxes(1, 2)[..., None]
+    kept = jnp.where(before > NOTHING, jnp.exp(before - top), 0)[..., None]
+    return FeatureSums(
+        values=state.values * kept[..., None] + jnp.einsum("BSKm,BSKH->BKmH", phi_k, v),
+        mass=state.mass * kept + phi_k.sum(1),
         top=top,
         segment=last,
     )
-    return state, (sums, total)
 
 
 def start(options: Options, output: FeatureSums, slots: int) -> FeatureSums:
@@ -177,7 +192,7 @@ def _no_keys(log_k: Array, v: Array) -> FeatureSums:
     return FeatureSums(
         values=jnp.einsum("BKm,BKH->BKmH", mass, jnp.zeros_like(v[:, 0], jnp.float32)),
         mass=mass,
-        top=mass[..., 0] + NOTHING,
+        top=jax.lax.stop_gradient(mass[..., 0]) + NOTHING,
         segment=jnp.zeros_like(mass, jnp.int32).sum((1, 2)),
     )
 
@@ -199,6 +214,13 @@ def cut_chunks(x: Array, size: int, **padding: Any) -> Array:
     """[B,T,...] -> [n,B,size,...]; the last chunk is padded."""
     x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % size), *((0, 0),) * (x.ndim - 2)), **padding)
     return jnp.moveaxis(x.reshape(x.shape[0], -1, size, *x.shape[2:]), 1, 0)
+
+
+def _key_features(log_k: Array) -> tuple[Array, Array]:
+    """log_k [B,S,K,m] -> features, each key's divided by its largest, and the logarithms [B,S,K] of the largest."""
+    largest = _largest(log_k, (-1,))
+    features = jnp.where(log_k > NOTHING, jnp.maximum(jnp.exp(log_k - largest), _LEAST), 0)
+    return features, largest[..., 0]
 
 
 def _largest(x: Array, axes: tuple[int, ...]) -> Array:

@@ -1,0 +1,54 @@
+"""Sums of features where keys differ in size by more than float32 can hold."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm.mixers import kernels
+
+LENGTH, FEATURES, SIZE, CHUNK = 12, 6, 4, 5
+SEGMENTS = np.array([[0] * 4 + [1] * 8])
+
+
+def rows_of(seed, growth):
+    """Logarithms of features of queries and keys, and values; keys grow, or shrink, from left to right."""
+    rng = np.random.default_rng(seed)
+    log_q = rng.normal(size=(1, LENGTH, 1, 2, FEATURES))
+    log_k = rng.normal(size=(1, LENGTH, 1, FEATURES)) + growth * np.arange(LENGTH)[None, :, None, None]
+    return log_q, log_k, rng.normal(size=(1, LENGTH, 1, SIZE))
+
+
+def by_softmax(log_q, log_k, v, seen):
+    """The same by logarithms of sums over features, in float64."""
+    pairs = np.logaddexp.reduce(log_q[0, :, 0, :, None] + log_k[0, None, None, :, 0], axis=-1)  # [T,G,S]
+    scores = np.where(seen[:, None], pairs, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("TGS,SH->TGH", weights / weights.sum(-1, keepdims=True), v[0, :, 0])[None, :, None]
+
+
+@pytest.mark.parametrize("growth", [0, 60, -60])
+@pytest.mark.parametrize("segments", [None, SEGMENTS])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_large_key_does_not_hide_those_that_a_query_sees(growth, segments, causal):
+    log_q, log_k, v = rows_of(0, growth)
+    same = np.ones((LENGTH, LENGTH), bool) if segments is None else segments[0, :, None] == segments[0, None]
+    arrays = [jnp.asarray(rows, jnp.float32) for rows in (log_q, log_k, v)]
+    if causal:
+        sums = kernels.causal_sums(*arrays, segments, None, CHUNK)[0]
+    elif segments is None:
+        sums = kernels.all_sums(*arrays)
+    else:
+        sums = kernels.segment_sums(*arrays, segments, CHUNK)
+    seen = same & np.tril(np.ones_like(same)) if causal else same
+    np.testing.assert_allclose(sums, by_softmax(log_q, log_k, v, seen), 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("spread", [1, 100, 1e4])
+def test_gradients_are_finite_where_queries_and_keys_have_no_feature_in_common(spread):
+    arrays = [spread * jnp.asarray(rows, jnp.float32) for rows in rows_of(0, 0)[:2]]
+
+    def loss(log_q, log_k):
+        return jnp.square(kernels.causal_sums(log_q, log_k, log_k[..., :SIZE], None, None, CHUNK)[0]).sum() / spread**2
+
+    assert all(bool(jnp.isfinite(gradient).all()) for gradient in jax.grad(loss, argnums=(0, 1))(*arrays))
