@@ -44,11 +44,11 @@ def test_a_large_key_does_not_hide_those_that_a_query_sees(growth, segments, cau
     np.testing.assert_allclose(sums, by_softmax(log_q, log_k, v, seen), 2e-5, 2e-5)
 
 
-@pytest.mark.parametrize("spread", [1, 100, 1e4])
-def test_gradients_are_finite_where_queries_and_keys_have_no_feature_in_common(spread):
-    arrays = [spread * jnp.asarray(rows, jnp.float32) for rows in rows_of(0, 0)[:2]]
+@pytest.mark.parametrize("scale", [1, 100, 1e4])
+def test_gradients_are_finite_where_queries_and_keys_have_no_feature_in_common(scale):
+    arrays = [scale * jnp.asarray(rows, jnp.float32) for rows in rows_of(0, 0)[:2]]
 
     def loss(log_q, log_k):
-        return jnp.square(kernels.causal_sums(log_q, log_k, log_k[..., :SIZE], None, None, CHUNK)[0]).sum() / spread**2
+        return jnp.square(kernels.causal_sums(log_q, log_k, log_k[..., :SIZE], None, None, CHUNK)[0]).sum() / scale**2
 
     assert all(bool(jnp.isfinite(gradient).all()) for gradient in jax.grad(loss, argnums=(0, 1))(*arrays))

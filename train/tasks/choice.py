@@ -24,7 +24,6 @@ from jax import Array
 
 import tfm
 from train import UserError
-from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import LossFields
@@ -38,11 +37,11 @@ from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentati
 from train.files import cache
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
-from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, softmax, used_types
 from train.tasks.defaults import *
+from train.tasks.predicting.by_length import blocks, read_by_length
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -210,17 +209,17 @@ def predict(
     run, tokenizer = folder.config, folder.processor
     count = max((len(row["choices"]) for row in texts), default=0)
     with log.progress("choosing", len(texts)) as advance:
-        for places, filled in row_batches(range(len(texts)), batch):
-            rows = [texts[place] for place in places]
+        for block in blocks(len(texts), batch):
+            rows = [texts[place] for place in block]
             contexts = in_memory(tokenizer, [row["context"] for row in rows])
             choices = in_memory(tokenizer, [choice for row in rows for choice in row["choices"]])
             text = ChoiceTokens(contexts, choices, first_places([row["choices"] for row in rows]))
             examples = Choices(text, np.zeros(len(rows), np.int32), count, run.batch.length, tokenizer)
             fields = examples.batch(np.arange(len(rows)))
-            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"], fields["types"]))
-            for row, row_logits in zip(rows[:filled], logits, strict=False):
+            arrays = fields["tokens"], fields["valid"], fields["types"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, row_logits in zip(rows, logits, strict=True):
                 yield _predicted(row, softmax(row_logits[: len(row["choices"])]))
-            advance(filled)
 
 
 def _predicted(row: Mapping[str, Any], probabilities: np.ndarray) -> Prediction:

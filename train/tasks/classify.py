@@ -24,7 +24,6 @@ from jax import Array
 import tfm
 from tfm.models.classifier import text_logits
 from train import UserError
-from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, label_checker
@@ -39,11 +38,11 @@ from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
-from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
 from train.tasks.defaults import *
+from train.tasks.predicting.by_length import blocks, read_by_length
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -231,18 +230,18 @@ def predict(
     """The label of each text or pair, and its probability."""
     run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]
     with log.progress("classifying", len(texts)) as advance:
-        for rows, count in row_batches(range(len(texts)), batch):
+        for block in blocks(len(texts), batch):
             columns = [
-                in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in rows), strict=True)
+                in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in block), strict=True)
             ]
-            examples = Examples(columns, np.zeros(batch, np.int32), run.batch.length, tokenizer)
-            fields = examples.batch(np.arange(batch))
-            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"], fields["types"]))
-            for row, row_logits in zip(rows[:count], logits, strict=False):
+            examples = Examples(columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(len(block)))
+            arrays = fields["tokens"], fields["valid"], fields["types"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, row_logits in zip(block, logits, strict=True):
                 guess = prediction(run.task.kind, classes, row_logits)
                 facts = {"label": guess.label, "probabilities": guess.probabilities}
                 yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
-            advance(count)
 
 
 @partial(jax.jit, static_argnums=1)

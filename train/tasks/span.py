@@ -27,7 +27,6 @@ from jax import Array
 import tfm
 from tfm.sharding import replicate_length
 from train import UserError
-from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
@@ -37,12 +36,12 @@ from train.data.sources.squad import Question, Squad, questions_of
 from train.data.synthetic import questions as builtin
 from train.files import cache
 from train.reporting import plots, squad
-from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classify import used_types
 from train.tasks.defaults import *
 from train.tasks.predicting.answers import Answers, prediction, search
+from train.tasks.predicting.by_length import blocks, read_by_length
 from train.text import tokenizer as tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
@@ -260,18 +259,20 @@ def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batc
     starts: dict[int, np.ndarray] = {}
     ends: dict[int, np.ndarray] = {}
     with log.progress("answering", len(passages)) as advance:
-        for rows, count in row_batches(range(len(passages)), batch):
-            logits = checked(_logits, params, run.model, {**passages.batch(rows), "weights": None})
-            for row, row_starts, row_ends in zip(rows[:count].tolist(), *map(np.asarray, logits), strict=False):
+        for block in blocks(len(passages), batch):
+            fields = passages.batch(np.asarray(block))
+            arrays = fields["tokens"], fields["valid"], fields["types"], fields["candidates"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, (row_starts, row_ends) in zip(block, logits, strict=True):
                 starts[row], ends[row] = row_starts, row_ends
-            advance(count)
     for question, answers in search(passages, starts, ends, run.task, abstains):
         yield prediction(questions[question], answers, abstains)
 
 
 @partial(jax.jit, static_argnums=1)
-def _logits(params, model: tfm.Config, batch):
-    return span_logits(params, model, batch)
+def _logits(params, model: tfm.Config, tokens, valid, types, candidates):
+    batch = {"tokens": tokens, "valid": valid, "types": types, "candidates": candidates}
+    return jnp.stack(span_logits(params, model, batch), axis=1)
 
 
 # What other commands ask of this task.

@@ -22,7 +22,6 @@ from jax import Array
 import tfm
 from tfm.models.heads import token_logits
 from train import UserError
-from train.data.batching import row_batches
 from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
@@ -34,12 +33,12 @@ from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import entities as spans
 from train.reporting import plots
-from train.reporting.finite import checked
 from train.reporting.metrics import confusion
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import read
 from train.tasks.defaults import *
+from train.tasks.predicting.by_length import blocks, read_by_length
 from train.tasks.predicting.tagged import Query, marked, tagged
 from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
 from train.text import tokenizer as tokenize
@@ -259,16 +258,16 @@ def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: in
     rows = Sentences(words, unknown, pieces, special, run.batch.length, run.task.stride, fit=True)
     parts: list[np.ndarray] = []
     with log.progress("tagging", len(rows)) as advance:
-        for chosen, count in row_batches(range(len(rows)), min(batch, max(len(rows), 1))):
-            fields = rows.batch(chosen)
-            logits = np.asarray(checked(_logits, params, run.model, fields["tokens"], fields["valid"]))
-            for row, row_logits in zip(chosen[:count].tolist(), logits, strict=False):
+        for block in blocks(len(rows), batch):
+            fields = rows.batch(np.asarray(block))
+            arrays = fields["tokens"], fields["valid"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, row_logits in zip(block, logits, strict=True):
                 parts.append(row_logits[rows.places(row)[1]])
                 sentence = rows.windows.texts[row]
                 if row + 1 == len(rows) or rows.windows.texts[row + 1] != sentence:
                     yield tagged(queries[sentence], names, np.concatenate(parts))
                     parts = []
-            advance(count)
 
 
 @partial(jax.jit, static_argnums=1)
