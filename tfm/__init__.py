@@ -122,7 +122,7 @@ PUBLIC = {
         "seq2seq_specs",
     ),
     "losses.vocabulary": ("cross_entropy", "unembed", "vocabulary_loss"),
-    "decoding.cache": ("Cache", "extend", "prefill"),
+    "decoding.cache": ("Cache", "extend", "prefill", "separate_layers"),
     "decoding.constraints": ("Constraints",),
     "decoding.sampling": ("Greedy", "Sample"),
     "decoding.generate": ("Generated", "Generation", "bucket", "generate"),

@@ -68,6 +68,7 @@ def generate(argv):
     log = Log()
     params = as_weights(options.weights, folder, folder.load(log=log.info, average=options.average), log)
     writer = writer_class(folder, params, options, strategy, log, explicit.get("sliding_context"))
+    del params  # the writer has a copy
     if options.interactive:
         for line in _typed_lines(writer.prompt_kind):
             _write(options, writer, [line])

@@ -12,7 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, for_loop, prefill, separate_memory
+from tfm.decoding.cache import Cache, extend, prefill, separate_layers, separate_memory
 from tfm.decoding.candidates import (
     Candidates,
     Finished,
@@ -163,7 +163,7 @@ def search(
     state, logits = _start(config, capacity, model, prompts, strategy)
     rows = len(state.done)
     state = _select(strategy, replace(state, broken=is_broken(logits)), logits, stop, max_new_tokens)
-    model, state = for_loop(model, config), replace(state, cache=separate_memory(config, state.cache))
+    model, state = separate_layers(model, config), replace(state, cache=separate_memory(config, state.cache))
 
     def step(state: BeamState) -> BeamState:
         last = jax.lax.dynamic_index_in_dim(state.tokens, state.length - 1, axis=3, keepdims=False).reshape(-1, 1)

@@ -12,8 +12,9 @@ scan then never copies the cache, and under `jit` with donation it stays in plac
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,10 @@ from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.mixers import mixer_of
 from tfm.models.encoder import Encoder
-from tfm.models.heads import CausalLM
 from tfm.sharding import replicate_length, shard_like
+
+# A model with an encoder, a decoder, or both.
+T = TypeVar("T", bound=Any)
 
 
 @struct.dataclass
@@ -89,9 +92,20 @@ def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Ca
     return replace(cache, states=states, length=cache.length + count)
 
 
-def for_loop(model: CausalLM, config: Config) -> CausalLM:
-    """The model for a loop that calls `extend`: its layers are not sliced again for every token."""
-    return replace(model, decoder=replace(model.decoder, layers=separate_rows(config, model.decoder.layers)))
+@partial(jax.jit, static_argnums=1)
+def separate_layers(model: T, config: Config) -> T:
+    """A model whose encoder and decoder have arrays of their own for each layer, where layers are unrolled.
+
+    Whatever writes texts reads all layers for every token, and then does not slice them each time. It separates them
+    itself, once a text. For many texts, do so once before them, and keep this copy alone.
+    """
+    parts = {field.name: getattr(model, field.name) for field in fields(model)}
+    stacks = {
+        name: replace(part, layers=separate_rows(config, part.layers))
+        for name, part in parts.items()
+        if isinstance(part, Encoder)
+    }
+    return replace(model, **stacks)
 
 
 def separate_memory(config: Config, cache: Cache) -> Cache:

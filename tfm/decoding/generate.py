@@ -12,7 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, for_loop, prefill
+from tfm.decoding.cache import Cache, extend, prefill, separate_layers
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
@@ -214,7 +214,7 @@ def advance(
     config: Config, model: CausalLM, state: DecodeState, strategy: Greedy | Sample, stop: Array, last: Array
 ) -> DecodeState:
     """Chooses tokens until the state has `last` of them, or all rows have stopped."""
-    model = for_loop(model, config)
+    model = separate_layers(model, config)
 
     def step(state: DecodeState) -> DecodeState:
         token = jax.lax.dynamic_slice_in_dim(state.tokens, state.num_tokens - 1, 1, axis=1)

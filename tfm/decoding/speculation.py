@@ -19,7 +19,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, for_loop, prefill, rewinds
+from tfm.decoding.cache import Cache, extend, prefill, rewinds, separate_layers
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.drafts import Draft, DraftModel, NGram, Proposal, from_model, from_ngram, rewound
 from tfm.decoding.generate import bucket, left_padded, pad_stop
@@ -199,9 +199,9 @@ def advance(
 ) -> SpeculativeState:
     """Adds tokens until the text is `last` long or longer, or has stopped."""
     config = writing.config
-    model = for_loop(model, config)
+    model = separate_layers(model, config)
     if isinstance(draft, DraftModel):
-        draft = replace(draft, model=for_loop(draft.model, draft.config))
+        draft = replace(draft, model=separate_layers(draft.model, draft.config))
 
     def step(state: SpeculativeState) -> SpeculativeState:
         token = state.text[state.length - 1]

@@ -28,7 +28,12 @@ def separate_rows(config: Config, layers: Any) -> Any:
     """`Layers` for a loop that reads them at every step: leaves of the period become `Rows`, where layers are unrolled.
 
     A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token (M45).
+    Leaves that are `Rows` stay.
     """
     if config.scan or config.share_layers:
         return layers
-    return layers.replace(period=jax.tree.map(lambda leaf: Rows(tuple(jnp.unstack(leaf))), layers.period))
+
+    def separate(leaf: Any) -> Rows:
+        return leaf if isinstance(leaf, Rows) else Rows(tuple(jnp.unstack(leaf)))
+
+    return layers.replace(period=jax.tree.map(separate, layers.period, is_leaf=lambda leaf: isinstance(leaf, Rows)))

@@ -36,7 +36,8 @@ class PlainModel:
         self.vocab = self.config.vocab
         self.trained = tfm.init(self.specs, jax.random.key(0))
         is_trained = options.weights == "trained"
-        self.params = self.trained if is_trained else tfm.quantize_weights(self.specs, self.trained)
+        params = self.trained if is_trained else tfm.quantize_weights(self.specs, self.trained)
+        self.params = tfm.separate_layers(params, self.config)
 
     def save(self, to: Path):
         """Writes a folder of transformers."""
@@ -58,7 +59,7 @@ class TrainedModel:
         self.config = self.folder.config.decoding_model if writes == "continuation" else self.folder.config.model
         self.specs, self.vocab = self.folder.specs, self.folder.processor.get_vocab_size()
         self.trained = self.folder.load(log=log.info)
-        self.params = as_weights(options.weights, self.folder, self.trained, log)
+        self.params = tfm.separate_layers(as_weights(options.weights, self.folder, self.trained, log), self.config)
 
     def save(self, to: Path):
         """Writes a folder of transformers."""

@@ -48,7 +48,7 @@ class ContinuationWriter:
         sliding = folder.config.task.windows if sliding_context is None else sliding_context
         self.sliding_context = sliding and strategy != "beam" and not options.draft
         self.folder = folder
-        self.params = params
+        self.params = tfm.separate_layers(params, folder.config.decoding_model)
         self.options = options
         self.strategy = strategy
         self.log = log
@@ -138,7 +138,7 @@ class TranslationWriter:
         """A translation never slides, whatever `sliding_context` is."""
         self.config = folder.config.model
         self.processor = folder.processor
-        self.params = params
+        self.params = tfm.separate_layers(params, folder.config.model)
         self.options = options
         self.strategy = strategy
         self.log = log

@@ -55,6 +55,7 @@ def decode_sources(
         and the most tokens to add; returns one result per source
     max_new_tokens: by default twice the padded length of the sources
     """
+    params = tfm.separate_layers(params, config)
     for rows, count in length_sorted_batches([len(source) for source in sources], batch):
         tokens, valid = padded([sources[row] for row in rows], template.pad)
         model = checked(encode_sources, config, params, tokens, valid)
