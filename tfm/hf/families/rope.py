@@ -53,7 +53,7 @@ def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 
 def _known(name: str, value: Any) -> Any:
     """A field of scaled positions. Raises ValueError where there is none."""
-    if value is None:
+    if value in (None, []):
         raise ValueError(f"config.json: rope_parameters lacks {name}; add it")
     return value
 
