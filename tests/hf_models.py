@@ -213,6 +213,36 @@ MODELS = {
         LLAMA | dict(rope_parameters={"rope_type": "linear", "rope_theta": 90.0, "factor": 3.0}),
         ["LlamaForCausalLM"],
     ),
+    "llama_dynamic": (
+        "llama",
+        LLAMA | dict(max_position_embeddings=9, head_dim=8)
+        | dict(rope_parameters={"rope_type": "dynamic", "rope_theta": 90.0, "factor": 3.0}),
+        ["LlamaForCausalLM"],
+    ),
+    "llama_yarn": (
+        "llama",
+        LLAMA
+        | dict(
+            max_position_embeddings=64, head_dim=8,
+            rope_parameters={
+                "rope_type": "yarn", "rope_theta": 90.0, "factor": 4.0, "original_max_position_embeddings": 16,
+                "beta_fast": 2.5, "beta_slow": 0.2, "mscale": 1.0, "mscale_all_dim": 0.5,
+            },
+        ),
+        ["LlamaForCausalLM"],
+    ),
+    "llama_longrope": (
+        "llama",
+        LLAMA
+        | dict(
+            max_position_embeddings=24, head_dim=8,
+            rope_parameters={
+                "rope_type": "longrope", "rope_theta": 90.0, "original_max_position_embeddings": 6,
+                "short_factor": [1.0, 1.02, 1.1, 1.5], "long_factor": [1.0, 1.25, 3.5, 6.0],
+            },
+        ),
+        ["LlamaForCausalLM"],
+    ),
     "mistral": ("mistral", LLAMA | dict(sliding_window=4), ["MistralForCausalLM"]),
     "qwen3": ("qwen3", LLAMA | dict(head_dim=6), ["Qwen3ForCausalLM"]),
     "t5": (

@@ -26,6 +26,7 @@ PYTHON_PAGES = (
     "docs/library/functions.md",
     "docs/sentences.md",
     "docs/variants.md",
+    "docs/compare.md",
 )
 
 

@@ -59,6 +59,12 @@ def _pattern(name: str, **options: Any) -> dict[str, Any]:
     return {"mixer.pattern": name} | {f"mixer.pattern.{option}": value for option, value in options.items()}
 
 
+def _scaling(name: str, **options: Any) -> dict[str, Any]:
+    """The values of rotary positions with a scaling."""
+    scaling = {f"position.scaling.{option}": value for option, value in options.items()}
+    return {"position": "rotary", "position.scaling": name} | scaling
+
+
 _BLOCKS = _pattern("local", block=3, neighbours=1)
 _DILATED = _pattern("sliding", window=3, dilation=2)
 _DILATED_HEADS = _pattern("sliding", window=3, dilation=3, dilated_heads=1)
@@ -114,6 +120,13 @@ VARIANTS = {
     "rotary": Variant({"position": "rotary"}),
     "rotary_fraction": Variant(
         {"position": "rotary", "position.fraction": 0.5, "residual": "parallel", "kv_heads": 1}, prunes=True
+    ),
+    "rotary_yarn": Variant(_scaling("yarn", original_length=4, beta_fast=0.5, beta_slow=0.1)),
+    "rotary_dynamic": Variant(
+        _scaling("dynamic", original_length=4), generates=False, packs=False, ignores_padding=False
+    ),
+    "rotary_longrope": Variant(
+        _scaling("longrope", original_length=4, long_factors="1,3"), generates=False, packs=False, ignores_padding=False
     ),
     "t5": Variant({"position": "t5", "position.buckets": 8, "position.max_distance": 6} | _UNBIASED),
     "alibi": Variant({"position": "alibi"}),

@@ -19,6 +19,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.config.patterns import BigBird, Fixed, Global, Sliding
 from tfm.config.positions import T5, Disentangled, Learned, Rotary, Sinusoidal
+from tfm.config.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
 from tfm.config.residuals import PostNorm, PreNorm
 from tfm.config.stages import Stage
 from tfm.models import classifier, pooling
@@ -64,10 +65,17 @@ ERRORS = [
     (lambda: Sinusoidal(order="columns"), "order=columns is unknown; known are interleaved, halves"),
     (lambda: Rotary(base=1.0), "base=1.0 must be more than 1; 10,000 is usual"),
     (lambda: Rotary(fraction=0.0), "fraction=0.0 must be more than 0 and at most 1"),
-    (lambda: Rotary(scaling_factor=0.5), "scaling_factor=0.5 must be at least 1"),
-    (
-        lambda: Rotary(high_freq_wavelength=9.0, low_freq_wavelength=3.0),
-        "high_freq_wavelength=9.0 must be above 0 and less than low_freq_wavelength=3.0, or both none",
+    (lambda: Linear(factor=0.5), "factor=0.5 must be at least 1"),
+    (lambda: Dynamic(original_length=0), "original_length=0 must be at least 1"),
+    (lambda: LongRope(original_length=1), "original_length=1 must be at least 2"),
+    (lambda: Llama3(low_freq_factor=4.0), "low_freq_factor=4.0 must be above 0 and less than high_freq_factor=4.0"),
+    (lambda: Yarn(beta_fast=0.5), "beta_slow=1.0 must be above 0 and less than beta_fast=0.5"),
+    *(
+        (
+            lambda text=text: LongRope(long_factors=text),
+            f"long_factors={text} must be numbers above 0, joined by commas",
+        )
+        for text in ("", "1,", "1,x", "1,nan", "1,inf", "1,0", "-1")
     ),
     (lambda: T5(max_distance=0), "max_distance=0 must be more than half of buckets=32"),
     (lambda: Disentangled(terms="c2p+p2c"), "terms=c2p+p2c is unknown; did you mean c2p_p2c?"),

@@ -247,10 +247,11 @@ def test_other_bad_folders(bert, tmp_path):
 def test_rotary_positions_of_another_kind(tmp_path):
     stored(tmp_path, "llama", "LlamaForCausalLM")
     fields = json.loads((tmp_path / "config.json").read_text())
-    fields["rope_parameters"] = {"rope_type": "yarn", "factor": 4.0}
+    fields["rope_parameters"] = {"rope_type": "proportional", "factor": 4.0}
     (tmp_path / "config.json").write_text(json.dumps(fields))
     with pytest.raises(
-        ValueError, match="rotary positions of type yarn; only default, linear and llama3 ones are supported"
+        ValueError,
+        match="rotary positions of type proportional; supported are default, linear, dynamic, yarn, longrope, llama3$",
     ):
         from_hf(tmp_path)
 

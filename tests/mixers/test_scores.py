@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
+from oracles import scores as oracle
 
 import tfm
 from tfm.attention import scores
+from tfm.attention.cross import Memory, cross_attention, cross_specs
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
@@ -104,3 +106,33 @@ def test_recorded_weights_are_those_of_additive_scores():
     np.testing.assert_allclose(y, plain, rtol=1e-5, atol=1e-5)
     assert (output.weights.shape, nothing.weights) == ((1, 2, 2, 4, 4), None)
     np.testing.assert_allclose(output.weights.sum(-1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dot", "multiplicative", "additive"])
+def test_a_decoder_compares_its_source_by_the_score(name):
+    """Values and the slope of cross-attention against a loop over pairs; padding of a source is not seen."""
+    config = tfm.override(CONFIG, {"mixer.score": name})
+    params = jax.tree.map(lambda spec: random(*spec.shape), cross_specs(config.mixer, config))
+    x, source, direction, weights = (random(2, size, 16, seed=size) for size in (5, 7, 5, 5))
+    valid = jnp.arange(7)[None] < jnp.array([[7], [4]])
+
+    def forward(x, record=False):
+        memory = Memory(None, valid).of_layer(tfm.keys_values(params, config, source))
+        context = tfm.AttentionContext(jnp.arange(5)[None], record=record)
+        return cross_attention(tfm.LayerCall(config.mixer, config, params, None, None), x, memory, context)
+
+    def by_loop(x):
+        rows = [slice(0, 1), slice(1, 2)]
+        parts = [
+            getattr(oracle, name)(params, x[row], source[row, :size]) for row, size in zip(rows, (7, 4), strict=True)
+        ]
+        return np.concatenate(parts)
+
+    wide, direction = (np.asarray(rows, np.float64) for rows in (x, direction))
+    np.testing.assert_allclose(jax.jit(forward)(x)[0], by_loop(wide), rtol=1e-5, atol=1e-5)
+    slope = jax.jit(jax.grad(lambda x: (forward(x)[0] * weights).sum()))(x)
+    expected = (by_loop(wide + 1e-6 * direction) - by_loop(wide - 1e-6 * direction)) / 2e-6
+    np.testing.assert_allclose((slope * direction).sum(), (expected * weights).sum(), rtol=1e-4)
+    y, recorded = forward(x, record=True)
+    np.testing.assert_allclose(y, by_loop(wide), rtol=1e-5, atol=1e-5)
+    assert (recorded[1, ..., 4:] == 0).all()

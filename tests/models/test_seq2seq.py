@@ -35,6 +35,7 @@ VARIANTS = {
     "pre": {"residual": "pre"},
     "own vocabularies": {"encoder.vocab": 48, "tie_embeddings": False, "scan": False},
     "rotary": {"position": "rotary", "kv_heads": 2, "residual": "pre", "norm": "rms"},
+    "additive": {"mixer.score": "additive", "kv_heads": 2},
     "kinds of layers": {
         "layers": 4,
         "residual": "pre",
@@ -66,7 +67,7 @@ logits = jax.jit(tfm.seq2seq, static_argnums=1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kinds of layers", *list(VARIANTS)[:4]])
+@pytest.mark.parametrize("name", ["kinds of layers", *list(VARIANTS)[:5]])
 def test_padding_changes_no_logit(name):
     config, params = model_of(name)
     together = logits(params, config, SOURCE, TARGET, VALID)
@@ -141,11 +142,36 @@ def test_counts_of_the_paper():
 
 
 @pytest.mark.slow
-def test_the_loss_reaches_every_parameter():
-    config, params = model_of("pre")
+@pytest.mark.parametrize("name", ["pre", "additive"])
+def test_the_loss_reaches_every_parameter(name):
+    config, params = model_of(name)
     gradient = jax.jit(jax.grad(lambda params: (logits(params, config, SOURCE, TARGET, VALID) ** 2).mean()))(params)
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
         assert np.abs(leaf).max() > 0, jax.tree_util.keystr(path)
+
+
+@pytest.mark.slow
+def test_cached_targets_compare_the_source_by_additive_scores():
+    """A prompt, several tokens, one token, against a pass over all of them."""
+    config, params = model_of("additive")
+    model = tfm.encode_source(params, config, SOURCE, VALID)
+
+    @jax.jit
+    def read(model, target):
+        states, cache = tfm.prefill(model.decoder, config, target[:, :3], jnp.zeros(3, jnp.int32), 7, model.memory)
+        parts = [states]
+        for part in (target[:, 3:6], target[:, 6:]):
+            states, cache = tfm.extend(model.decoder, config, part, cache)
+            parts.append(states)
+        return jnp.concatenate(parts, axis=1)
+
+    full = tfm.decoder(model.decoder, config, TARGET, memory=model.memory)
+    np.testing.assert_allclose(read(model, TARGET), full, rtol=1e-4, atol=1e-5)
+    silent = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: 0 * leaf if jax.tree_util.keystr(path).endswith(".cross.score") else leaf, model
+    )
+    means = tfm.decoder(silent.decoder, config, TARGET, memory=model.memory)
+    assert not np.allclose(means, full, atol=1e-2), "the vector of cross-attention has influence"
 
 
 @pytest.mark.slow

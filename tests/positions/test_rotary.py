@@ -78,29 +78,3 @@ def test_a_fraction_of_a_head_is_rotated_as_a_head_of_that_size():
     expected = tfm.rotate(x[..., :4], tfm.rotary_angles(Rotary(), 4, POSITIONS))
     np.testing.assert_allclose(y[..., :4], expected, atol=1e-6)
     np.testing.assert_array_equal(y[..., 4:], x[..., 4:])
-
-
-def test_all_wavelengths_grow_by_the_scaling_factor():
-    """Positions are then interpolated (Chen et al. 2023, eq. 4)."""
-    angles = tfm.rotary_angles(Rotary(scaling_factor=4.0), 8, 4 * POSITIONS)
-    np.testing.assert_allclose(angles, tfm.rotary_angles(Rotary(), 8, POSITIONS), rtol=1e-6)
-
-
-def test_long_wavelengths_grow_and_short_ones_do_not():
-    """Those of middle length grow in part, linearly in the frequency (Grattafiori et al. 2024, section 3.4.2)."""
-    options = Rotary(base=500.0, scaling_factor=8.0, high_freq_wavelength=30.0, low_freq_wavelength=200.0)
-    angles = np.asarray(tfm.rotary_angles(options, 16, jnp.array([[1]])))[0, 0]
-    regimes = []
-    for n in range(8):
-        frequency = 500.0 ** (-2 * n / 16)
-        wavelength = 2 * math.pi / frequency
-        if wavelength <= 30:
-            expected, regime = frequency, "short"
-        elif wavelength >= 200:
-            expected, regime = frequency / 8, "long"
-        else:
-            kept = (1 / wavelength - 1 / 200) / (1 / 30 - 1 / 200)
-            expected, regime = kept * frequency + (1 - kept) * frequency / 8, "middle"
-        assert angles[n] == pytest.approx(expected, rel=1e-5)
-        regimes.append(regime)
-    assert set(regimes) == {"short", "middle", "long"}

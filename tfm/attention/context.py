@@ -18,6 +18,7 @@ class AttentionContext:
     positions: int32 [B,T]
     mask: which keys a query may see, beside the pattern of its layer and causality; None: all
     length: tokens that the decode states hold before these
+    slots: tokens that the decode states have room for; None: there are none
     causal: no token sees a later one
     restarts: positions may do other than count the columns of a row: it holds several texts, or padding before one
     segment_memory: tokens of the segment before, whose states every layer reads; it returns as many for the next one
@@ -32,6 +33,7 @@ class AttentionContext:
     positions: Array
     mask: Mask | None = None
     length: Array | int = 0
+    slots: int | None = struct.field(pytree_node=False, default=None)
     causal: bool = struct.field(pytree_node=False, default=False)
     restarts: bool = struct.field(pytree_node=False, default=True)
     segment_memory: int = struct.field(pytree_node=False, default=0)
@@ -48,6 +50,11 @@ class AttentionContext:
         if not self.segment_memory:
             return self.positions
         return jnp.arange(self.segment_memory + self.positions.shape[1])[None]
+
+    @property
+    def text_length(self) -> int:
+        """Tokens of the longest text, which is static: slots of the decode states, or keys of the pass."""
+        return self.segment_memory + self.positions.shape[1] if self.slots is None else self.slots
 
 
 class LayerCall(NamedTuple):

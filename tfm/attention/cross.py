@@ -1,14 +1,16 @@
 """Cross-attention: a decoder's tokens attend to a memory, the states of an encoder."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attend, attention_weights, weighted_sum
-from tfm.attention.context import AttentionContext
-from tfm.attention.dispatch import attend_with
-from tfm.attention.project import Attention, merge_heads, queries
+from tfm.attention.context import AttentionContext, LayerCall
+from tfm.attention.dispatch import attend_scores, attend_with
+from tfm.attention.project import Attention, attention_specs, merge_heads, queries
+from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
@@ -50,18 +52,35 @@ class CrossMemory(NamedTuple):
     record: bool
 
 
+def cross_specs(options: Any, config: Config) -> Attention:
+    """Projections of a layer whose mixer has these options, and what their score function trains."""
+    layer = attention_specs(config, getattr(options, "qk_norm", False))
+    return replace(layer, score=score_specs(config, score_of(options)))
+
+
+def score_of(options: Any) -> str:
+    """The score function of cross-attention in a layer whose mixer has these options."""
+    return getattr(options, "score", "scaled_dot")
+
+
 def cross_attention(
-    layer: Attention, config: Config, x: Array, memory: CrossMemory, context: AttentionContext, key: Array | None
+    call: LayerCall, x: Array, memory: CrossMemory, context: AttentionContext
 ) -> tuple[Array, Array | None]:
     """x [B,T,D] -> [B,T,D], and the attention weights [B,K,G,T,S] where they are recorded (Vaswani et al. 2017, section
     3.2.3)."""
-    q = queries(layer, config, x)
+    layer, config, score = call.params, call.config, score_of(call.options)
+    rate = config.attn_rate_with(call.key)
+    score_fn = score_function(score, layer.score)
+    q = score_queries(score, layer.score, queries(layer, config, x))
+    operands = q, memory.keys, memory.values
     if memory.record or context.record:
-        weights = attention_weights(q, memory.keys, memory.mask)
-        heads = weighted_sum(dropout(weights, config.attn_rate, key), memory.values)
+        weights = attention_weights(q, memory.keys, memory.mask, None, score_fn)
+        heads = weighted_sum(dropout(weights, rate, call.key), memory.values)
         return merge_heads(layer, heads), weights
-    if context.keep:  # few queries at a time need no kernel, and there is no dropout
-        heads = attend(q, memory.keys, memory.values, memory.mask)
+    if score_fn is not None:
+        heads = attend_scores(score, score_fn, operands, memory.mask, None, rate, call.key)
+    elif context.keep:  # few queries at a time need no kernel, and there is no dropout
+        heads = attend(*operands, memory.mask)
     else:
-        heads = attend_with(config, q, memory.keys, memory.values, memory.mask, None, key)
+        heads = attend_with(config, *operands, memory.mask, None, call.key)
     return merge_heads(layer, heads), None

@@ -74,6 +74,21 @@ def attend_once(
     return _attend(choose_once(q, k, mask, bias, rate), (q, k, v), mask, bias, rate, key)
 
 
+def attend_scores(
+    score: str,
+    score_fn: Callable[[Array, Array], Array],
+    operands: tuple[Array, Array, Array],
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    rate: float = 0.0,
+    key: Array | None = None,
+) -> Array:
+    """`attend_in_blocks` for scores that no kernel computes, under the name of these."""
+    q, k, _ = operands
+    with attention_scope(Choice("blocks", f"{score} scores"), mask, q.shape[1], k.shape[1]):
+        return attend_in_blocks(score_fn, operands, mask, bias, rate, key)
+
+
 def _attend(
     choice: Choice,
     operands: tuple[Array, Array, Array],

@@ -6,6 +6,7 @@ are not: they are computed for a block of queries at a time.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -50,6 +51,11 @@ def score_queries(score: str, matrix: Any, q: Array) -> Array:
     if score == "multiplicative":
         q = einsum("BTKGH,KGHh->BTKGh", q, matrix)
     return q * q.shape[-1] ** 0.5 if score in ("dot", "multiplicative") else q
+
+
+def score_function(score: str, vector: Any) -> Callable[[Array, Array], Array] | None:
+    """(queries, keys) -> scores; None where they are scaled products of `score_queries`."""
+    return partial(additive_scores, vector=vector) if score == "additive" else None
 
 
 def additive_scores(q: Array, k: Array, vector: Array) -> Array:

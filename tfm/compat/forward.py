@@ -159,7 +159,7 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
 
     shapes = jax.eval_shape(states, abstract(layout(program).specs))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return PastKeyValues(Cache(zeros, starts, jnp.int32(0)), slots)
+    return PastKeyValues(Cache(zeros, starts, jnp.int32(0), slots), slots)
 
 
 def encoder_states(
@@ -206,6 +206,7 @@ def _decoder(
         positions,
         mask=None if inputs.valid is None else padding(inputs.valid),
         length=length,
+        slots=None if cache is None else cache.slots,
         causal=True,
         keep=cache is not None,
         record=record.attentions,

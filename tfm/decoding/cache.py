@@ -42,12 +42,14 @@ class Cache:
 
     starts: [B], the slot of the first token of each row
     length: scalar, slots that are filled
+    slots: how many there are
     memory: of a translation model, or None
     """
 
     states: Layers
     starts: Array
     length: Array
+    slots: int = struct.field(pytree_node=False)
     memory: Memory | None = None
 
 
@@ -61,11 +63,11 @@ def prefill(
     generate, and for a memory whose rows hold several texts.
     """
     memory = _shard_memory(memory, tokens)
-    context = _context(0, tokens, starts)
+    context = _context(0, tokens, starts, slots)
     x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
     states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, slots), config, states_of(outputs))
     memory = _watch(config, memory, outputs, starts)
-    return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), memory)
+    return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), slots, memory)
 
 
 def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple[Array, Cache]:
@@ -74,7 +76,7 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 
     The cache must have T slots left: writing past the end cannot be noticed under `jit`.
     """
-    context = _context(cache.length, tokens, cache.starts)
+    context = _context(cache.length, tokens, cache.starts, cache.slots)
     x = embed(model.embed, config, tokens, context.positions)
     x, outputs = stack(model, config, x, context, cache.states, cache.memory)
     memory = _watch(config, cache.memory, outputs, cache.starts - cache.length)
@@ -121,10 +123,10 @@ def rewinds(config: Config, cache: Cache) -> bool:
     return all((*answers.prefix, *answers.period, *answers.tail))
 
 
-def _context(length: Array | int, tokens: Array, starts: Array) -> AttentionContext:
+def _context(length: Array | int, tokens: Array, starts: Array, slots: int) -> AttentionContext:
     """The pass that reads the next slots: the first token of a row is at position 0, and so is its padding."""
     positions = jnp.maximum((length + jnp.arange(tokens.shape[1]))[None] - starts[:, None], 0)
-    return AttentionContext(positions, left_padding(starts), length, causal=True, keep=True)
+    return AttentionContext(positions, left_padding(starts), length, slots, causal=True, keep=True)
 
 
 def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> Layers:

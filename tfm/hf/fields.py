@@ -27,6 +27,7 @@ Size = Annotated[int, Range(1, 1 << 24)]
 Layers = Annotated[int, Range(1, MAX_SIZES["layers"])]
 Distance = Annotated[int, Range(-1, 1 << 24)]  # -1: none
 Positive = Annotated[float, Range(1e-30)]
+Scale = Annotated[float, Range(0)]  # 0: none
 
 
 class Rope(TypedDict, total=False):
@@ -40,6 +41,14 @@ class Rope(TypedDict, total=False):
     low_freq_factor: Positive | None
     high_freq_factor: Positive | None
     original_max_position_embeddings: Size | None
+    attention_factor: Positive | None
+    beta_fast: Positive | None
+    beta_slow: Positive | None
+    mscale: Scale | None
+    mscale_all_dim: Scale | None
+    truncate: bool | None
+    short_factor: list[Positive] | None
+    long_factor: list[Positive] | None
 
 
 # By name, in all families.
@@ -67,6 +76,7 @@ TYPES: Mapping[str, Any] = {
     "rotary_emb_base": Positive,
     "rotary_pct": Positive,
     "partial_rotary_factor": Positive,
+    "original_max_position_embeddings": Size | None,
     "rope_scaling": Rope | None,
     "rope_parameters": Rope | None,
     "global_rope_theta": Positive | None,

@@ -10,8 +10,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
-from tfm.attention.cross import cross_attention
-from tfm.attention.project import attention_specs
+from tfm.attention.cross import cross_attention, cross_specs
 from tfm.config.model import Config, Kind
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
 from tfm.mixers import mixer_of
@@ -81,7 +80,7 @@ def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
         position=position_of(kind.position).specs(kind.position, config),
         feed_forward=feed_forward_specs(config) if "feed_forward" in names else None,
         residual=residual.specs(kind.residual, config, names),
-        cross=attention_specs(config, getattr(kind.mixer, "qk_norm", False)) if cross else None,
+        cross=cross_specs(kind.mixer, config) if cross else None,
     )
     return residual.rescale(specs, kind.residual, config)
 
@@ -127,7 +126,8 @@ def sublayers_of(
         return result, _keep_states(output, block_input, y)
 
     def attend_memory(y: Array):
-        return cross_attention(layer.cross, config, y, block_input.memory, block_input.context, cross_key)
+        call = LayerCall(kind.mixer, config, layer.cross, None, cross_key)
+        return cross_attention(call, y, block_input.memory, block_input.context)
 
     ffn: Any = layer.feed_forward
 

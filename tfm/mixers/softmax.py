@@ -13,10 +13,9 @@ from jax import Array
 from tfm.attention.attend import apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import BiasAfterMemory, ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
-from tfm.attention.dispatch import attend_once, attend_with, attention_scope
-from tfm.attention.kernels.choice import Choice
+from tfm.attention.dispatch import attend_once, attend_scores, attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.attention.scores import additive_scores, attend_in_blocks, score_queries, score_specs
+from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.attention.windows import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
@@ -115,11 +114,9 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     q, k, v = project(call, x, past)
     plain_q, plain_k = q, k
     q, k, bias = score(q, k, layer)
-    score_fn = None
-    if call.options.score == "additive":
-        score_fn = partial(additive_scores, vector=layer.score)
-        if q is not plain_q or k is not plain_k:
-            refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")
+    score_fn = score_function(call.options.score, layer.score)
+    if score_fn is not None and (q is not plain_q or k is not plain_k):
+        refuse(call.options, f"with score={call.options.score} multiplies no queries and keys", "try position=learned")
     pattern = pattern_of(call.options.pattern)
     pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
     bias = pattern.bias(pattern_call, plain_q, bias)
@@ -138,8 +135,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
         heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
         output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
     elif score_fn is not None:
-        with attention_scope(Choice("blocks", f"{call.options.score} scores"), mask, q.shape[1], k.shape[1]):
-            heads = attend_in_blocks(score_fn, (q, k, v), mask, bias, rate, call.key)
+        heads = attend_scores(call.options.score, score_fn, (q, k, v), mask, bias, rate, call.key)
     else:
         attend = attend_once if context.keep else attend_with  # a prompt is read once
         heads = attend(config, q, k, v, mask, bias, call.key)

@@ -8,6 +8,7 @@ from tfm.config.positions.absolute import Axial, Learned, Sinusoidal
 from tfm.config.positions.checks import check_axes, check_buckets, check_distance
 from tfm.config.positions.grid import Beit, Swin, SwinV2
 from tfm.config.positions.options import PositionOptions
+from tfm.config.positions.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,7 @@ class Rotary(PositionOptions):
 
     base: of the wavelengths; more than 10,000 for longer texts
     fraction: fraction of a head that is rotated
-    scaling_factor: factor by which long wavelengths grow, for texts that much longer than those of training
-    high_freq_wavelength: wavelengths up to this do not grow; none: all grow (Grattafiori et al. 2024, section 3.4.2)
-    low_freq_wavelength: wavelengths from this on grow in full, those between the two in part
+    scaling: how wavelengths grow for texts that are longer than those of training; none: not at all
     pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
         2n + 1 (the paper, RoFormer)
     axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
@@ -27,24 +26,21 @@ class Rotary(PositionOptions):
     name: Literal["rotary"] = tag("rotary")
     base: float = 10_000.0
     fraction: float = 1.0
-    scaling_factor: float = 1.0
-    high_freq_wavelength: float | None = None
-    low_freq_wavelength: float | None = None
+    scaling: Scaling | None = None
     pairs: Literal["halves", "adjacent"] = "halves"
     axes: int = 1
 
     def __post_init__(self):
         check_fields(self)
-        check_minimum(self, scaling_factor=1)
         if not self.base > 1:
             raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
-        high, low = self.high_freq_wavelength, self.low_freq_wavelength
-        if (high, low) != (None, None) and (high is None or low is None or not 0 < high < low):
-            raise ValueError(
-                f"high_freq_wavelength={high} must be above 0 and less than low_freq_wavelength={low}, or both none"
-            )
+
+    @property
+    def attention_scaling(self) -> float:
+        """What rotated queries, and rotated keys, are multiplied by."""
+        return 1.0 if self.scaling is None else self.scaling.attention_scaling
 
     def rotary_dim(self, head_size: int) -> int:
         """Elements of a head that are rotated."""
@@ -58,6 +54,14 @@ class Rotary(PositionOptions):
                 "are rotated; try other heads"
             )
         check_axes(self, config, rotary_dim)
+        if self.scaling is None:
+            return
+        if self.scaling.depends_on_length and self.axes == 2:
+            raise ValueError(
+                f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes=2 counts "
+                "rows and columns; try position.scaling=linear"
+            )
+        self.scaling.check_pairs(rotary_dim // 2)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def write(config: Config) -> dict[str, Any]:
     return {
         "rotary_emb_base": position.base,
         "rotary_pct": position.fraction,
-        "rope_parameters": rope_parameters(position) | {"partial_rotary_factor": position.fraction},
+        "rope_parameters": rope_parameters(position, config.sizes["H"]) | {"partial_rotary_factor": position.fraction},
     }
 
 

@@ -76,7 +76,7 @@ def write(config: Config) -> dict[str, Any]:
         "num_key_value_heads": config.sizes["K"],
         "head_dim": config.sizes["H"],
         "rope_theta": position.base,
-        "rope_parameters": rope_parameters(position),
+        "rope_parameters": rope_parameters(position, config.sizes["H"]),
     }
 
 
