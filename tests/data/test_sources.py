@@ -112,6 +112,15 @@ def test_hold_out_leaves_something_on_both_sides():
         assert all(train_valid_split(documents)), documents
 
 
+def test_hold_out_needs_two_texts():
+    columns = files.Columns(("text",), ("label",))
+    for rows in ([{"text": "a", "label": "b"}], [{"text": "a", "label": label} for label in "bc"]):
+        with pytest.raises(UserError, match=f"a single text, in {len(rows)} rows, and validation needs a different"):
+            sources.train_valid_split(rows, columns)
+    with pytest.raises(UserError, match="a single text, in 1 rows"):
+        sources.train_valid_split([{"a": "one", "b": "two"}], files.Columns(("a", "b")))
+
+
 def test_hold_out_keeps_equal_documents_on_one_side():
     train, valid = train_valid_split([f"document {n % 10}" for n in range(100)])
     assert train

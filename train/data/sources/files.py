@@ -115,6 +115,8 @@ def read(path: Path, data: Data, columns: Reader) -> list[Row]:
         raise UserError(f"--data.format={data.format} does not fit: this task reads {', '.join(formats)} files")
     if kind not in formats:
         remedy = "; if it is plain text, add --data.format=text" if ".txt" in formats else ""
+        if columns.parallel:
+            remedy = "; of two files of lines, name both with a comma between"
         raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz{remedy}")
     return list(formats[kind](path, _read_text(path), data, columns))
 
