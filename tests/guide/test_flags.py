@@ -15,6 +15,7 @@ from tfm.config.choices import alternatives, is_list, type_hints
 from train import UserError
 from train.__main__ import command_paths
 from train.settings import flags, resolve, schema
+from train.settings.presets import PRESETS
 from train.settings.tasks import TASKS
 
 EVERYWHERE = [*pages.PAGES, *pages.NOTEBOOKS]
@@ -48,6 +49,8 @@ def test_flags_of_commands_exist(page, command):
     own, shared = flags.split_argv(words, options)
     if options:
         _unknown(lambda: flags.build(module.Options, flags.parse(own)))
+    presets = [word.partition("=")[2] for word in words if word.startswith("--preset=")]
+    assert {*presets} <= {name for of_task in PRESETS.values() for name in of_task}
     passes_on = not options or name in (
         "train.bench",
         "train.check",

@@ -137,8 +137,11 @@ def read_texts(path: Path, data: Data, column: str) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a .txt file, with empty ones."""
-    return _read_text(path).removesuffix("\n").split("\n")
+    """The lines of a .txt file, with empty ones. Raises UserError where all are blank."""
+    text = _read_text(path)
+    if not text.strip():
+        raise UserError(f"{path} holds no text; check the file, or choose another")
+    return text.removesuffix("\n").split("\n")
 
 
 def read_parallel(source: str, columns: Reader) -> list[Row]:
