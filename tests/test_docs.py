@@ -12,7 +12,7 @@ import sys
 import textwrap
 
 import pytest
-from guide.pages import NOTEBOOKS, PAGES, ROOT, Block, blocks, close, links, name_of
+from guide.pages import NOTEBOOKS, PAGES, ROOT, Block, blocks, close, files, links, name_of
 from small import call
 
 import tfm
@@ -94,6 +94,16 @@ def test_links_lead_to_files_and_headings():
                 titles = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
                 slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
                 assert heading in slugs, f"{name_of(path)}: {target}"
+
+
+# Files that a reader of the page makes, and those of transformers.
+OF_THE_READER = {"tfm/mixers/static/average.py", "train/tasks/reversed.py", "tests/models/*/test_modeling_flax_*.py"}
+
+
+def test_files_that_pages_name_exist():
+    named = {file: name_of(path) for path in [*PAGES, *NOTEBOOKS] for file in files(path)}
+    assert {file: page for file, page in named.items() if not any(ROOT.glob(file))}.keys() == OF_THE_READER, named
+    assert len(named) > 50
 
 
 def test_readme_is_short():

@@ -87,6 +87,8 @@ BAD = [
     ("--steps", "--steps needs a value"),
     ("--steps=0", "--steps=0 must be at least 1"),
     ("--steps=-3", "--steps=-3 must be at least 1"),
+    ("--steps=99999999999999999999", "--steps=99999999999999999999 is too large for a number of 64 bits"),
+    ("--task=translate --data=notes.md", "of two files of lines, name both with a comma between"),
     ("--stop-at=-1", "--stop-at=-1 must be at least 1, or none"),
     ("--seed=-1", "--seed=-1 must be at least 0"),
     ("--model.scan=perhaps", "--model.scan=perhaps must be true or false"),

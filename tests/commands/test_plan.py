@@ -57,7 +57,7 @@ BAD = [
     ("--topology=h100:8 --batch.size=4", "--mesh.data = 8 must divide the batch axis of size 4; try 4"),
     ("--topology=h100:8 --tokens=-1", "--tokens=-1 must be at least 1, or none"),
     ("--topology=h100:8 --tokens=many", "--tokens=many must be a whole number"),
-    ("--topology=h100:8 --preset=gpt-tony", "--preset=gpt-tony is unknown"),
+    ("--topology=h100:8 --preset=gpt-tony", "--preset=gpt-tony is unknown; did you mean gpt-tiny?"),
     (
         "--topology=v5e:1x1 --model.mixer=xca",
         "--model.mixer or --model.position: xca mixes later tokens into all; a decoder needs another mixer",

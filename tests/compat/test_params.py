@@ -30,6 +30,9 @@ def test_what_there_is():
     assert tfm.compat.FlaxAutoModel.choices["gpt2"].__name__ == "FlaxGPT2Model"
     with pytest.raises(AttributeError, match=r"no 'FlaxVisionModel'; .*; did you mean FlaxCLIPVisionModel\?"):
         _ = tfm.compat.FlaxVisionModel
+    assert not hasattr(tfm.compat, "FlaxVisionModel")
+    with pytest.raises(ImportError, match=r"no 'FlaxOPTForCausalLM'; docs/guide/compat.md says what is not supported"):
+        from tfm.compat import FlaxOPTForCausalLM  # noqa: F401
 
 
 def test_params_are_laid_out_as_they_were(tmp_path):

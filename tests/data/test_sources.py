@@ -112,6 +112,25 @@ def test_hold_out_leaves_something_on_both_sides():
         assert all(train_valid_split(documents)), documents
 
 
+def test_lines_of_a_blank_file(tmp_path):
+    path = tmp_path / "blank.txt"
+    for text in ("", "\n", " \n\n"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"blank\.txt holds no text; check the file, or choose another"):
+            files.read_lines(path)
+    path.write_text("a\n\nb\n")
+    assert files.read_lines(path) == ["a", "", "b"]
+
+
+def test_hold_out_needs_two_texts():
+    columns = files.Columns(("text",), ("label",))
+    for rows in ([{"text": "a", "label": "b"}], [{"text": "a", "label": label} for label in "bc"]):
+        with pytest.raises(UserError, match=f"a single text, in {len(rows)} rows, and validation needs a different"):
+            sources.train_valid_split(rows, columns)
+    with pytest.raises(UserError, match="a single text, in 1 rows"):
+        sources.train_valid_split([{"a": "one", "b": "two"}], files.Columns(("a", "b")))
+
+
 def test_hold_out_keeps_equal_documents_on_one_side():
     train, valid = train_valid_split([f"document {n % 10}" for n in range(100)])
     assert train

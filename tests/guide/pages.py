@@ -61,7 +61,7 @@ def name_of(path: Path) -> str:
 
 
 def commands(path: Path) -> list[str]:
-    """Every command line of the project on a page, without comments and prompts: of fences and of indented blocks.
+    """Every command line of the project on a page, without comments and prompts: of fences, indented blocks and prose.
 
     Those whose output is an error at once are left out: `shown` has them.
     """
@@ -74,6 +74,7 @@ def commands(path: Path) -> list[str]:
                 lines.append(line)
     prose = without_blocks(path).replace("\\\n", " ").splitlines()
     lines += [line for line in prose if re.match(r" {4}(\$ )?python -m ", line)]
+    lines += [text.replace("\n", " ") for text in re.findall(r"`(python -m train\.\w[^`]*)`", without_blocks(path))]
     matches = [re.search(r"python -m (train\.\w+.*)", line) for line in lines]
     return [re.sub(r"\s+#.*| &$|; ?done$| > .*", "", match[1]) for match in matches if match]
 
@@ -88,6 +89,12 @@ def shown(block: Block) -> list[Shown]:
 def flags(path: Path) -> set[str]:
     """The names of all flags in prose, tables and blocks."""
     return {name.rstrip(".-") for name in re.findall(r"(?<![\w-])--([a-z][\w.-]*)", text_of(path))}
+
+
+def files(path: Path) -> set[str]:
+    """The files and folders of the project that a page names, such as `tests/contracts.py`; some are patterns."""
+    names = re.findall(r"(?<![\w./])((?:tfm|train|tests|docs|notebooks)/[\w./*-]*)", text_of(path))
+    return {name.rstrip(".") for name in names}
 
 
 def links(path: Path) -> list[str]:

@@ -141,7 +141,7 @@ def test_names_are_checked_before_a_run(monkeypatch):
     assert Log(to="mlflow,tensorboard,mlflow").trackers == ("mlflow", "tensorboard")
     assert Log(to=None).trackers == ()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"--log.to=trackio needs its client; pip install 'tfm\[trackio\]'"):
+    with pytest.raises(UserError, match=r'--log.to=trackio needs its client; pip install -e "\.\[trackio\]"'):
         trackers.check(["tensorboard", "trackio"])
 
 

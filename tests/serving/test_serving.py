@@ -256,8 +256,8 @@ def test_what_is_refused(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="length=9 is for --format=stablehlo or onnx"):
         Options(run="a", to="b", length=9)
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
-    with pytest.raises(UserError, match=r"needs flatbuffers; pip install 'tfm\[stablehlo\]'"):
+    with pytest.raises(UserError, match=r'needs flatbuffers; pip install -e "\.\[stablehlo\]"'):
         stablehlo.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)
     monkeypatch.setitem(sys.modules, "jax2onnx", None)
-    with pytest.raises(UserError, match=r"pip install 'tfm\[onnx\]' and then .* or take --format=stablehlo"):
+    with pytest.raises(UserError, match=r'pip install -e "\.\[onnx\]" and then .* or take --format=stablehlo'):
         onnx.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)

@@ -8,6 +8,7 @@ They take and give the same nested dict of parameters, and read and write the sa
 """
 
 import re
+import sys
 from typing import Any
 
 from tfm.compat.auto import Auto, Choices
@@ -92,8 +93,14 @@ __all__ = sorted(PUBLIC)
 def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         advice = f"docs/guide/compat.md says what is not supported{suggest(name, __all__)}"
-        raise AttributeError(f"tfm.compat has no {name!r}; {advice}")
+        error = ImportError if _is_from_import() and name.lower().startswith("flax") else AttributeError
+        raise error(f"tfm.compat has no {name!r}; {advice}")
     return PUBLIC[name]
+
+
+def _is_from_import() -> bool:
+    """Whether `from tfm.compat import ...` asks: Python would replace an AttributeError by a sentence of its own."""
+    return sys._getframe(2).f_code.co_name == "_handle_fromlist"  # of importlib
 
 
 def __dir__() -> list[str]:

@@ -182,7 +182,8 @@ def _checked_number(key: str, value: Any, kind: type) -> Any:
 
 def _abbreviate(value: Any) -> str:
     """A value as an error shows it."""
-    text = repr(value) if not isinstance(value, int) or abs(value) <= MAX_INT else f"{value:#x}"
+    is_short = not isinstance(value, int) or value.bit_length() <= 256  # Python writes no decimals of longer ones
+    text = repr(value) if is_short else f"{value:#x}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

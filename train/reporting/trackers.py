@@ -65,7 +65,7 @@ def check(names: Sequence[str]):
         spec = None if name == "tensorboard" else importlib.util.find_spec(name)
         is_installed = spec is not None and spec.origin is not None  # a folder of that name has no origin
         if name != "tensorboard" and not is_installed:
-            raise UserError(f"--log.to={name} needs its client; pip install 'tfm[{name}]'")
+            raise UserError(f'--log.to={name} needs its client; pip install -e ".[{name}]"')
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
         from jax2onnx import to_onnx
         from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Unsupported
     except ImportError as error:
-        remedy = "pip install 'tfm[onnx]' and then pip install --no-deps 'jax2onnx>=0.17', or take --format=stablehlo"
+        remedy = 'pip install -e ".[onnx]" and then pip install --no-deps "jax2onnx>=0.17", or take --format=stablehlo'
         raise UserError(f"--format=onnx needs {error.name}; {remedy}") from error
     config = dataclasses.replace(folder.config.model, scan=False)
     forward = forward_of(config, params, length, folder.config.task.name)

@@ -24,7 +24,7 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     try:
         import flatbuffers  # noqa: F401  # jax.export needs it, and does not ask for it
     except ImportError as error:
-        raise UserError("--format=stablehlo needs flatbuffers; pip install 'tfm[stablehlo]'") from error
+        raise UserError('--format=stablehlo needs flatbuffers; pip install -e ".[stablehlo]"') from error
     forward = forward_of(folder.config.model, params, length, folder.config.task.name)
     weights = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(forward.params)}
     to.mkdir(parents=True)

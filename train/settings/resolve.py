@@ -73,12 +73,16 @@ def resolve(argv: Sequence[str], read_resumed: ReadResumed, read_folder: ReadFol
 
 
 def infer_task(argv: Sequence[str], read_folder: ReadFolder) -> list[str]:
-    """The command line with the task that preset or `--init` imply, where it names none."""
+    """The command line with the task that preset or `--init` imply, where it names none. Raises UserError for an
+    unknown preset."""
     texts = flags.parse(argv, ALIASES)
     if "task" in texts:
         return list(argv)
     preset, folder = _read(texts, "preset", ""), _read(texts, "init", "")
     implied = next((task for task, presets in PRESETS.items() if preset in presets), None)
+    if preset and not implied:
+        names = [name for presets in PRESETS.values() for name in presets]
+        raise UserError(f"--preset={preset} is unknown{suggest(preset, names)}")
     implied = read_folder(folder, "")["task"] if folder and not implied else implied
     return [*argv, f"--task={implied or Mlm.name}"]
 

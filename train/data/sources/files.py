@@ -115,6 +115,8 @@ def read(path: Path, data: Data, columns: Reader) -> list[Row]:
         raise UserError(f"--data.format={data.format} does not fit: this task reads {', '.join(formats)} files")
     if kind not in formats:
         remedy = "; if it is plain text, add --data.format=text" if ".txt" in formats else ""
+        if columns.parallel:
+            remedy = "; of two files of lines, name both with a comma between"
         raise UserError(f"{path} is not a {', '.join(formats)} file, nor one of these with .gz{remedy}")
     return list(formats[kind](path, _read_text(path), data, columns))
 
@@ -135,8 +137,11 @@ def read_texts(path: Path, data: Data, column: str) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a .txt file, with empty ones."""
-    return _read_text(path).removesuffix("\n").split("\n")
+    """The lines of a .txt file, with empty ones. Raises UserError where all are blank."""
+    text = _read_text(path)
+    if not text.strip():
+        raise UserError(f"{path} holds no text; check the file, or choose another")
+    return text.removesuffix("\n").split("\n")
 
 
 def read_parallel(source: str, columns: Reader) -> list[Row]:

@@ -92,13 +92,21 @@ def _own_rows(source: str, columns: Reader, builtin: Builtin) -> tuple[list[Row]
 
 
 def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list[Row]]:
-    """Splits rows by the hash of their text, about a tenth for validation; a single document is cut at 90 %."""
-    if len(rows) == 1 and not columns.labels:
+    """Splits rows by the hash of their text, about a tenth for validation; a single document is cut at 90 %.
+
+    Raises UserError for rows of one and the same text, which cannot stand on both sides.
+    """
+    if len(rows) == 1 and len(columns.texts) == 1 and not columns.labels:
         (name,), (row,) = columns.texts, rows
         cut = int(len(row[name]) * 0.9)
         return [{name: row[name][:cut]}], [{name: row[name][cut:]}]
     texts = ("\0".join(columns.texts_of(row)) for row in rows)
     hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    if len(set(hashes)) == 1:
+        raise UserError(
+            f"the data have a single text, in {len(rows)} rows, and validation needs a different one; "
+            "add texts, or name others with --eval-data"
+        )
     chosen = {digest for digest in hashes if digest[0] % 10 == 0}
     if not chosen or chosen == set(hashes):
         chosen = {min(hashes)}
