@@ -76,6 +76,7 @@ BESIDE = {
         "train.runs.folder": ("open_folder", "RunFolder"),
         "train.settings.presets": ("model",),
         "train.sentences": ("evaluate", "read_tasks"),
+        "train.sentences.settings": ("PROTOCOLS", "Settings"),
         "train": ("UserError",),
     },
 }

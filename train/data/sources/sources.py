@@ -104,7 +104,7 @@ def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list
     hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     if len(set(hashes)) == 1:
         raise UserError(
-            f"the data have a single text, in {len(rows)} rows, and validation needs a different one; "
+            "all rows of the data have the same text, and validation needs a different one; "
             "add texts, or name others with --eval-data"
         )
     chosen = {digest for digest in hashes if digest[0] % 10 == 0}
