@@ -122,21 +122,23 @@ class Options:
     def _check_pictures(self):
         """Raises ValueError for options of texts with a model of pictures, and the other way round."""
         changed = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
-        of_texts = [name for name in ("length", "vocab", "predict", "lengths", "generate", "run") if name in changed]
-        of_pictures = [name for name in ("size", "patch", "window") if name in changed]
-        if self.reads_pictures and of_texts:
-            name = of_texts[0]
-            raise ValueError(f"{name}={getattr(self, name)} is for texts; model={self.model} has --size and --patch")
-        if not self.reads_pictures and of_pictures:
-            name = of_pictures[0]
-            raise ValueError(f"{name}={getattr(self, name)} is for pictures; add --model=vit or --model=swin")
-        if self.model == "swin" and (variants := [name for name in ("mixer", "position") if name in changed]):
-            name = variants[0]
-            raise ValueError(f"{name}={getattr(self, name)} is not for model=swin, which has windows; try --model=vit")
-        if self.model == "swin" and (self.layers < 2 or self.layers % 2):
+
+        def refuse(names: tuple[str, ...], reason: str):
+            for name in names:
+                if name in changed:
+                    raise ValueError(f"{name}={getattr(self, name)} {reason}")
+
+        if not self.reads_pictures:
+            refuse(("size", "patch", "window"), "is for pictures; add --model=vit or --model=swin")
+            return
+        of_texts = ("length", "vocab", "predict", "lengths", "generate", "run")
+        refuse(of_texts, f"is for texts; model={self.model} has --size and --patch")
+        if self.model == "vit":
+            refuse(("window",), "is for model=swin; leave it out")
+            return
+        refuse(("mixer", "position"), "is not for model=swin, which has windows; try --model=vit")
+        if self.layers < 2 or self.layers % 2:
             raise ValueError(f"layers={self.layers} must be even for model=swin, whose windows shift in turn; try 4")
-        if self.model == "vit" and "window" in changed:
-            raise ValueError(f"window={self.window} is for model=swin; leave it out")
 
     def _check_writing(self):
         """Raises ValueError for options of writing that do not go together."""

@@ -45,7 +45,7 @@ CLASSES = 1000
 
 def plain_run(options: Any) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
-    names = ("ffn", "scan", "dtype", "kernel")
+    names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel")
     variants = [*_variant("mixer", options.mixer), *_variant("position", options.position)]
     if options.reads_pictures:
         plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), TASKS["image"]()

@@ -192,7 +192,8 @@ def _processor(run: Run, train: Sequence[Row], saved: Any, log) -> CaptionProces
         images, tokenizer = parts.images, parts.tokenizer
     else:
         images, tokenizer = None, parts or tokenize.load(run.tokenizer, [row["label"] for row in train], log)
-    return CaptionProcessor(run_processor(run, run.model.in_images(), images), tokenizer)
+    of_pictures: Any = run_processor(run, run.model.in_images(), images)
+    return CaptionProcessor(of_pictures, tokenizer)
 
 
 def baselines(corpus: Corpus[CaptionRows]) -> dict[str, float]:
