@@ -46,6 +46,7 @@ AXES = {
     "F": Axis("feed-forward", ("tensor",)),
     "V": Axis("vocabulary, padded", ("tensor",)),
     "P": Axis("rows of the position table"),
+    "O": Axis("offsets of rows and columns of patches"),
     "Y": Axis("token types"),
     "C": Axis("classes"),
     "L": Axis("layers"),

@@ -52,7 +52,7 @@ class Spec:
 def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False, **sizes: int) -> Any:
     """A matrix or table: truncated normal of `config.init_std`, cut at two standard deviations, decayed.
 
-    `sizes` are those of lower-case axes. Source: Devlin et al. 2018.
+    `sizes` are those that the configuration does not know. Source: Devlin et al. 2018.
     """
 
     def init(key, shape, sharding):

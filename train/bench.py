@@ -20,16 +20,17 @@ from train.settings import flags
 from train.settings.schema import Run
 
 USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...]
+       python -m train.bench --model=vit|swin [--size=PIXELS --patch=PIXELS ...]
        python -m train.bench --mixer=A,B [--position=A,B]
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
        python -m train.bench --model=gpt --generate=N [--weights=int8] [--run=FOLDER] [--batch=1 ...]
        python -m train.bench --run=FOLDER --data=FILE [--beams=5] [--weights=int8]
 
-Prints one JSON object. With --model, a step of a plain Transformer on random tokens: milliseconds (median and least),
-tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the fastest
-possible, the loss reached. Several mixers or positions are timed in turns: one object for each; `ratio` is its time
-over that of the first, with an interval of 95 %. With --lengths, one object for every length, and one with the
+Prints one JSON object. With --model, a step of a plain Transformer on random tokens or pictures: milliseconds (median
+and least), tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the
+fastest possible, the loss reached. Several mixers or positions are timed in turns: one object for each; `ratio` is its
+time over that of the first, with an interval of 95 %. With --lengths, one object for every length, and one with the
 exponents by which time and bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it
 takes (see its --help), and the shares of making batches (data), sending them (host) and computing (device). With
 --generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search. With
@@ -85,7 +86,7 @@ def _bench_model(options: Options) -> dict[str, Any]:
     from train.devices.mesh import use_cores
 
     if options.against:
-        against.check(options.against)
+        against.check(options.against, "image" if options.reads_pictures else None)
     run = random_task.plain_run(options)
     task = random_task.RandomTask(options.model, options.predict)
     use_cores(run)
@@ -95,9 +96,13 @@ def _bench_model(options: Options) -> dict[str, Any]:
     seconds = statistics.median(sum(step_time) for step_time in timed.steps)
     facts = _facts(job)
     result = {"model": options.model, **facts, **timing.summary(timed)}
-    result["tokens_per_s"] = round(options.batch * options.length / seconds)
+    result["tokens_per_s"] = round(options.batch * run.row_tokens / seconds)
     result |= timing.utilization(job, facts["flops"], seconds)
-    if options.against:
+    if options.reads_pictures:
+        result["pictures_per_s"] = round(options.batch / seconds, 1)
+    if options.against and options.reads_pictures:
+        result |= _against_pictures(options, job, state.params, batches(0))
+    elif options.against:
         result |= _against(options, against.plain_work(options, job), job, batches)
     _profile(options, job, state, batches(0))
     return result

@@ -32,6 +32,50 @@ def test_one_line_with_the_keys_of_the_peer(model, capsys):
     assert result["loss"] == pytest.approx(4.16, abs=0.2), "random tokens: about log(64)"
 
 
+PICTURES = "--layers=4 --heads=2 --width=16 --size=16 --patch=2 --batch=8 --steps=2 --warmup=1".split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["vit", "swin"])
+def test_models_of_pictures(model, capsys):
+    """Parameters are counted by hand: a ViT of four layers; a Swin of two stages, each with two layers."""
+    assert bench.main([f"--model={model}", *PICTURES]) == 0
+    result = json.loads(capsys.readouterr().out)
+
+    def layer(width):
+        return 4 * (width * width + width) + (width * 4 * width + 4 * width) + (4 * width * width + width) + 4 * width
+
+    patches = 3 * 2 * 2 * 16 + 16
+    if model == "vit":
+        expected, tokens = patches + 16 + 65 * 16 + 4 * layer(16) + 2 * 16 + 16 * 1000 + 1000, 65
+    else:
+        biases = 2 * 49 * 2 + 2 * 49 * 4
+        merging = 4 * 16 * 32 + 2 * 4 * 16
+        expected = patches + 2 * 16 + 2 * layer(16) + merging + 2 * layer(32) + biases + 2 * 32 + 32 * 1000 + 1000
+        tokens = 64
+    assert result["params"] == expected
+    assert result["tokens_per_s"] == pytest.approx(8 * tokens / result["ms_median"] * 1000, rel=0.01)
+    assert result["pictures_per_s"] == pytest.approx(8 / result["ms_median"] * 1000, rel=0.01)
+    assert result["loss"] == pytest.approx(math.log(1000), abs=0.5), "random classes"
+
+
+@pytest.mark.slow
+def test_mixers_of_pictures_in_turns(capsys):
+    assert bench.main(["--model=vit", *PICTURES, "--mixer=softmax,linear", "--steps=16"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["mixer"] for line in lines] == ["softmax", "linear"]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("model", ["vit", "swin"])
+def test_the_peer_of_pictures_has_the_same_parameters(model, capsys):
+    """The class of transformers reads the same model."""
+    assert bench.main([f"--model={model}", *PICTURES, "--steps=16", "--against=torch"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["peer_params"] == result["params"]
+    assert result["ratio_turns"] == 8
+
+
 @pytest.mark.slow
 def test_reading_prompts_and_writing(capsys):
     assert bench.main(["--model=gpt", *TINY, "--length=24", "--generate=16"]) == 0
@@ -133,7 +177,17 @@ def test_several_lengths_of_several_mixers(capsys, tmp_path):
         (["--preset=gpt2", "--layers=3"], "unknown flag --layers; did you mean"),
         (["--preset=gtp2"], "--preset=gtp2 is unknown"),
         (["--kernel=splash", "--batch=8"], "--kernel=splash cannot do this: splash needs a TPU"),
-        (["--model=gtp"], "--model=gtp must be bert, gpt or seq2seq"),
+        (["--model=gtp"], "--model=gtp must be bert, gpt, seq2seq, vit or swin"),
+        (["--model=vit", "--length=128"], "--length=128 is for texts; model=vit has --size and --patch"),
+        (["--model=vit", "--generate=16"], "--generate=16 is for texts; model=vit has --size and --patch"),
+        (["--model=vit", "--size=30"], "--size=30 must be a multiple of patch=4; try size=32"),
+        (["--model=vit", "--window=7"], "--window=7 is for model=swin; leave it out"),
+        (["--model=gpt", "--size=64"], "--size=64 is for pictures; add --model=vit or --model=swin"),
+        (["--model=swin", "--layers=5"], "--layers=5 must be even for model=swin, whose windows shift in turn; try 4"),
+        (
+            ["--model=swin", "--mixer=linear"],
+            "--mixer=linear is not for model=swin, which has windows; try --model=vit",
+        ),
         (["--heads=5"], "--heads=5 must divide width=128; try heads=4"),
         (["--mixer=sofmax"], "--mixer=sofmax is unknown; did you mean softmax?"),
         (["--mixer=softmax:pattern=slidin"], "--mixer.pattern=slidin is unknown; did you mean sliding?"),

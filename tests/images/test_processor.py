@@ -31,6 +31,22 @@ def test_normalized_pixels_are_those_of_a_loop():
     np.testing.assert_array_equal(processor.restore(normalized), pixels)
 
 
+def test_pictures_of_another_size():
+    """What they are cropped from grows as they do; a processor for its own shape is itself."""
+    shapes = {"vit": (16, 24), "deit": (16, 24), "clip": (16, 24), "crop": (16, 24), "grey": (16, 24)}
+    resized = {name: PROCESSORS[name].of_shape(*shape) for name, shape in shapes.items()}
+    assert {processor.shape for processor in resized.values()} == {(16, 24)}
+    sizes = {name: (processor.size, processor.crop) for name, processor in resized.items()}
+    assert sizes["vit"] == ((16, 24), None)
+    assert sizes["deit"] == ((24, 36), (16, 24)), "two thirds of each side, as before"
+    assert sizes["clip"] == (30, (16, 24)), "10 for 8 pixels: 30 for 24"
+    assert sizes["crop"] == (None, (16, 24))
+    assert (resized["deit"].mean, resized["deit"].resample) == (PROCESSORS["deit"].mean, "bicubic")
+    assert all(processor.of_shape(*processor.shape) == processor for processor in PROCESSORS.values())
+    with pytest.raises(ValueError, match=r"sides must be from 1 to 8,192 pixels"):
+        PROCESSORS["vit"].of_shape(9000, 9000)
+
+
 def test_the_centre_and_the_shorter_edge():
     pixels = np.asarray(PICTURE)
     np.testing.assert_array_equal(PROCESSORS["crop"].prepare(PICTURE), pixels[6:14, 11:19])

@@ -47,6 +47,71 @@ def test_a_model_of_larger_images(fill):
     assert all(jax.tree.leaves(same))
 
 
+BEIT = tfm.override(CONFIG, {"position": "beit", "position.shared": True, "input.size": 12, "input.image_width": 16})
+
+
+@pytest.mark.parametrize("cls", [True, False])
+@pytest.mark.parametrize("scan", [True, False])
+def test_biases_of_offsets_in_a_larger_picture(fill, cls, scan):
+    """Of every layer and of all: from 11 x 15 offsets to 19 x 17. That of a patch and itself stays, and so do those of
+    [CLS], which are the last three."""
+    config = tfm.override(BEIT, {"input.cls": cls, "layers": 2, "scan": scan})
+    new_config, resized = tfm.interpolate_positions(config, fill(tfm.encoder_specs(config)), (20, 18))
+    assert new_config.input.grid == (10, 9)
+    specs = jax.tree.leaves(tfm.encoder_specs(config))
+    leaves = (jax.tree.leaves(params) for params in (fill(tfm.encoder_specs(config)), resized))
+    tables = [(old, new) for spec, old, new in zip(specs, *leaves, strict=True) if spec.axes.endswith("OKG")]
+    assert sum(old.size for old, _ in tables) == 3 * 2 * (11 * 15 + 3 * cls), "two layers, what they share; two heads"
+    for old, new in (
+        (np.asarray(table, np.float64).reshape(-1, table.shape[-3], 2) for table in pair) for pair in tables
+    ):
+        before, after = old[:, : 11 * 15].reshape(-1, 11, 15, 2), new[:, : 19 * 17].reshape(-1, 19, 17, 2)
+        expected = np.einsum("Rr,lrcN,Cc->lRCN", cubic(11, 19), before, cubic(15, 17))
+        np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(after[:, 9, 8], before[:, 5, 7], rtol=1e-5)
+        np.testing.assert_array_equal(new[:, 19 * 17 :], old[:, 11 * 15 :])
+    assert tfm.encoder(resized, new_config, jnp.ones((1, 20, 18, 1))).shape == (1, 90 + cls, 8)
+
+
+SWIN = tfm.override(
+    tfm.Config(layers=2, heads=2, width=8, ffn=12, dropout=0.0, classes=3),
+    {"input": "patches", "input.size": 16, "input.patch": 2, "input.cls": False, "position": "swin", "residual": "pre"}
+    | {"period": 2, "mixer.pattern": "windows", "mixer.pattern.window": 4, "stages": 1, "head.pool": "mean"},
+)
+
+
+@pytest.mark.parametrize(("size", "last_side"), [((16, 24), 4), ((32, 16), 4), ((12, 16), 3)])
+def test_tables_of_windows_stay_where_the_window_does(fill, size, last_side):
+    """The second stage has a grid of 4 x 4, one window; a lower one cuts it."""
+    params = fill(tfm.classifier_specs(SWIN))
+    config, resized = tfm.interpolate_positions(SWIN, params, size)
+    (first, last), (new_first, new_last) = (
+        [[block.position for block in stage.layers.period] for stage in tree.encoder.all_stages.values()]
+        for tree in (params, resized)
+    )
+    assert all(new is old for new, old in zip(new_first, first, strict=True))
+    matrix = cubic(7, 2 * last_side - 1)
+    for new, old in zip(new_last, last, strict=True):
+        expected = np.einsum("Rr,lrcN,Cc->lRCN", matrix, np.asarray(old, np.float64).reshape(-1, 7, 7, 4), matrix)
+        np.testing.assert_allclose(np.asarray(new).reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    assert tfm.classify(resized, config, jnp.ones((1, *size, 3))).shape == (1, 3)
+
+
+@pytest.mark.parametrize("shape", [{"fsdp": 2, "tensor": 2, "data": 2}])
+def test_devices_share_the_work(fill, shape):
+    """Tables that are spread over devices become what one device makes of them."""
+    for config in (BEIT, tfm.override(CONFIG, {"input.size": 12, "input.image_width": 16})):
+        specs = tfm.classifier_specs(config)
+        params = fill(specs)
+        alone = tfm.interpolate_positions(config, params, 24)[1]
+        mesh = tfm.make_mesh(**shape)
+        with jax.set_mesh(mesh):
+            sharded = jax.device_put(params, tfm.shardings(specs, mesh))
+            together = tfm.interpolate_positions(config, sharded, 24)[1]
+        for leaf, expected in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(leaf, expected, rtol=1e-6, atol=1e-6)
+
+
 def test_what_can_not_be_interpolated(fill):
     config = tfm.override(CONFIG, {"mixer": "gmlp"})
     with pytest.raises(ValueError, match="depends on how many patches there are, and only positions can be"):

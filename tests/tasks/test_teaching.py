@@ -20,7 +20,7 @@ from train.runs import saved
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.settings import resolve
-from train.settings.schema import Optim, Run
+from train.settings.schema import Batch, Optim, Run
 from train.settings.teacher import Teacher
 from train.tasks import image, mlm
 from train.training import optimizer as optim
@@ -145,6 +145,109 @@ def test_states_of_tokens_and_another_vocabulary():
     assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss_labels"]), rel=1e-5), "that of the labels"
 
 
+def rows_of(task):
+    """A batch of a task, whose last row is empty, and the model that reads it."""
+    rng = np.random.default_rng(2)
+    lengths = rng.integers(8, 17, 4)
+    valid = np.int32(np.arange(16) < lengths[:, None])
+    tokens = np.int32(rng.integers(5, 60, (4, 16)) * valid)
+    weights = np.float32([1, 1, 2, 0])
+    text = {"tokens": tokens, "valid": valid, "types": valid * (np.arange(16) > 5), "weights": weights}
+    if task == "span":
+        return TEXTS, text | {
+            "candidates": np.int32((np.arange(16) > 5) & (valid > 0) | (np.arange(16) == 0)),
+            "starts": np.int32([6, 0, 7, 0]),
+            "ends": np.int32([7, 0, 7, 0]),
+            "rows": np.arange(4, dtype=np.int32),
+        }
+    if task == "choice":
+        present = np.int32([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0]])[:, :, None]
+        rows = {name: np.stack([text[name]] * 3, 1) * present for name in ("valid", "types")}
+        rows["tokens"] = np.int32(rng.integers(5, 60, (4, 3, 16)) * rows["valid"])
+        return tfm.override(TEXTS, {"classes": 1}), rows | {"weights": weights, "labels": np.int32([2, 0, 1, 0])}
+    by_token = {"targets": np.int32(rng.integers(5, 60, (4, 16))), "weights": weights[:, None] * valid}
+    if task == "pixels":
+        return TEXTS, by_token | {"tokens": tokens, "withheld": np.zeros(4, np.float32)}
+    places = np.tile(np.arange(16, dtype=np.int32), (4, 1))
+    source = {"tokens": tokens, "segments": valid, "positions": places, "smoothing": np.zeros(4, np.float32)}
+    target = {"target": np.int32(rng.integers(5, 60, (4, 16)) * valid), "target_segments": valid}
+    return TEXTS, by_token | source | target | {"target_positions": places}
+
+
+def specs_of(task, model):
+    return tasks.find(task).specs(dataclasses.replace(Run(), model=model, batch=Batch(length=16)))
+
+
+def logits_of(task, params, model, batch):
+    """What the library says, logits [B,n,C] of n decisions of a row, absent ones very low."""
+    valid, types = (None if name not in batch else jnp.asarray(batch[name]) for name in ("valid", "types"))
+    if task == "span":
+        logits = jitted(tfm.classify_tokens)(params, model, batch["tokens"], valid > 0, types)
+        return np.where(batch["candidates"][..., None], logits, -1e30).transpose(0, 2, 1)
+    if task == "choice":
+        return np.asarray(jitted(tfm.score_choices)(params, model, batch["tokens"], valid > 0, types))[:, None]
+    if task == "translate":
+        return jitted(tfm.seq2seq)(params, model, batch["tokens"], batch["target"], batch["segments"] > 0)
+    return jitted(tfm.causal_lm)(params, model, batch["tokens"])
+
+
+@pytest.mark.parametrize("task", ["span", "choice", "translate", "pixels"])
+def test_what_a_task_learns_from_a_teacher(task):
+    """Its divergence is that of a loop over decisions, the mean of start and end of a span; and for a teacher that is
+    the student, it is 0, with no gradient."""
+    model, batch = rows_of(task)
+    teacher_model = tfm.override(model, {"width": 8})
+    params, teacher = params_of(specs_of(task, model), 0), params_of(specs_of(task, teacher_model), 1)
+    loss = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 0.5, 0.5), teacher_model)
+    sums = jitted(loss)(params, model, {**batch, "teacher": teacher}, None)
+    student_logits = logits_of(task, params, model, batch)
+    teacher_logits = logits_of(task, teacher, teacher_model, batch)
+    outputs = model.vocab if task in ("translate", "pixels") else None
+    total = agreement = 0.0
+    for row, decision in np.ndindex(student_logits.shape[:2]):
+        q, p = (np.float64(logits[row, decision, :outputs]) for logits in (student_logits, teacher_logits))
+        present = p > -1e8
+        p, q = log_softmax(2 * p[present]), log_softmax(2 * q[present])
+        is_token = batch["weights"].ndim == 2
+        weight = batch["weights"][row, decision] if is_token else batch["weights"][row] / student_logits.shape[1]
+        total += weight * 0.25 * (np.exp(p) * (p - q)).sum()
+        agreement += weight * (p.argmax() == q.argmax())
+    assert float(sums["loss_teacher"]) == pytest.approx(total, rel=1e-4)
+    assert float(sums["agreement"]) == pytest.approx(agreement)
+    assert total > 0.01
+
+    itself = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 1.0, 2.0), model)
+    taught = lambda params, fields: itself(params, model, fields, None)["loss"]
+    value, gradient = jax.jit(jax.value_and_grad(taught))(params, {**batch, "teacher": params})
+    assert float(value) == pytest.approx(0, abs=1e-5)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient)) < 1e-5
+    slope = jax.jit(jax.grad(lambda params: tasks.find(task).loss(params, model, batch, None)["loss"]))(params)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)) > 0.1, "labels alone have one"
+
+
+def test_layers_of_a_translator_are_copied(monkeypatch):
+    """Every second one of the encoder, and of the decoder."""
+    shape = {"layers": 4, "encoder.layers": 2, "vocab": 60, "length": 16}
+    teacher_model = tfm.override(tfm.Config(), SMALL | shape)
+    student_model = tfm.override(teacher_model, {"layers": 2, "encoder.layers": 1})
+    flags = ("--task=translate", "--batch.length=16", "--model.length=16")
+    monkeypatch.setattr(
+        "train.runs.teacher.open_folder",
+        lambda path: Folder(dataclasses.replace(run_of(*flags), model=teacher_model)),
+    )
+    teacher = TeacherModel(run_of(*flags, "--teacher=there"), tasks.find("translate"))
+    mesh = tfm.make_mesh(devices=jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        source = tfm.init(tfm.seq2seq_specs(teacher_model), jax.random.key(0), mesh)
+        fresh = tfm.init(tfm.seq2seq_specs(student_model), jax.random.key(1), mesh)
+    taken, missing = teacher.copy_into(fresh, source, student_model, mesh)
+    assert missing == []
+    for name, layers in (("encoder", [0]), ("decoder", [0, 2])):
+        (before,), (after,) = (getattr(tree, name).layers.period for tree in (source, taken))
+        for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+            np.testing.assert_array_equal(new, old[np.array(layers)])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"data": 2, "fsdp": 2, "tensor": 2}, {"data": 4, "context": 2}])
 def test_steps_on_a_mesh_are_those_of_a_device(shape):
@@ -216,8 +319,8 @@ def test_a_student_of_texts(home):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["lm", "classify", "tag"])
-def test_every_task_has_a_teacher(home, task):
+@pytest.mark.parametrize("task", ["lm", "classify", "tag", "span", "choice", "translate", "pixels"])
+def test_every_task_has_a_teacher(home, monkeypatch, task):
     """The classes of the data and the tokenizer are those of the teacher; pairs of texts are classified too."""
     flags = [flag for flag in FLAGS if not flag.startswith("--data")]
     data = ["--data=text.txt"]
@@ -229,13 +332,24 @@ def test_every_task_has_a_teacher(home, task):
         sentences = [f"Ada B-PER\nand O\nBob{n} B-PER\n" for n in range(60)]
         (home / "words.conll").write_text("\n".join(sentences))
         data = ["--data=words.conll"]
+    if task in ("span", "choice"):
+        data = ["--eval.batches=2", "--eval.final=false", "--batch.length=64", "--model.length=64"]
+    if task == "translate":
+        write_text(home / "other.txt", seed=1)
+        data = ["--data=text.txt,other.txt", "--eval.batches=2", "--eval.final=false", "--task.bleu=0"]
+    processor = "tokenizer.json"
+    if task == "pixels":
+        generate = drawings.generate
+        monkeypatch.setattr(drawings, "generate", lambda: generate(train=40, valid=8, withheld=4))
+        data, processor = ["--model.length=64", "--task.samples=0", "--task.colours=8"], "preprocessor_config.json"
+        flags = [flag for flag in flags if not flag.startswith(("--tokenizer", "--batch.length"))]
     run(f"--task={task}", *flags, *data, "--model.layers=2", "--out=teacher")
     student = [flag for flag in flags if not flag.startswith("--tokenizer")]
     run(f"--task={task}", *student, *data, "--teacher=teacher", "--teacher.kind=hard", "--out=student")
     lines = read_lines(home / "student/metrics.jsonl")
     assert {"loss_labels", "loss_teacher", "agreement"} <= lines[0].keys()
-    tokenizers = [(home / name / "tokenizer.json").read_text() for name in ("teacher", "student")]
-    assert tokenizers[0] == tokenizers[1]
+    processors = [(home / name / processor).read_text() for name in ("teacher", "student")]
+    assert processors[0] == processors[1]
 
 
 VIT = (
@@ -297,8 +411,9 @@ def refusal(monkeypatch, teacher_flags, *flags):
 
 
 def test_teachers_that_cannot_teach(monkeypatch):
-    sentence = refusal(monkeypatch, ["--task=span"], "--task=span")
-    assert sentence == "--task=span has no teacher; those with one are mlm, lm, classify, tag, image"
+    sentence = refusal(monkeypatch, ["--task=contrast"], "--task=contrast")
+    tasks_with = "mlm, lm, classify, tag, span, choice, translate, image, pixels"
+    assert sentence == f"--task=contrast has no teacher; those with one are {tasks_with}"
     sentence = refusal(monkeypatch, ["--task=lm"], "--task=mlm")
     assert "is a model of task=lm, and this run is of task=mlm; name a model of the same task" in sentence
     patches = ("--task=image", "--model.input.size=16", "--model.input.patch=4")

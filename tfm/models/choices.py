@@ -29,5 +29,10 @@ def score_choices(
         raise ValueError(f"classes={config.classes} must be 1: the score of a continuation")
     valid_rows, type_rows = (None if field is None else fold_rows(field) for field in (valid, types))
     scores = classify(model, config, fold_rows(tokens), valid_rows, type_rows, key)
+    return choice_logits(scores, tokens, valid)
+
+
+def choice_logits(scores: Array, tokens: Array, valid: Array | None = None) -> Array:
+    """scores [B*N,1] of rows of tokens [B,N,T] -> logits [B,N]; -1e9 for one without valid [B,N,T] tokens."""
     logits = unfold_rows(scores[:, 0], tokens)
     return logits if valid is None else jnp.where(valid.any(-1), logits, ABSENT)

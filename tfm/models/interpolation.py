@@ -1,6 +1,8 @@
 """Models of images at another size than they were trained at (Dosovitskiy et al. 2021, section 3.2)."""
 
+import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +13,11 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.params import Spec
+from tfm.positions.grid import offsets
+from tfm.sharding import replicate
+
+# The axes of tables of positions: vectors of places, and biases of offsets, of one layer, of all, or of L layers.
+TABLES = ("PD", "PU", "OKG", "LOKG")
 
 # The parameter of the cubic convolution with which torch resizes (Keys 1981, eq. 15).
 SLOPE = -0.75
@@ -19,8 +26,9 @@ SLOPE = -0.75
 def interpolate_positions(config: Config, params: Any, size: int | tuple[int, int]) -> tuple[Config, Any]:
     """The configuration and the parameters of a model for images of another size in pixels, or of (height, width).
 
-    Tables of positions are interpolated along rows and columns, bicubically; vectors before the patches keep theirs. Of
-    a model of texts and images, the tower of images is changed.
+    Vectors of positions are interpolated along rows and columns, bicubically; so are biases of offsets in a grid, or in
+    windows whose side changes with it. Those of vectors before the patches stay. Of a model of texts and images, the
+    tower of images is changed.
     Raises ValueError where the patches do not divide the size, or other parameters depend on how many there are.
     """
     if config.images is not None:
@@ -32,30 +40,62 @@ def interpolate_positions(config: Config, params: Any, size: int | tuple[int, in
         raise ValueError(f"input={config.input.name} has no rows and columns to interpolate between; try input=patches")
     options: Any = config.input
     new_config = replace(config, input=replace(options, size=height, image_width=None if width == height else width))
-    specs, new_specs = encoder_specs(config), encoder_specs(new_config)
-
-    def resized(spec: Spec, new_spec: Spec, leaf: Array) -> Array:
-        if spec.shape == new_spec.shape:
-            return leaf
-        if spec.axes[0] != "P" or spec.shape[1:] != new_spec.shape[1:]:
-            raise ValueError(
-                f"a parameter of shape {list(spec.shape)} depends on how many patches there are, and only positions "
-                "can be interpolated; train a model for the new size"
-            )
-        return resize_table(leaf, config.input.prefix, options.grid, new_config.input.grid)
 
     def with_new_size(node: Any) -> Any:
-        return jax.tree.map(resized, specs, new_specs, node) if isinstance(node, Encoder) else node
+        return _resized_encoder(node, config, new_config) if isinstance(node, Encoder) else node
 
     return new_config, jax.tree.map(with_new_size, params, is_leaf=lambda node: isinstance(node, Encoder))
 
 
+def _resized_encoder(model: Encoder, config: Config, new_config: Config) -> Encoder:
+    """The encoder of another configuration, stage by stage."""
+    inputs = ([stage.input for stage in shape.stage_configs] for shape in (config, new_config))
+    trees = (
+        [replace(stage, stages=()) for stage in tree.all_stages.values()]
+        for tree in (encoder_specs(config), encoder_specs(new_config), model)
+    )
+    first, *stages = (
+        jax.tree.map(partial(_resized, options, new_options), *stage)
+        for options, new_options, *stage in zip(*inputs, *trees, strict=True)
+    )
+    return replace(first, stages=tuple(stages))
+
+
+def _resized(options: Any, new_options: Any, spec: Spec, new_spec: Spec, leaf: Array) -> Array:
+    """A parameter of a stage that reads `options`, in the shape of `new_spec`. Raises ValueError unless it is a table
+    of positions."""
+    if spec.shape == new_spec.shape:
+        return leaf
+    axis = int(spec.axes.startswith("L"))
+    if spec.axes not in TABLES or spec.shape[axis + 1 :] != new_spec.shape[axis + 1 :]:
+        raise ValueError(
+            f"a parameter of shape {list(spec.shape)} depends on how many patches there are, and only positions "
+            "can be interpolated; train a model for the new size"
+        )
+    leaf = replicate(leaf)
+    if "O" not in spec.axes:
+        return resize_table(leaf, options.prefix, options.grid, new_options.grid)
+    sides, new_sides = _offset_sides(options, spec.shape[axis]), _offset_sides(new_options, new_spec.shape[axis])
+    last = spec.shape[axis] - math.prod(sides)  # biases of the vectors before the patches
+    resize = partial(resize_table, prefix=last, grid=sides, new_grid=new_sides)
+    tables = jnp.roll(leaf, last, axis)
+    return jnp.roll(jax.vmap(resize)(tables) if axis else resize(tables), -last, axis)
+
+
+def _offset_sides(options: Any, count: int) -> tuple[int, int]:
+    """Offsets of rows and of columns in a table of so many: in the whole grid, or in square windows."""
+    rows, columns = options.grid
+    if count == offsets(rows, columns, options.prefix):
+        return 2 * rows - 1, 2 * columns - 1
+    return math.isqrt(count), math.isqrt(count)
+
+
 def resize_table(table: Array, prefix: int, grid: tuple[int, int], new_grid: Any) -> Array:
-    """table [P,D] of `prefix` rows and then a row for each patch of a grid -> the same for another grid."""
+    """table [P,...] of `prefix` rows and then a row for each place of a grid -> the same for another grid."""
     rows, columns = (jnp.asarray(cubic(*sizes), jnp.float32) for sizes in zip(grid, new_grid, strict=True))
-    patches = table[prefix:].astype(jnp.float32).reshape(*grid, -1)
-    patches = jnp.einsum("Rr,rcD,Cc->RCD", rows, patches, columns, precision="highest")
-    return jnp.concatenate([table[:prefix], patches.reshape(-1, table.shape[1]).astype(table.dtype)])
+    places = table[prefix:].astype(jnp.float32).reshape(*grid, -1)
+    places = jnp.einsum("Rr,rcD,Cc->RCD", rows, places, columns, precision="highest")
+    return jnp.concatenate([table[:prefix], places.reshape(-1, *table.shape[1:]).astype(table.dtype)])
 
 
 def cubic(size: int, new_size: int) -> np.ndarray:

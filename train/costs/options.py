@@ -11,20 +11,27 @@ from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_STEPS, STEPS
 PEERS = ("torch", "torch-compile", "ctranslate2")
 TRANSLATES = "ctranslate2"
 
+# Models of pictures; the others read texts.
+PICTURES = ("vit", "swin")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What to time.
 
     preset: instead of a plain model: a preset of train.main, with its real data
-    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each
-    layers: number of blocks
-    heads: attention heads
-    width: size of the residual stream
+    model: bert | gpt | seq2seq: an encoder, the same with a causal mask, or both, of `layers` each; vit | swin: a
+        classifier of pictures
+    layers: number of blocks; swin has stages of two blocks, at most four, the third of which has all the rest
+    heads: attention heads, of swin those of its first stage
+    width: size of the residual stream, likewise
     ffn: size of the feed-forward layer; by default 4 * width
     vocab: number of tokens
     batch: rows
     length: tokens a row
+    size: pixels of a side of a picture
+    patch: pixels of a side of a patch
+    window: patches of a side of a window of swin
     dtype: float32 | bfloat16
     mixer: how tokens learn of each other: a mixer and its options, softmax:pattern=sliding; several, joined by commas,
         are timed in turns, or with --lengths one after the other
@@ -54,6 +61,9 @@ class Options:
     vocab: int = 8192
     batch: int = 12
     length: int = 64
+    size: int = 32
+    patch: int = 4
+    window: int = 4
     dtype: str = "float32"
     mixer: str = "softmax"
     position: str = "learned"
@@ -73,9 +83,10 @@ class Options:
     profile: str = ""
 
     def __post_init__(self):
-        if self.model not in ("bert", "gpt", "seq2seq"):
-            raise ValueError(f"model={self.model} must be bert, gpt or seq2seq")
+        if self.model not in ("bert", "gpt", "seq2seq", *PICTURES):
+            raise ValueError(f"model={self.model} must be bert, gpt, seq2seq, vit or swin")
         check_fields(self)
+        self._check_pictures()
         self._check_writing()
         if min(self.batch, self.length, self.steps, self.warmup) < 1:
             raise ValueError("batch, length, steps and warmup must be at least 1")
@@ -102,6 +113,32 @@ class Options:
     def writes(self) -> bool:
         """Whether texts are written, instead of training steps."""
         return bool(self.generate or self.data)
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether the model classifies pictures."""
+        return self.model in PICTURES
+
+    def _check_pictures(self):
+        """Raises ValueError for options of texts with a model of pictures, and the other way round."""
+        changed = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
+
+        def refuse(names: tuple[str, ...], reason: str):
+            for name in names:
+                if name in changed:
+                    raise ValueError(f"{name}={getattr(self, name)} {reason}")
+
+        if not self.reads_pictures:
+            refuse(("size", "patch", "window"), "is for pictures; add --model=vit or --model=swin")
+            return
+        of_texts = ("length", "vocab", "predict", "lengths", "generate", "run")
+        refuse(of_texts, f"is for texts; model={self.model} has --size and --patch")
+        if self.model == "vit":
+            refuse(("window",), "is for model=swin; leave it out")
+            return
+        refuse(("mixer", "position"), "is not for model=swin, which has windows; try --model=vit")
+        if self.layers < 2 or self.layers % 2:
+            raise ValueError(f"layers={self.layers} must be even for model=swin, whose windows shift in turn; try 4")
 
     def _check_writing(self):
         """Raises ValueError for options of writing that do not go together."""

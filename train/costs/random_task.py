@@ -1,6 +1,7 @@
-"""A plain Transformer on random tokens, as a task of the trainer: `train.bench` compares it with other libraries.
+"""A plain Transformer on random tokens or pictures, as a task of the trainer: `train.bench` compares it with other
+libraries.
 
-Every position is predicted by default, there is no dropout, and each batch has new tokens.
+Every position is predicted by default, there is no dropout, and each batch is new.
 """
 
 import dataclasses
@@ -14,9 +15,13 @@ from tfm.config.dotted import override
 from tfm.config.inputs import Tokens
 from tfm.config.residuals import PreNorm
 from train import UserError
+from train.costs.options import PICTURES
 from train.data.fields import Field
+from train.images.model_processor import picture_shape
 from train.settings import flags
+from train.settings.presets import images, stages
 from train.settings.schema import Batch, Optim, Run
+from train.settings.tasks import TASKS
 
 # The recipe of the peer.
 OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
@@ -34,21 +39,43 @@ MODEL = tfm.Config(
 # Steps of the run, those of a long one.
 STEPS = 1000
 
+# Classes of pictures, those of ImageNet.
+CLASSES = 1000
+
 
 def plain_run(options: Any) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
-    names = ("layers", "heads", "width", "ffn", "vocab", "length", "scan", "dtype", "kernel")
-    shape = {name: getattr(options, name) for name in names}
-    texts = flags.parse([*_variant("mixer", options.mixer), *_variant("position", options.position)])
+    names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel")
+    variants = [*_variant("mixer", options.mixer), *_variant("position", options.position)]
+    if options.reads_pictures:
+        plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), TASKS["image"]()
+        variants = [] if "stages" in shape else variants
+    else:
+        names += ("layers", "heads", "width", "vocab", "length")
+        plain, shape, task = MODEL, {}, Run().task
+    shape |= {name: getattr(options, name) for name in names}
     try:
         return Run(
-            model=override(MODEL, shape, texts, read=flags.read),
+            model=override(plain, shape, flags.parse(variants), read=flags.read),
+            task=task,
             batch=Batch(size=options.batch, length=options.length),
             optim=OPTIM,
             steps=STEPS,
         )
     except ValueError as error:
-        raise UserError(f"--{error}") from error
+        raise UserError(f"--{str(error).removeprefix('input.')}") from error
+
+
+def _picture_shape(options: Any) -> dict[str, Any]:
+    """The model of presets in the sizes of the options. Swin has up to four stages of two layers, the third of which
+    has the rest (Liu et al. 2021, section 3.3)."""
+    pixels = {"size": options.size, "patch": options.patch}
+    if options.model == "vit":
+        values = images.vit(options.layers, options.width, options.heads, **pixels)
+    else:
+        depths = (2, 2, options.layers - 6, 2) if options.layers > 6 else (2,) * (options.layers // 2)
+        values = stages.swin(depths, options.width, options.heads, window=options.window, **pixels)
+    return {name.removeprefix("model."): value for name, value in values.items()}
 
 
 def _variant(field: str, text: str) -> list[str]:
@@ -61,7 +88,7 @@ def _variant(field: str, text: str) -> list[str]:
 class RandomTask:
     """The task for one family of models.
 
-    family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both)
+    family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both) | vit, swin (classifiers of pictures)
     predict: share of positions that meet the vocabulary; masked language modelling predicts 0.15 of them
     """
 
@@ -70,10 +97,16 @@ class RandomTask:
 
     def specs(self, run: Run):
         """The parameters of the run's model."""
+        if self.family in PICTURES:
+            return tfm.classifier_specs(run.model)
         return tfm.seq2seq_specs(run.model) if self.family == "seq2seq" else tfm.encoder_specs(run.model)
 
     def batch_spec(self, run: Run) -> dict[str, Field]:
         """The fields of a batch."""
+        if self.family in PICTURES:
+            sizes = dict(zip("hwc", picture_shape(run.model), strict=True))
+            pixels = Field("Bhwc", np.float32, sizes, counts_tokens=True, row_tokens=run.row_tokens)
+            return {"pixels": pixels, "labels": Field("B", np.int32)}
         predicted = Field("BM", np.int32, {"M": round(self.predict * run.batch.length)})
         spec = {"tokens": Field("BT", np.int32, counts_tokens=True), "targets": predicted}
         if self.family == "seq2seq":
@@ -83,13 +116,19 @@ class RandomTask:
         return spec
 
     def batches(self, run: Run):
-        """A function from a step to its batch: random tokens, new ones for each call."""
+        """A function from a step to its batch: random tokens or pixels, new ones for each call."""
         rng = np.random.default_rng(run.seed)
-        rows = run.batch.size
-        shapes = {name: field.shape(rows, run.batch.length) for name, field in self.batch_spec(run).items()}
+        rows, spec = run.batch.size, self.batch_spec(run)
+        shapes = {name: field.shape(rows, run.batch.length) for name, field in spec.items()}
+        values = CLASSES if self.family in PICTURES else run.model.vocab
 
         def batch(step: int) -> dict[str, np.ndarray]:
-            fields = {name: rng.integers(run.model.vocab, size=shape, dtype=np.int32) for name, shape in shapes.items()}
+            fields = {
+                name: rng.integers(values, size=shapes[name], dtype=np.int32)
+                if field.dtype == np.int32
+                else rng.standard_normal(shapes[name], np.float32)
+                for name, field in spec.items()
+            }
             if "where" in fields:
                 positions = np.arange(shapes["targets"][1], dtype=np.int32)
                 fields["where"] = np.tile(positions, (rows, 1))
@@ -99,6 +138,9 @@ class RandomTask:
 
     def loss(self, params, model: tfm.Config, batch, key):
         """Sums over a batch: `loss` in nats, and `weight`, the number of targets."""
+        if self.family in PICTURES:
+            losses = tfm.cross_entropy(tfm.classify(params, model, batch["pixels"], key=key), batch["labels"])
+            return {"loss": losses.sum(), "weight": jnp.float32(losses.size)}
         if self.family == "seq2seq":
             source = tfm.encode_source(params, model, batch["tokens"], key=key)
             hidden = tfm.decoder(source.decoder, model, batch["target"], memory=source.memory, key=key)

@@ -7,7 +7,23 @@ from tfm.config.model import Config
 from train import UserError
 from train.images.palette import AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
+from train.settings.gate import user_errors
 from train.settings.images import Pixels, parsed_channels
+
+
+def run_processor(run: Any, model: Config, saved: AnyProcessor | None) -> AnyProcessor:
+    """The processor of a run for the pictures that a model, or a tower, reads: a new one, or the `saved` one of another
+    run. Pictures of a run that starts from `--init` may be of another size.
+
+    Raises UserError for a processor of another kind or shape than the model reads.
+    """
+    processor = saved or model_processor(model, run.task.pixels)
+    if run.init and isinstance(processor, ImageProcessor) and model.input.grid is not None:
+        height, width, _ = picture_shape(model)
+        with user_errors("--model.input"):
+            processor = processor.of_shape(height, width)
+    check_processor(processor, model)
+    return processor
 
 
 def check_processor(processor: AnyProcessor, model: Config):

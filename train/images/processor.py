@@ -85,6 +85,20 @@ class ImageProcessor:
         """What a batch calls what `normalize` makes."""
         return "pixels"
 
+    def of_shape(self, height: int, width: int) -> "ImageProcessor":
+        """The processor of pictures of another height and width; what they are cropped from grows as they do. Raises
+        ValueError for a side that is too large."""
+        shape = height, width
+        if self.crop is None:
+            return dataclasses.replace(self, size=shape)
+        ratios = [side / cropped for side, cropped in zip(shape, self.crop, strict=True)]
+        size: Any = self.size
+        if isinstance(size, int):
+            size = round(size * max(ratios))
+        elif size is not None:
+            size = round(size[0] * ratios[0]), round(size[1] * ratios[1])
+        return dataclasses.replace(self, size=size, crop=shape)
+
     def empty(self, count: int) -> np.ndarray:
         """What `normalize` makes of so many pictures, in zeros, float32 [count,H,W,C]."""
         return np.zeros((count, *self.shape, self.channels), np.float32)

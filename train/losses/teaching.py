@@ -25,7 +25,7 @@ class ClassOutputs(NamedTuple):
 
     hidden: last states [B,T,D]
     valid: bool [B,T], False for padding; None: all are states of the row
-    label_logits: float32 [...,C], one row of them for each weight of the batch
+    label_logits: float32 [...,C], one row of them for each weight of the batch; or [B,n,C], n decisions of a weight
     distilled_logits: the same of an output that learns from a teacher alone, which few models have
     """
 
@@ -133,6 +133,8 @@ class DistilledLoss:
             losses = tfm.soft_losses(logits, teacher_logits, self.options.temperature)
         weights = fields["weights"]
         agrees = (logits.argmax(-1) == teacher_logits.argmax(-1)).astype(jnp.float32)
+        if losses.ndim > weights.ndim:
+            losses, agrees = losses.mean(-1), agrees.mean(-1)
         taught = {
             "loss_labels": sums["loss"],
             "loss_teacher": (losses * weights).sum(),

@@ -6,23 +6,35 @@ from typing import Any
 
 import jax
 
+from tfm.config.model import Config
 from tfm.low_rank import low_rank_base, merge_low_rank, with_base
 from tfm.models.classifier import Classifier
 from tfm.models.heads import CausalLM
+from tfm.models.interpolation import interpolate_positions
 from train import UserError
 from train.runs.folder import open_folder
+from train.settings.gate import user_errors
 
 
-def load_parts(path: str, params: Any, mesh, log: Callable[[str], None], causal: bool = False) -> tuple[Any, list[str]]:
+def load_parts(path: str, model: Config, params: Any, mesh: Any, log: Callable[[str], None]) -> tuple[Any, list[str]]:
     """Parameters with the parts (encoder, head, pooler, ...) that the folder has too, and the names of the fresh ones.
 
-    Every model begins with its encoder or decoder; an encoder that is causal may start from a decoder. Raises UserError
-    if the folder has no such part, or of other shapes.
+    Every model begins with its encoder or decoder; an encoder that is causal may start from a decoder. Positions of
+    pictures of another size are interpolated. Raises UserError if the folder has no such part, or of other shapes.
     """
-    source = merge_low_rank(open_folder(path).load(mesh, log))
-    if causal and isinstance(source, CausalLM):
+    folder = open_folder(path)
+    source = merge_low_rank(folder.load(mesh, log))
+    if model.head.causal and isinstance(source, CausalLM):
         source = Classifier(encoder=source.decoder, pooler=None, output=None)
-    return take_parts(f"--init={path}", source, params)
+    source_model = folder.config.model
+    pixels, source_pixels = (_pixels(shape) for shape in (model, source_model))
+    if pixels is None or source_pixels is None or pixels == source_pixels:
+        return take_parts(f"--init={path}", source, params)
+    with jax.set_mesh(mesh), user_errors(f"--init={path}"):
+        source = interpolate_positions(source_model, source, pixels)[1]
+    taken, fresh = take_parts(f"--init={path}", source, params)
+    log(f"positions of {path} are interpolated, from pictures of {_sides(source_pixels)} pixels to {_sides(pixels)}")
+    return jax.device_put(taken, jax.tree.map(lambda leaf: leaf.sharding, params)), fresh
 
 
 def take_parts(origin: str, source: Any, params: Any) -> tuple[Any, list[str]]:
@@ -56,3 +68,13 @@ def _check_shapes(origin: str, name: str, part: Any, source: Any):
 def _shapes(part: Any) -> dict[str, tuple[int, ...]]:
     """The shape of every array by its name."""
     return {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(part)}
+
+
+def _pixels(model: Config) -> tuple[int, int] | None:
+    """Height and width of the pictures that a model, or its tower, reads; None for one that reads none."""
+    options: Any = model.input if model.images is None else model.images.input
+    return None if options.grid is None else options.pixels[:2]
+
+
+def _sides(pixels: tuple[int, int]) -> str:
+    return " x ".join(map(str, pixels))

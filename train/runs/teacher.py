@@ -87,13 +87,17 @@ class TeacherModel:
         """Fresh parameters of a model with those of the teacher, `source`, its layers at equal distances (Sanh et al.
         2019, section 3); and the names of the parts that stay fresh. Raises UserError for another architecture."""
         source = tfm.merge_low_rank(source)
-        main = next(field.name for field in dataclasses.fields(source))
 
-        def choose(encoder: Any) -> Any:
-            return tfm.spaced_layers(encoder, self.model, model.layers)[0]
+        def choose(encoder: Any, teacher_model: Config, student: Config) -> Any:
+            return tfm.spaced_layers(encoder, teacher_model, student.layers)[0]
 
         with jax.set_mesh(mesh), user_errors("--teacher.copy"):
-            source = dataclasses.replace(source, **{main: jax.jit(choose)(getattr(source, main))})
+            for name in ("encoder", "decoder"):
+                if (stack := getattr(source, name, None)) is not None:
+                    reads_source = isinstance(source, tfm.Seq2Seq) and name == "encoder"
+                    models = (shape.in_encoder() if reads_source else shape for shape in (self.model, model))
+                    chosen = jax.jit(choose, static_argnums=(1, 2))(stack, *models)
+                    source = dataclasses.replace(source, **{name: chosen})
         taken, fresh = take_parts(f"--teacher={self.path}", source, params)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
         # The step gives up the buffers of parameters, and keeps the teacher's.

@@ -28,7 +28,7 @@ from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, se
 from train.files import cache
 from train.images import drawings, sheets, sources
 from train.images.captions import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows
-from train.images.model_processor import check_processor, image_tokens, model_processor, picture_shape
+from train.images.model_processor import image_tokens, picture_shape, run_processor
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
@@ -186,15 +186,14 @@ def builtin(caption: str) -> sources.Parts:
 def _processor(run: Run, train: Sequence[Row], saved: Any, log) -> CaptionProcessor:
     """That of the run to resume or start from, whose tokenizer may be all that it has; else a new one."""
     parts = saved.processor if saved else None
-    if isinstance(parts, CaptionProcessor):
-        processor = parts
-    elif isinstance(parts, ImageProcessor):
+    if isinstance(parts, ImageProcessor):
         raise UserError(f"--init={run.init} reads pictures alone; name a run of pictures and captions, or of texts")
+    if isinstance(parts, CaptionProcessor):
+        images, tokenizer = parts.images, parts.tokenizer
     else:
-        tokenizer = parts or tokenize.load(run.tokenizer, [row["label"] for row in train], log)
-        processor = CaptionProcessor(model_processor(run.model.in_images(), run.task.pixels), tokenizer)
-    check_processor(processor.images, run.model.in_images())
-    return processor
+        images, tokenizer = None, parts or tokenize.load(run.tokenizer, [row["label"] for row in train], log)
+    of_pictures: Any = run_processor(run, run.model.in_images(), images)
+    return CaptionProcessor(of_pictures, tokenizer)
 
 
 def baselines(corpus: Corpus[CaptionRows]) -> dict[str, float]:

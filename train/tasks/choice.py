@@ -23,6 +23,9 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.choices import choice_logits
+from tfm.models.classifier import text_logits
+from tfm.sharding import fold_rows
 from train import UserError
 from train.data.corpus import Corpus
 from train.data.fields import Field
@@ -35,11 +38,12 @@ from train.data.synthetic import continuations
 from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import plots
 from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classification import class_losses, counted, softmax, used_types
+from train.tasks.classification import class_losses, counted, read, softmax, used_types
 from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
 from train.text import tokenizer as tokenize
@@ -76,13 +80,23 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the continuations of a batch, as `tfm.score_choices` does; each is a row of states."""
+    tokens, valid, types = fold_rows(batch["tokens"]), fold_rows(batch["valid"]) > 0, fold_rows(batch["types"])
+    hidden, head_key = read(params, model, tokens, valid, used_types(model, types), key)
+    scores = text_logits(params, model, hidden, valid, head_key)
+    return ClassOutputs(hidden, valid, choice_logits(scores, batch["tokens"], batch["valid"] > 0))
+
+
+def sums(
+    params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
+) -> dict[str, Array]:
     """Sums over the rows of a batch, float32: `loss` in nats, `weight` and `right`.
 
     For evaluation also `scores` [B,n], labels and weights of every row.
     """
     labels, weights, valid = batch["labels"], batch["weights"], batch["valid"] > 0
-    logits = tfm.score_choices(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
+    logits = outputs.logits
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
     return {
         "loss": (class_losses(logits, batch, valid.any(-1)) * weights).sum(),
@@ -93,6 +107,9 @@ def loss(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], 
         "labels": labels,
         "weights": weights,
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:

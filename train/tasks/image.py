@@ -31,7 +31,7 @@ from train.data.fields import Field
 from train.data.labels import Labels, LossFields, class_weights, label_checker
 from train.files import cache
 from train.images import attention, drawings, sheets, sources
-from train.images.model_processor import check_processor, model_processor, picture_shape
+from train.images.model_processor import picture_shape, run_processor
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
 from train.losses.teaching import ClassOutputs, OutputLoss
@@ -149,8 +149,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRow
     """
     reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, lambda: builtin(run.data.label), log, valid_only)
-    processor = saved.processor if saved else model_processor(run.model, run.task.pixels)
-    check_processor(processor, run.model)
+    processor = run_processor(run, run.model, saved.processor if saved else None)
     classes = saved.facts.get("classes") if saved else None
     labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
     length = run.row_tokens

@@ -28,6 +28,7 @@ from train.images import completion, palette, sheets, sources
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows, PixelRows
+from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
 from train.tasks.defaults import *
 from train.tasks.image import builtin
@@ -65,12 +66,19 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> TokenOutputs:
+    """What the model says of the next pixels of a batch."""
+    hidden = tfm.decoder(params.decoder, model, batch["tokens"], key=key)
+    return TokenOutputs(hidden, None, tfm.lm_features(model, hidden), model, params.output, params.bias)
+
+
+def sums(
+    params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs
+) -> dict[str, Array]:
     """Sums over the pixels of a batch, float32: `loss` in nats, `weight`, `right`, and those of withheld drawings."""
     weights, withheld = batch["weights"], batch["withheld"]
-    features = tfm.lm_features(model, tfm.decoder(params.decoder, model, batch["tokens"], key=key))
     total, losses, hits = tfm.vocabulary_loss(
-        model, params.output, features, batch["targets"], weights, bias=params.bias
+        model, outputs.table, outputs.features, batch["targets"], weights, bias=outputs.bias
     )
     return {
         "loss": total,
@@ -79,6 +87,9 @@ def loss(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Array], ke
         "withheld_loss": (losses.sum(1) * withheld).sum(),
         "withheld": withheld.sum() * weights.shape[1],
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:

@@ -25,6 +25,8 @@ import numpy as np
 from jax import Array
 
 import tfm
+from tfm.models.choices import ABSENT
+from tfm.models.heads import token_logits
 from tfm.sharding import replicate_length
 from train import UserError
 from train.data.corpus import Corpus
@@ -35,10 +37,11 @@ from train.data.sources import files, sources
 from train.data.sources.squad import Question, Squad, questions_of
 from train.data.synthetic import questions as builtin
 from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
 from train.reporting import plots, squad
 from train.settings.schema import Run
 from train.tasks import Prediction
-from train.tasks.classify import used_types
+from train.tasks.classification import read, used_types
 from train.tasks.defaults import *
 from train.tasks.predicting.answers import Answers, prediction, search
 from train.tasks.predicting.by_length import blocks, read_by_length
@@ -71,13 +74,22 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return {"tokens": tokens, **by_token, **answers, **rows}
 
 
-def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
+def outputs(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the starts and ends of a batch: logits [B,2,T], very low where none may be."""
+    valid = batch["valid"] > 0
+    hidden, head_key = read(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
+    logits = jnp.swapaxes(replicate_length(token_logits(params, model, hidden, head_key)), 1, 2)
+    candidates = replicate_length(batch["candidates"])[:, None] > 0
+    return ClassOutputs(hidden, valid, jnp.where(candidates, logits, ABSENT))
+
+
+def sums(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
     """Sums over the windows of a batch, float32: `loss` (the mean of that of start and end, nats), `weight`, `right`.
 
     For evaluation also `start_logits` and `end_logits` [B,T], rows and weights of every window.
     """
     weights = batch["weights"]
-    starts, ends = span_logits(params, model, batch, key)
+    starts, ends = outputs.logits[:, 0], outputs.logits[:, 1]
     losses = (tfm.cross_entropy(starts, batch["starts"]) + tfm.cross_entropy(ends, batch["ends"])) / 2
     right = (starts.argmax(-1) == batch["starts"]) & (ends.argmax(-1) == batch["ends"])
     return {
@@ -91,15 +103,7 @@ def loss(params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key:
     }
 
 
-def span_logits(
-    params: tfm.Tagger, model: tfm.Config, batch: Mapping[str, Array], key: Array | None = None
-) -> tuple[Array, Array]:
-    """Fields of a batch -> logits of starts and of ends, float32 [B,T]; the lowest number where none may be."""
-    types = used_types(model, batch["types"])
-    logits = tfm.classify_tokens(params, model, batch["tokens"], batch["valid"] > 0, types, key)
-    logits, candidates = replicate_length(logits), replicate_length(batch["candidates"]) > 0
-    starts, ends = (jnp.where(candidates, logits[..., output], jnp.finfo(jnp.float32).min) for output in range(2))
-    return starts, ends
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
@@ -272,7 +276,7 @@ def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batc
 @partial(jax.jit, static_argnums=1)
 def _logits(params, model: tfm.Config, tokens, valid, types, candidates):
     batch = {"tokens": tokens, "valid": valid, "types": types, "candidates": candidates}
-    return jnp.stack(span_logits(params, model, batch), axis=1)
+    return outputs(params, model, batch, None).logits
 
 
 # What other commands ask of this task.

@@ -36,6 +36,7 @@ from train.data.sources.parallel import Pair
 from train.data.synthetic import grammar
 from train.data.tokens import segmentation_hash, segmentations
 from train.files import cache
+from train.losses.teaching import OutputLoss, TokenOutputs
 from train.reporting import metrics as scores
 from train.reporting import plots
 from train.settings.schema import Run
@@ -77,8 +78,8 @@ def batch_spec(run: Run) -> dict[str, Field]:
     }
 
 
-def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> dict[str, Array]:
-    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
+def outputs(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> TokenOutputs:
+    """What the model says of the next target tokens of a batch."""
     encoder_key, decoder_key = split(key, 2)
     segments, target_segments, mask, positions = batch["segments"], batch["target_segments"], None, None
     if model.reads_packed:
@@ -88,9 +89,14 @@ def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key
     else:
         lm = tfm.encode_source(params, model, batch["tokens"], segments > 0, encoder_key)
     hidden = tfm.decoder(lm.decoder, model, batch["target"], mask, positions, decoder_key, lm.memory)
-    smoothing = batch["smoothing"][:, None]
+    return TokenOutputs(hidden, target_segments > 0, tfm.lm_features(model, hidden), model, lm.output, lm.bias)
+
+
+def sums(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], outputs: TokenOutputs) -> dict[str, Array]:
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics."""
+    smoothing, segments = batch["smoothing"][:, None], batch["segments"]
     total, _, hits = tfm.vocabulary_loss(
-        model, lm.output, tfm.lm_features(model, hidden), batch["targets"], batch["weights"], smoothing, lm.bias
+        model, outputs.table, outputs.features, batch["targets"], batch["weights"], smoothing, outputs.bias
     )
     return {
         "loss": total,
@@ -99,6 +105,9 @@ def loss(params: tfm.Seq2Seq, model: tfm.Config, batch: Mapping[str, Array], key
         "used": batch["weights"].sum() + (segments > 0).sum().astype(jnp.float32),
         "places": jnp.float32(batch["weights"].size + segments.size),
     }
+
+
+loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, float]) -> dict[str, float]:

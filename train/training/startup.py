@@ -226,7 +226,7 @@ def _calibrated(job: Job, state: State, corpus: Any) -> State:
 
 def _with_weights_of(run: Run, state: State, job: Job, log: Log) -> State:
     """The state with the weights of `--init` and the updates of `--adapter`; its average starts at them."""
-    params, fresh = pretrained.load_parts(run.init, state.params, job.mesh, log.info, run.model.head.causal)
+    params, fresh = pretrained.load_parts(run.init, run.model, state.params, job.mesh, log.info)
     if fresh:
         log.info(f"taken from {run.init}: its weights; what it lacks starts fresh: {', '.join(fresh)}")
     if run.adapter:

@@ -15,7 +15,7 @@ def offsets(rows: int, columns: int, prefix: int = 0) -> int:
 
 @struct.dataclass
 class GridBias(ScoreBias):
-    """The bias of table [r,K,G] for every offset of rows and columns in a grid, or in a window of one.
+    """The bias of table [O,K,G] for every offset of rows and columns in a grid, or in a window of one.
 
     prefix: vectors that stand before the grid, such as [CLS]. Where there are some, the last three rows of the table
         are those of their queries, of their keys, and of both

@@ -17,12 +17,12 @@ from tfm.positions.grid import GridBias, offsets
 
 
 def specs(options: Beit, config: Config) -> Any:
-    """The table [r,K,G] of one layer, where it has its own."""
+    """The table [O,K,G] of one layer, where it has its own."""
     return _table_spec(config) if options.by_layer else None
 
 
 def shared_specs(options: Beit, config: Config) -> Any:
-    """The table [r,K,G] of all layers, where they share one."""
+    """The table [O,K,G] of all layers, where they share one."""
     return _table_spec(config) if options.shared else None
 
 
@@ -42,7 +42,7 @@ def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[
 
 def _table_spec(config: Config) -> Any:
     rows, columns = config.input.grid or (1, 1)
-    return weight_spec(config, "rKG", r=offsets(rows, columns, config.input.prefix))
+    return weight_spec(config, "OKG", O=offsets(rows, columns, config.input.prefix))
 
 
 POSITION = Position(learned.absolute_specs, learned.embed_absolute, shared_specs, specs, prepare, score)

@@ -14,9 +14,9 @@ from tfm.positions.grid import GridBias, offsets
 
 
 def specs(options: Swin, config: Config) -> Any:
-    """The table [r,K,G] of one layer."""
+    """The table [O,K,G] of one layer."""
     side = options.side(config)
-    return weight_spec(config, "rKG", r=offsets(side, side))
+    return weight_spec(config, "OKG", O=offsets(side, side))
 
 
 def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, GridBias]:

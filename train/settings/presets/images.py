@@ -26,10 +26,15 @@ _VIT = {
 }
 
 
-def _vit(layers: int, width: int, heads: int, rate: float, **pixels) -> dict[str, Any]:
+def vit(layers: int, width: int, heads: int, **pixels) -> dict[str, Any]:
     """A ViT of some shape; `pixels` are options of its input."""
-    shape = {"model.layers": layers, "model.width": width, "model.heads": heads, "optim.rate": rate}
-    return _VIT | _TRAINING | shape | {f"model.input.{name}": value for name, value in pixels.items()}
+    shape = {"model.layers": layers, "model.width": width, "model.heads": heads}
+    return _VIT | shape | {f"model.input.{name}": value for name, value in pixels.items()}
+
+
+def _vit(layers: int, width: int, heads: int, rate: float, **pixels) -> dict[str, Any]:
+    """The same with its training."""
+    return _TRAINING | vit(layers, width, heads, **pixels) | {"optim.rate": rate}
 
 
 # The augmentation and the schedule of Touvron et al. 2021, table 9, for photographs.
