@@ -54,6 +54,22 @@ def test_cores_that_are_kept_awake(flags, virtual, expected, monkeypatch):
         assert "--cpu.keep-awake=false" in rows["cores"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "hides"),
+    [
+        ([], False),
+        (["--model.position=sinusoidal"], True),
+        (["--model.position=sinusoidal", "--model.input.scale=true"], False),
+        (["--model.position=sinusoidal", "--model.init-std=0.5"], False),
+        (["--model.position=sinusoidal", "--model.position.place=queries_keys"], False),
+    ],
+)
+def test_sinusoids_that_hide_tokens(flags, hides):
+    """A row says so at the start of a fresh run, and names the flag."""
+    assert ("positions" in tables(*flags)) == hides
+    assert "positions" not in tables(*flags, done=3)
+
+
 def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
     """Where a residual scheme asks for it: on the tokens of the first batch."""
     job = random_job()

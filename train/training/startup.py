@@ -266,6 +266,8 @@ def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
         "batch": _batch(run),
         "steps": f"{run.steps:,}" + (f", from {done:,}" if done else ""),
     }
+    if not (done or run.init) and (advice := run.model.position.advice(run.model)):
+        rows["positions"] = advice
     if kept := programs.summary():
         rows["programs"] = f"{kept}, so far"
     if cpu.keeps_awake(job.mesh.local_devices, run.cpu.keep_awake):

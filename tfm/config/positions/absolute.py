@@ -22,6 +22,10 @@ class Learned(Absolute):
         return config.sizes["P"]
 
 
+# Embeddings of tokens of less than this size are hidden by sinusoids, whose size is 0.7.
+_SMALL = 0.25
+
+
 @dataclass(frozen=True)
 class Sinusoidal(Absolute):
     """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
@@ -39,6 +43,12 @@ class Sinusoidal(Absolute):
     def check(self, config: Any) -> None:  # noqa: D102
         super().check(config)
         check_axes(self, config, config.sizes[config.embed_axis])
+
+    def advice(self, config: Any) -> str:  # noqa: D102
+        is_small = getattr(config.input, "scale", None) is False and config.init_std < _SMALL
+        if self.place != "added" or not is_small:
+            return ""
+        return f"sinusoids hide embeddings of size {config.init_std:g}; --model.input.scale=true makes these larger"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ class PositionOptions(Options):
     in_windows: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = True
 
+    def advice(self, config: Any) -> str:
+        """What a fresh model of these options should have and has not; by default nothing."""
+        return ""
+
 
 class Absolute(PositionOptions):
     """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
