@@ -140,7 +140,7 @@ QUESTIONS = "".join(
 CHOICES = "".join(
     json.dumps({"context": f"a {n}", "question": "b?", "choices": ["c", "d"], "label": n % 2}) + "\n" for n in range(20)
 )
-ARTICLE = {"title": "t", "paragraphs": [{"context": "Ada", "qas": [json.loads(QUESTIONS.split("\n")[0])]}]}
+PARAGRAPHS = [{"context": context, "qas": [json.loads(QUESTIONS.split("\n")[0])]} for context in ("Ada", "Ada and")]
 CONTENTS = {
     "a.txt": (TABLE * 3).encode(),
     "a.tsv": TABLE.encode(),
@@ -149,7 +149,7 @@ CONTENTS = {
     "a.jsonl": OBJECTS.encode(),
     "questions.jsonl": QUESTIONS.encode(),
     "choices.jsonl": CHOICES.encode(),
-    "a.json": json.dumps({"data": [ARTICLE, ARTICLE]}).encode(),
+    "a.json": json.dumps({"data": [{"title": "t", "paragraphs": PARAGRAPHS}]}).encode(),
 }
 
 

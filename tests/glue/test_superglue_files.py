@@ -246,7 +246,7 @@ def test_bad_lines(tmp_path, name, change, sentence):
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("{", "line 1 is not JSON"), ("[1]", "line 1 "), ("\n", "holds no rows")]
+    ("text", "sentence"), [("{", "line 1 is not JSON"), ("[1]", "line 1 "), ("\n", "holds no text")]
 )
 def test_bad_files(tmp_path, text, sentence):
     (tmp_path / "train.jsonl").write_text(text)

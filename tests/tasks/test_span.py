@@ -530,7 +530,8 @@ def test_null_scores_of_a_folder_over_windows(hf_folder, tmp_path):
 def test_bad_input(home, flags, sentence):
     answers = [{"text": "a", "answer_start": 3}]
     asked = [{"id": f"x{n}" if n else "x", "question": "?", "answers": answers} for n in range(100)]
-    wrong = {"data": [{"paragraphs": [{"context": "a b c d", "qas": asked}]}]}
+    right = {"context": "a", "qas": [{"id": "y", "question": "?", "answers": [{"text": "a", "answer_start": 0}]}]}
+    wrong = {"data": [{"paragraphs": [{"context": "a b c d", "qas": asked}, right]}]}
     (home / "wrong.json").write_text(json.dumps(wrong))
     squad_file(home / "same.json", 20, 3, id="x")
     before = sorted(path.name for path in Path().iterdir())

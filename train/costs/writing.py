@@ -124,8 +124,6 @@ class Translations:
         lines = [line for line in files.read_lines(Path(options.data)) if line.strip()]
         encodings = processor.encode_batch(lines, add_special_tokens=False)
         self.sources = [self.template.wrap(encoding.ids) for encoding in encodings]
-        if not lines:
-            raise UserError(f"--data={options.data} has no sentences; give a file with one a line")
         limit = self.model.config.max_length
         if limit is not None and max(map(len, self.sources)) > limit:
             raise UserError(f"--data={options.data} has a sentence that exceeds the {limit} positions of the model")
