@@ -1,5 +1,7 @@
 """Sums of features where keys differ in size by more than float32 can hold."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,21 +29,23 @@ def by_softmax(log_q, log_k, v, seen):
     return np.einsum("TGS,SH->TGH", weights / weights.sum(-1, keepdims=True), v[0, :, 0])[None, :, None]
 
 
-@pytest.mark.parametrize("growth", [0, 60, -60])
+@partial(jax.jit, static_argnums=0)
+def sums(causal, segments, *rows):
+    """What the kernels compute of rows."""
+    if causal:
+        return kernels.causal_sums(*rows, segments, None, CHUNK)[0]
+    return kernels.all_sums(*rows) if segments is None else kernels.segment_sums(*rows, segments, CHUNK)
+
+
 @pytest.mark.parametrize("segments", [None, SEGMENTS])
 @pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("growth", [0, 60, -60])
 def test_a_large_key_does_not_hide_those_that_a_query_sees(growth, segments, causal):
-    log_q, log_k, v = rows_of(0, growth)
+    rows = rows_of(0, growth)
     same = np.ones((LENGTH, LENGTH), bool) if segments is None else segments[0, :, None] == segments[0, None]
-    arrays = [jnp.asarray(rows, jnp.float32) for rows in (log_q, log_k, v)]
-    if causal:
-        sums = kernels.causal_sums(*arrays, segments, None, CHUNK)[0]
-    elif segments is None:
-        sums = kernels.all_sums(*arrays)
-    else:
-        sums = kernels.segment_sums(*arrays, segments, CHUNK)
     seen = same & np.tril(np.ones_like(same)) if causal else same
-    np.testing.assert_allclose(sums, by_softmax(log_q, log_k, v, seen), 2e-5, 2e-5)
+    actual = sums(causal, segments, *(jnp.asarray(array, jnp.float32) for array in rows))
+    np.testing.assert_allclose(actual, by_softmax(*rows, seen), 2e-5, 2e-5)
 
 
 @pytest.mark.parametrize("scale", [1, 100, 1e4])
@@ -49,6 +53,7 @@ def test_gradients_are_finite_where_queries_and_keys_have_no_feature_in_common(s
     arrays = [scale * jnp.asarray(rows, jnp.float32) for rows in rows_of(0, 0)[:2]]
 
     def loss(log_q, log_k):
-        return jnp.square(kernels.causal_sums(log_q, log_k, log_k[..., :SIZE], None, None, CHUNK)[0]).sum() / scale**2
+        return jnp.square(sums(True, None, log_q, log_k, log_k[..., :SIZE])).sum() / scale**2
 
-    assert all(bool(jnp.isfinite(gradient).all()) for gradient in jax.grad(loss, argnums=(0, 1))(*arrays))
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))(*arrays)
+    assert all(bool(jnp.isfinite(gradient).all()) for gradient in gradients)
