@@ -76,9 +76,8 @@ def side_by_side(
 ) -> list[dict[str, Any]]:
     """For each job: milliseconds of a step, parameters, operations, and the ratio of its time to that of the first."""
     first_job, _ = jobs[0]
-    flops = [
-        model_flops(job) for job, _ in jobs
-    ]  # traces each model: one that cannot be is refused before any is timed
+    # traced: a model that cannot be is refused before any is timed
+    flops = [model_flops(job) for job, _ in jobs]
     with cpu.awake(first_job.mesh.local_devices, first_job.run.cpu.keep_awake):
         sides = {str(index): Steps(*job).seconds for index, job in enumerate(jobs)}
         turns = list(take_turns(sides, warmup, turn_steps(steps)).values())
