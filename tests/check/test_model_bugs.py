@@ -88,8 +88,8 @@ def visible_padding_of_sources(plant):
 
 def positions_of_the_cache_off_by_one(plant):
     def shifted(original):
-        def context_of(length, tokens, starts):
-            context = original(length, tokens, starts)
+        def context_of(length, *rest):
+            context = original(length, *rest)
             return dataclasses.replace(context, positions=context.positions + (0 if isinstance(length, int) else 1))
 
         return context_of
