@@ -21,6 +21,7 @@ Result = TypeVar("Result")
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
     """The best translation of each text, in the order of the texts."""
+    params = tfm.separate_layers(params, run.model)
     template = tokenize.sequence_template(tokenizer, run.task.start)
     beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -55,7 +56,6 @@ def decode_sources(
         and the most tokens to add; returns one result per source
     max_new_tokens: by default twice the padded length of the sources
     """
-    params = tfm.separate_layers(params, config)
     for rows, count in length_sorted_batches([len(source) for source in sources], batch):
         tokens, valid = padded([sources[row] for row in rows], template.pad)
         model = checked(encode_sources, config, params, tokens, valid)

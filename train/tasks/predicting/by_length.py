@@ -34,11 +34,11 @@ def read_by_length(
     valid: 1 or 0 [N,...,T], which places hold tokens; tokens come first
     batch: rows that are read at a time
     """
-    longest = valid.shape[-1]
+    longest, keeps_length = valid.shape[-1], _reads_padding(model)
     sizes = (valid > 0).sum(-1).reshape(len(valid), -1).max(-1, initial=1).tolist()
     results: list[np.ndarray] = [np.empty(0)] * len(sizes)
     for rows, count in length_sorted_batches(sizes, min(batch, len(sizes))):
-        length = longest if _reads_padding(model) else min(tfm.bucket(sizes[rows[-1]]), longest)
+        length = longest if keeps_length else min(tfm.bucket(sizes[rows[-1]]), longest)
         arrays = np.asarray(checked(function, params, model, *(field[rows, ..., :length] for field in fields)))
         for row, array in zip(rows[:count].tolist(), arrays, strict=False):
             results[row] = array
