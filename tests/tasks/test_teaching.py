@@ -191,7 +191,9 @@ def logits_of(task, params, model, batch):
     return jitted(tfm.causal_lm)(params, model, batch["tokens"])
 
 
-@pytest.mark.parametrize("task", ["span", "choice", "translate", "pixels"])
+@pytest.mark.parametrize(
+    "task", ["choice", *(pytest.param(name, marks=pytest.mark.slow) for name in ("span", "translate", "pixels"))]
+)
 def test_what_a_task_learns_from_a_teacher(task):
     """Its divergence is that of a loop over decisions, the mean of start and end of a span; and for a teacher that is
     the student, it is 0, with no gradient."""
@@ -225,6 +227,7 @@ def test_what_a_task_learns_from_a_teacher(task):
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)) > 0.1, "labels alone have one"
 
 
+@pytest.mark.slow
 def test_layers_of_a_translator_are_copied(monkeypatch):
     """Every second one of the encoder, and of the decoder."""
     shape = {"layers": 4, "encoder.layers": 2, "vocab": 60, "length": 16}
