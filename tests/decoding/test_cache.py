@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.attention.project import swap_heads
 from tfm.decoding import generate
 from tfm.mixers.softmax import KeysValues, cached_attend
 
@@ -73,7 +74,7 @@ def test_a_cache_holds_all_positions_where_context_shards_them():
     actual = jax.tree.leaves((states, cache))
     for leaf, reference in zip(actual, jax.tree.leaves((expected, expected_cache)), strict=True):
         np.testing.assert_allclose(leaf, reference, **NEAR)
-    assert jax.typeof(cache.states.period[0].keys).sharding.spec[2] is None
+    assert jax.typeof(cache.states.period[0].keys).sharding.spec[3] is None
 
 
 def test_every_layer_has_a_state():
@@ -85,15 +86,15 @@ def test_every_layer_has_a_state():
     assert int(cache.length) == 8
     parts = cache.states.prefix, cache.states.period, cache.states.tail
     assert [[state.keys.shape for state in part] for part in parts] == [
-        [(1, 2, 12, 2, 4)],
-        [(2, 2, 2, 2, 4), (2, 2, 12, 2, 4)],
+        [(1, 2, 2, 12, 4)],
+        [(2, 2, 2, 2, 4), (2, 2, 2, 12, 4)],
         [(1, 2, 2, 2, 4)],
     ]
     layers = tfm.by_layer(MIXED, cache.states)
     for layer in layers:
         assert layer.keys.shape == layer.values.shape
-        assert (np.asarray(layer.keys[:, :8]) != 0).any(axis=(2, 3)).all()
-        np.testing.assert_array_equal(layer.keys[:, 8:], 0)
+        assert (np.asarray(layer.keys[:, :, :8]) != 0).any(axis=(1, 3)).all()
+        np.testing.assert_array_equal(layer.keys[:, :, 8:], 0)
     assert len({float(layer.keys.max()) for layer in layers}) == 6
 
 
@@ -109,14 +110,14 @@ def test_a_token_at_a_time_from_the_first_on():
     model = model_of(ROTARY)
     states, cache = read(ROTARY, model, rows_apart(TOKENS, 1, 1, 1, 1, 4), jnp.zeros(2, jnp.int32), slots=8)
     np.testing.assert_allclose(states, states_of(ROTARY, model), **NEAR)
-    assert int(cache.length) == cache.states.period[0].keys.shape[2] == 8
+    assert int(cache.length) == cache.states.period[0].keys.shape[3] == 8
 
 
 def test_what_the_free_slots_and_the_padding_hold_does_not_matter():
     model, starts = model_of(ROTARY), jnp.array([2, 0])
     _, cache = read(ROTARY, model, [TOKENS[:, :5]], starts)
     slot = jnp.arange(12)[None]
-    unused = ((slot >= 5) | (slot < starts[:, None]))[None, :, :, None, None]
+    unused = ((slot >= 5) | (slot < starts[:, None]))[None, :, None, :, None]
     (state,) = cache.states.period
 
     @jax.jit
@@ -136,10 +137,10 @@ def test_extending_writes_behind_and_touches_nothing_else():
     _, before = read(CONFIG, model, [TOKENS[:, :5]], jnp.zeros(2, jnp.int32))
     _, after = read(CONFIG, model, rows_apart(TOKENS[:, :7], 5, 2), jnp.zeros(2, jnp.int32))
     for old, extended in zip(*map(jax.tree.leaves, (before.states, after.states)), strict=True):
-        np.testing.assert_array_equal(old[:, :, 5:], 0)
-        np.testing.assert_array_equal(extended[:, :, 7:], 0)
-        np.testing.assert_allclose(extended[:, :, :5], old[:, :, :5], **NEAR)
-        assert (np.asarray(extended[:, :, 5:7]) != 0).any(axis=(3, 4)).all()
+        np.testing.assert_array_equal(old[..., 5:, :], 0)
+        np.testing.assert_array_equal(extended[..., 7:, :], 0)
+        np.testing.assert_allclose(extended[..., :5, :], old[..., :5, :], **NEAR)
+        assert (np.asarray(extended[..., 5:7, :]) != 0).any(axis=(2, 4)).all()
 
 
 @pytest.mark.slow
@@ -153,7 +154,7 @@ def test_cached_attention_adds_a_bias_and_asks_the_mask(mask):
     bias = tfm.alibi(4, kv_heads=2)
     expected = tfm.attend(q, k, v, mask, bias)
     pad = lambda rows: jnp.pad(rows[:, :4], ((0, 0), (0, 5), (0, 0), (0, 0)), constant_values=9)
-    state = KeysValues(pad(k), pad(v))
+    state = KeysValues(swap_heads(pad(k)), swap_heads(pad(v)))
     y = cached_attend(q[:, 4:], (k[:, 4:], v[:, 4:]), state, jnp.int32(4), mask, bias)
     np.testing.assert_allclose(y, expected[:, 4:], rtol=1e-5, atol=1e-5)
 

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.decoding.candidates import repeat_axis, take_parents
+from tfm.decoding.cache import repeat_axis, take_parents
 
 pytestmark = pytest.mark.usefixtures("strict")
 

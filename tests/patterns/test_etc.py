@@ -10,6 +10,7 @@ from variants import BASE
 
 import tfm
 from tfm.attention.kernels import block_sizes
+from tfm.attention.project import swap_heads
 from tfm.config.patterns import Etc
 from tfm.mixers.softmax import KeysValues, cached_attend
 from tfm.patterns import pattern_mask, pattern_of
@@ -93,7 +94,8 @@ def test_cached_is_full():
         positions = jnp.arange(length, length + count)[None]
         context = tfm.AttentionContext(positions, length=length, causal=True, restarts=True, keep=True)
         old, new = slice(length), slice(length, length + count)
-        state = KeysValues(*(jnp.pad(x[:, old], ((0, 0), (0, LENGTH - length), (0, 0), (0, 0))) for x in (k, v)))
+        padded = (jnp.pad(x[:, old], ((0, 0), (0, LENGTH - length), (0, 0), (0, 0))) for x in (k, v))
+        state = KeysValues(*map(swap_heads, padded))
         bias, mask = bias_of(context, q[:, new], vectors), pattern_mask(OPTIONS, BASE, context)
         y = cached_attend(q[:, new], (k[:, new], v[:, new]), state, length, mask, bias)
         np.testing.assert_allclose(y, expected[:, new], rtol=1e-5, atol=1e-5)

@@ -151,7 +151,7 @@ def test_memory_of_a_decode_state(name):
 
     def slots(count):
         run = lambda params, tokens, starts: tfm.prefill(params.decoder, config, tokens, starts, count)[1]
-        return jax.eval_shape(run, params, tokens, starts).states.period[0].keys.shape[2]
+        return jax.eval_shape(run, params, tokens, starts).states.period[0].keys.shape[3]
 
     if name in REMEMBERED:
         assert slots(32) == slots(4096) == REMEMBERED[name]

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attend, attention_weights, weighted_sum
 from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.dispatch import attend_scores, attend_with
-from tfm.attention.project import Attention, attention_specs, merge_heads, queries
+from tfm.attention.project import Attention, attention_specs, merge_heads, queries, swap_heads
 from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.config.model import Config
 from tfm.masks.by_example import padding
@@ -21,9 +22,10 @@ from tfm.ops import dropout
 class Memory:
     """The states of an encoder, as the layers of a decoder read them.
 
-    layers: `Layers` of pairs of keys and values [R,B,S,K,H]
+    layers: `Layers` of pairs of keys and values [R,B,K,S,H]
     valid: bool [B,S], True for a token
-    coverage: None, or float32 [B,S]: the attention that each token has got so far, a mean over heads and layers
+    coverage: None, or float32 [W*B,S]: the attention that each token has got so far from each of W texts of its row, a
+        mean over heads and layers
     mask: which tokens a target may see, where rows hold several texts; None: all that are valid
     """
 
@@ -35,7 +37,7 @@ class Memory:
     def of_layer(self, keys_values: tuple[Array, Array]) -> "CrossMemory":
         """What one layer reads."""
         mask = padding(self.valid) if self.mask is None else self.mask
-        return CrossMemory(*keys_values, mask, self.coverage is not None)
+        return CrossMemory(*map(swap_heads, keys_values), mask, self.coverage is not None)
 
 
 class CrossMemory(NamedTuple):
@@ -67,20 +69,34 @@ def cross_attention(
     call: LayerCall, x: Array, memory: CrossMemory, context: AttentionContext
 ) -> tuple[Array, Array | None]:
     """x [B,T,D] -> [B,T,D], and the attention weights [B,K,G,T,S] where they are recorded (Vaswani et al. 2017, section
-    3.2.3)."""
+    3.2.3).
+
+    W texts that are neighbours may share a row of the memory: x [W*B,T,D] then gives weights [W*B,K,G,T,S].
+    """
     layer, config, score = call.params, call.config, score_of(call.options)
     rate = config.attn_rate_with(call.key)
     score_fn = score_function(score, layer.score)
-    q = score_queries(score, layer.score, queries(layer, config, x))
+    by_text = score_queries(score, layer.score, queries(layer, config, x))
+    q = by_text.reshape(
+        len(memory.keys), -1, *by_text.shape[2:]
+    )  # queries of texts that share a row, one behind another
     operands = q, memory.keys, memory.values
+    weights = None
     if memory.record or context.record:
         weights = attention_weights(q, memory.keys, memory.mask, None, score_fn)
         heads = weighted_sum(dropout(weights, rate, call.key), memory.values)
-        return merge_heads(layer, heads), weights
-    if score_fn is not None:
+        weights = _by_text(weights, len(x))
+    elif score_fn is not None:
         heads = attend_scores(score, score_fn, operands, memory.mask, None, rate, call.key)
     elif context.keep:  # few queries at a time need no kernel, and there is no dropout
         heads = attend(*operands, memory.mask)
     else:
         heads = attend_with(config, *operands, memory.mask, None, call.key)
-    return merge_heads(layer, heads), None
+    return merge_heads(layer, heads.reshape(by_text.shape)), weights
+
+
+def _by_text(weights: Array, texts: int) -> Array:
+    """Weights [B,K,G,W*T,S] of rows that W texts share -> [W*B,K,G,T,S]."""
+    rows, *heads, _, keys = weights.shape
+    shared = weights.reshape(rows, *heads, texts // rows, -1, keys)
+    return jnp.moveaxis(shared, 3, 1).reshape(texts, *heads, -1, keys)

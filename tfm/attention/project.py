@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
@@ -58,6 +59,11 @@ def keys_values(
     k = linear(layer.key, "BSD,DKH->BSKH", source)
     k = k if layer.key_norm is None else norm(config, layer.key_norm, k)
     return k, linear(layer.value, "BSD,DKH->BSKH", source if value_source is None else value_source)
+
+
+def swap_heads(rows: Array) -> Array:
+    """Keys or values [...,S,K,H] -> [...,K,S,H], and back."""
+    return jnp.swapaxes(rows, -3, -2)
 
 
 def merge_heads(layer: Attention, heads: Array) -> Array:

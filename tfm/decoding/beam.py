@@ -12,17 +12,15 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, prefill, separate_layers, separate_memory
+from tfm.decoding.cache import Cache, extend, prefill, reorder_rows, repeat_rows, separate_cache, separate_layers
 from tfm.decoding.candidates import (
     Candidates,
     Finished,
     best_candidates,
     follow,
-    is_broken,
+    is_in,
     merge,
-    repeat_axis,
     take,
-    take_parents,
 )
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.constraints import Constraints
@@ -97,7 +95,7 @@ def beam_search(
     A continuation ends with its first token of `stop`, or at `max_new_tokens`; of several stop tokens only the most
     probable one ends it. Duplicates from different groups count once. A prompt for which the model computes values that
     are not finite has none. strategy defaults to `Beam()`. Raises ValueError if a text can exceed the learned
-    positions. Programs are compiled as in `generate`, and per width.
+    positions. Programs are compiled as in `generate`, and per width; for translations per length of the prompts.
     """
     strategy = strategy or Beam()
     check_prompts(config, prompts, max_new_tokens, stop)
@@ -108,7 +106,7 @@ def beam_search(
         raise ValueError(
             f"num_return_sequences={num_return_sequences} must be at least 1 and at most width={strategy.width}"
         )
-    padded = left_padded(prompts)
+    padded = left_padded(prompts, exact=model.memory is not None)  # translations start with one or two tokens
     capacity = bucket(max_new_tokens)
     with mesh_of(model):
         finished = search(config, capacity, model, padded, strategy, pad_stop(stop), np.int32(max_new_tokens))
@@ -162,15 +160,14 @@ def search(
     """Prompts [B,T] and their first columns [B] -> finished continuations, groups joined: [B,G*W,...]."""
     state, logits = _start(config, capacity, model, prompts, strategy)
     rows = len(state.done)
-    state = _select(strategy, replace(state, broken=is_broken(logits)), logits, stop, max_new_tokens)
-    model, state = separate_layers(model, config), replace(state, cache=separate_memory(config, state.cache))
+    state = _select(strategy, state, logits, stop, max_new_tokens)
+    model = separate_layers(model, config)
 
     def step(state: BeamState) -> BeamState:
         last = jax.lax.dynamic_index_in_dim(state.tokens, state.length - 1, axis=3, keepdims=False).reshape(-1, 1)
         hidden, cache = extend(model.decoder, config, shard_like(last, state.cache.starts), state.cache)
         logits = replicate(next_logits(model, config, hidden)).reshape(rows, strategy.width, -1)
-        broken = state.broken | is_broken(logits)
-        return _select(strategy, replace(state, cache=cache, broken=broken), logits, stop, max_new_tokens)
+        return _select(strategy, replace(state, cache=cache), logits, stop, max_new_tokens)
 
     state = jax.lax.while_loop(lambda state: (state.length < max_new_tokens) & ~state.done.all(), step, state)
     shape = state.logprobs.shape
@@ -198,7 +195,7 @@ def _start(
     continuations = jnp.zeros((*shape, capacity), jnp.int32)
     empty = jnp.full(shape, -jnp.inf)
     state = BeamState(
-        cache=_repeat(cache, strategy.width),
+        cache=repeat_rows(separate_cache(config, cache), strategy.width),
         tokens=continuations,
         logprobs=jnp.broadcast_to(jnp.where(is_first, 0, -jnp.inf), shape),
         finished=Finished(continuations, empty, empty, jnp.zeros(shape, jnp.int32)),
@@ -215,8 +212,10 @@ def _select(strategy: Beam, state: BeamState, logits: Array, stop: Array, max_ne
     rows, groups, width = state.logprobs.shape
     vocab = logits.shape[-1]
     logits = logits.reshape(rows, groups, width, vocab)
-    logprobs = jnp.where(logits > MASK_VALUE / 2, jax.nn.log_softmax(logits, axis=-1), -jnp.inf)
-    is_stop = (jnp.arange(vocab)[:, None] == stop[None]).any(1)
+    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    broken = state.broken | (jnp.isnan(total) | (total == jnp.inf)).any((1, 2, 3))
+    logprobs = jnp.where(logits > MASK_VALUE / 2, logits - total, -jnp.inf)
+    is_stop = is_in(stop, vocab)
     if strategy.constraints is not None:
         texts = state.tokens.reshape(-1, state.tokens.shape[-1])
         constrained = strategy.constraints(logprobs.reshape(-1, vocab), texts, state.length, is_stop)
@@ -227,7 +226,7 @@ def _select(strategy: Beam, state: BeamState, logits: Array, stop: Array, max_ne
     for group in range(groups):
         tokens, group_logprobs = state.tokens[:, group], state.logprobs[:, group]
         cost = strategy.diversity * counts
-        candidates = best_candidates(tokens, group_logprobs, state.length, logprobs[:, group], is_stop, cost)
+        candidates = best_candidates(tokens, group_logprobs, state.length, logprobs[:, group], stop, cost)
         is_ended = is_stop[candidates.last]
         ended = _finish(strategy, state, candidates, is_ended, coverage_penalty[:, group])
         finished = merge(Finished(*(field[:, group] for field in state.finished)), ended)
@@ -236,10 +235,10 @@ def _select(strategy: Beam, state: BeamState, logits: Array, stop: Array, max_ne
         parts.append((followed, finished))
     followed, finished = jax.tree.map(lambda *fields: jnp.stack(fields, axis=1), *parts)
     parents = followed.parents + (jnp.arange(groups) * width)[None, :, None]
-    cache = _reorder(state.cache, parents.reshape(rows, -1))
+    cache = reorder_rows(state.cache, parents.reshape(rows, -1))
     length = state.length + 1
     state = replace(state, cache=cache, tokens=followed.tokens, logprobs=followed.logprobs, finished=finished)
-    return replace(state, done=_is_done(strategy, state, length, max_new_tokens), length=length)
+    return replace(state, broken=broken, done=_is_done(strategy, state, length, max_new_tokens), length=length)
 
 
 def _finish(
@@ -276,25 +275,6 @@ def _coverage_penalty(strategy: Beam, cache: Cache, shape: tuple[int, ...]) -> A
     """What each continuation, of shape [B,G,W], pays for source tokens with a total attention below 1, in nats."""
     if cache.memory is None or cache.memory.coverage is None:
         return jnp.zeros(shape)
-    attention = jnp.where(cache.memory.valid, jnp.clip(cache.memory.coverage, 1e-9, 1), 1)
-    return -jnp.asarray(strategy.coverage, jnp.float32) * replicate(jnp.log(attention).sum(-1)).reshape(shape)
-
-
-def _repeat(cache: Cache, width: int) -> Cache:
-    """A cache of B rows -> of B * width rows: every row `width` times in sequence."""
-    states = jax.tree.map(lambda leaf: repeat_axis(leaf, width, 1), cache.states)
-    memory = jax.tree.map(lambda leaf: repeat_axis(leaf, width, 1 if leaf.ndim > 2 else 0), cache.memory)
-    return replace(cache, states=states, starts=repeat_axis(cache.starts, width, 0), memory=memory)
-
-
-def _reorder(cache: Cache, parents: Array) -> Cache:
-    """The cache after every continuation has taken the state of its parent [B,G*W] of the same prompt.
-
-    Keys and values of a memory are equal for all continuations of a prompt and stay; its coverage moves.
-    """
-    parents = shard_like(parents, cache.starts)
-    cache = replace(cache, states=jax.tree.map(lambda leaf: take_parents(leaf, parents, 1), cache.states))
-    if cache.memory is None:
-        return cache
-    coverage = jax.tree.map(lambda leaf: take_parents(leaf, parents, 0), cache.memory.coverage)
-    return replace(cache, memory=replace(cache.memory, coverage=coverage))
+    coverage, valid = replicate(cache.memory.coverage), replicate(cache.memory.valid)
+    attention = jnp.where(valid[:, None, None], jnp.clip(coverage.reshape(*shape, -1), 1e-9, 1), 1)
+    return -jnp.asarray(strategy.coverage, jnp.float32) * jnp.log(attention).sum(-1)

@@ -25,10 +25,10 @@ from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs import embed
-from tfm.layers.rows import separate_rows
+from tfm.layers.rows import map_leaves, map_rows, separate_rows
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
-from tfm.mixers import mixer_of
+from tfm.mixers import Mixer, mixer_of
 from tfm.models.encoder import Encoder
 from tfm.sharding import replicate_length, shard_like
 
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Any)
 
 @struct.dataclass
 class Cache:
-    """The decode states of all layers, leaves [R,B,...] of R layers.
+    """The decode states of all layers, leaves [R,B,...] of R layers, or `Rows` of them.
 
     starts: [B], the slot of the first token of each row
     length: scalar, slots that are filled
@@ -85,12 +85,11 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 
 def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
     """The cache with `count` more tokens, whose layers have returned these outputs."""
-    states = _map_kinds(
-        lambda mixer, options, state, output: mixer.write(state, output, cache.length),
-        config,
-        cache.states,
-        states_of(outputs),
-    )
+
+    def write(mixer: Mixer, options: Any, state: Any, output: Any) -> Any:
+        return map_rows(lambda old, new: mixer.write(old, new, cache.length), state, output)
+
+    states = _map_kinds(write, config, cache.states, states_of(outputs))
     return replace(cache, states=states, length=cache.length + count)
 
 
@@ -110,11 +109,49 @@ def separate_layers(model: T, config: Config) -> T:
     return replace(model, **stacks)
 
 
-def separate_memory(config: Config, cache: Cache) -> Cache:
-    """The cache for such a loop: keys and values of a memory are not sliced again either."""
+def separate_cache(config: Config, cache: Cache) -> Cache:
+    """The cache for such a loop: neither states nor keys and values of a memory are sliced for every token."""
+    states, memory = separate_rows(config, cache.states), cache.memory
+    if memory is not None:
+        memory = replace(memory, layers=separate_rows(config, memory.layers))
+    return replace(cache, states=states, memory=memory)
+
+
+def repeat_rows(cache: Cache, width: int) -> Cache:
+    """A cache of B rows -> of B * width rows: every row `width` times in sequence. These share a row of the memory."""
+    states = map_leaves(lambda leaf: repeat_axis(leaf, width, 1), cache.states)
+    memory = cache.memory
+    if memory is not None:
+        memory = replace(memory, coverage=jax.tree.map(lambda leaf: repeat_axis(leaf, width, 0), memory.coverage))
+    return replace(cache, states=states, starts=repeat_axis(cache.starts, width, 0), memory=memory)
+
+
+def reorder_rows(cache: Cache, parents: Array) -> Cache:
+    """The cache after every continuation has taken the state of its parent [B,W] of the same prompt.
+
+    All continuations of a prompt read the same row of a memory; its coverage moves.
+    """
+    parents = shard_like(parents, cache.starts)
+    cache = replace(cache, states=map_leaves(lambda leaf: take_parents(leaf, parents, 1), cache.states))
     if cache.memory is None:
         return cache
-    return replace(cache, memory=replace(cache.memory, layers=separate_rows(config, cache.memory.layers)))
+    coverage = jax.tree.map(lambda leaf: take_parents(leaf, parents, 0), cache.memory.coverage)
+    return replace(cache, memory=replace(cache.memory, coverage=coverage))
+
+
+def repeat_axis(leaf: Array, width: int, axis: int) -> Array:
+    """leaf [..., B, ...] -> [..., B * width, ...]; B stands at `axis`."""
+    shape = leaf.shape
+    leaf = jnp.broadcast_to(jnp.expand_dims(leaf, axis + 1), (*shape[: axis + 1], width, *shape[axis + 1 :]))
+    return leaf.reshape(*shape[:axis], -1, *shape[axis + 1 :])
+
+
+def take_parents(leaf: Array, parents: Array, axis: int) -> Array:
+    """leaf [..., B*W, ...] -> the same shape: row w of prompt b becomes row parents[b, w]; B*W stands at `axis`."""
+    shape = leaf.shape
+    grouped = leaf.reshape(*shape[:axis], *parents.shape, *shape[axis + 1 :])
+    index = jnp.expand_dims(parents, (*range(axis), *range(axis + 2, grouped.ndim)))
+    return jnp.take_along_axis(grouped, index, axis=axis + 1).reshape(shape)
 
 
 def rewinds(config: Config, cache: Cache) -> bool:

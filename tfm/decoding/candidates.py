@@ -1,10 +1,14 @@
 """Candidates of a beam: texts that are one token longer, those of them that go on, and those that have ended."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+# Neighbours that `top_k` first compares by the largest of them.
+BLOCK = 128
 
 
 class Candidates(NamedTuple):
@@ -22,26 +26,48 @@ class Candidates(NamedTuple):
 
 
 def best_candidates(
-    tokens: Array, logprobs: Array, length: Array, next_logprobs: Array, is_stop: Array, cost: Array
+    tokens: Array, logprobs: Array, length: Array, next_logprobs: Array, stop: Array, cost: Array
 ) -> Candidates:
     """Texts tokens [B,W,N] with logprobs [B,W] and one `length` -> the 2W best ways to add a token.
 
-    next_logprobs [B,W,V] are those of the token, cost [B,V] is what diversity subtracts from them, is_stop [V]. Every
-    text ends in at most one candidate, so that at least W of 2W go on.
+    next_logprobs [B,W,V] are those of the token, cost [B,V] is what diversity subtracts from them, stop [n] are stop
+    tokens and -1. Every text ends in at most one candidate, so that at least W of 2W go on.
     """
     rows, width, vocab = next_logprobs.shape
-    total = logprobs[..., None] + _best_stop_only(next_logprobs, is_stop)
-    ranks, index = jax.lax.top_k((total - cost[:, None]).reshape(rows, -1), 2 * width)
+    total = logprobs[..., None] + _best_stop_only(next_logprobs, stop)
+    ranks, index = top_k((total - cost[:, None]).reshape(rows, -1), 2 * width)
     parents = index // vocab
     last = index % vocab
     texts = jax.lax.dynamic_update_slice_in_dim(take(tokens, parents), last[..., None], length, axis=2)
     return Candidates(texts, take(total.reshape(rows, -1), index), ranks, parents, last)
 
 
-def _best_stop_only(logprobs: Array, is_stop: Array) -> Array:
+def _best_stop_only(logprobs: Array, stop: Array) -> Array:
     """[B,W,V] -> [B,W,V]: -inf for all stop tokens but the most probable one: a text has one end at most."""
-    stop_logprobs = jnp.where(is_stop[None, None], logprobs, -jnp.inf)
-    return jnp.where(is_stop[None, None] & (logprobs < stop_logprobs.max(-1, keepdims=True)), -jnp.inf, logprobs)
+    of_stop = jnp.take(logprobs, stop, axis=-1, mode="clip")
+    best = jnp.where((stop >= 0)[None, None], of_stop, -jnp.inf).max(-1, keepdims=True)
+    return jnp.where(is_in(stop, logprobs.shape[-1])[None, None] & (logprobs < best), -jnp.inf, logprobs)
+
+
+def is_in(stop: Array, vocab: int) -> Array:
+    """bool [V], where the tokens [n] are."""
+    return (jnp.arange(vocab)[:, None] == stop[None]).any(1)
+
+
+def top_k(values: Array, k: int) -> tuple[Array, Array]:
+    """The k largest of values [B,N] and their indices, both [B,k], as `jax.lax.top_k` has them.
+
+    The k blocks of neighbours with the largest maxima hold them; so only these blocks are sorted.
+    """
+    rows, count = values.shape
+    size = math.gcd(count, BLOCK)
+    if size * k >= count:
+        return jax.lax.top_k(values, k)
+    by_block = values.reshape(rows, -1, size)
+    _, blocks = jax.lax.top_k(by_block.max(-1), k)
+    blocks = jnp.sort(blocks, axis=-1)  # of equal values the first one counts
+    largest, index = jax.lax.top_k(take(by_block, blocks).reshape(rows, -1), k)
+    return largest, take(blocks, index // size) * size + index % size
 
 
 def follow(candidates: Candidates, is_ended: Array, width: int) -> Candidates:
@@ -60,11 +86,6 @@ class Finished(NamedTuple):
     lengths: Array
 
 
-def is_broken(logits: Array) -> Array:
-    """Logits [B,W,V] -> bool [B]: whether a token has no probability that could be compared."""
-    return (jnp.isnan(logits) | (logits == jnp.inf)).any((1, 2))
-
-
 def merge(finished: Finished, added: Finished) -> Finished:
     """The best of both, as many as `finished` has slots; the slots are the last axis of `scores`."""
     axis = finished.scores.ndim - 1
@@ -76,18 +97,3 @@ def merge(finished: Finished, added: Finished) -> Finished:
 def take(values: Array, index: Array, axis: int = 1) -> Array:
     """values [..., n, ...] at index [..., m] of that axis; the axes before it are shared."""
     return jnp.take_along_axis(values, jnp.expand_dims(index, range(axis + 1, values.ndim)), axis=axis)
-
-
-def repeat_axis(leaf: Array, width: int, axis: int) -> Array:
-    """leaf [..., B, ...] -> [..., B * width, ...]; B stands at `axis`."""
-    shape = leaf.shape
-    leaf = jnp.broadcast_to(jnp.expand_dims(leaf, axis + 1), (*shape[: axis + 1], width, *shape[axis + 1 :]))
-    return leaf.reshape(*shape[:axis], -1, *shape[axis + 1 :])
-
-
-def take_parents(leaf: Array, parents: Array, axis: int) -> Array:
-    """leaf [..., B*W, ...] -> the same shape: row w of prompt b becomes row parents[b, w]; B*W stands at `axis`."""
-    shape = leaf.shape
-    grouped = leaf.reshape(*shape[:axis], *parents.shape, *shape[axis + 1 :])
-    index = jnp.expand_dims(parents, (*range(axis), *range(axis + 2, grouped.ndim)))
-    return jnp.take_along_axis(grouped, index, axis=axis + 1).reshape(shape)

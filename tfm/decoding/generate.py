@@ -12,7 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, prefill, separate_layers
+from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
@@ -198,7 +198,7 @@ def start(
         seen = jnp.zeros((rows, config.padded_vocab), bool)
         seen = seen.at[jnp.arange(rows)[:, None], prompts.tokens].max(is_token)
     state = DecodeState(
-        cache=cache,
+        cache=separate_cache(config, cache),
         tokens=jnp.zeros((rows, capacity), jnp.int32),
         logprobs=jnp.zeros((rows, capacity), jnp.float32),
         seen=seen,
@@ -259,11 +259,14 @@ def bucket(length: int) -> int:
     return max(16, 1 << (length - 1).bit_length())
 
 
-def left_padded(rows: Sequence[Sequence[int]], min_length: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def left_padded(
+    rows: Sequence[Sequence[int]], min_length: int = 0, exact: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Lists of tokens -> int32 [B,T], every list at the end of its row, and its first column [B].
 
-    T is the bucket of the longest list, or of `min_length` if that is longer.
+    T is the bucket of the longest list, or of `min_length` if that is longer; where it is exact, the longest list.
     """
-    length = bucket(max(min_length, *map(len, rows)))
+    longest = max(min_length, *map(len, rows))
+    length = longest if exact else bucket(longest)
     starts = np.array([length - len(row) for row in rows], np.int32)
     return np.array([[0] * start + list(row) for start, row in zip(starts, rows, strict=True)], np.int32), starts

@@ -19,7 +19,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, prefill, rewinds, separate_layers
+from tfm.decoding.cache import Cache, extend, prefill, rewinds, separate_cache, separate_layers
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.drafts import Draft, DraftModel, NGram, Proposal, from_model, from_ngram, rewound
 from tfm.decoding.generate import bucket, left_padded, pad_stop
@@ -159,12 +159,13 @@ def start(
     if isinstance(draft, DraftModel):
         draft_cache = prefill(draft.model.decoder, draft.config, tokens, starts, slots)[1]
         _check_rewinds(draft.config, draft_cache)
+        draft_cache = separate_cache(draft.config, draft_cache)
     seen = None
     if strategy.repetition_penalty is not None:
         is_token = jnp.arange(width) >= starts[0]
         seen = jnp.zeros((1, config.vocab), bool).at[0, tokens[0]].max(is_token)
     state = SpeculativeState(
-        cache=cache,
+        cache=separate_cache(config, cache),
         draft_cache=draft_cache,
         text=jnp.pad(tokens[0], (0, slots + 1 - width)),
         logprobs=jnp.zeros(slots + 1),

@@ -14,7 +14,7 @@ from tfm.attention.attend import apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import BiasAfterMemory, ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.dispatch import attend_once, attend_scores, attend_with
-from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
+from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries, swap_heads
 from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.attention.windows import WindowPartition
 from tfm.config.mixers import Softmax
@@ -28,9 +28,10 @@ from tfm.sharding import positions_like, replicate_length
 
 @struct.dataclass
 class KeysValues:
-    """Keys, with their positions, and values: [B,S,K,H] of one layer, [R,B,S,K,H] of R layers.
+    """Keys, with their positions, and values: [B,K,S,H] of one layer, [R,B,K,S,H] of R layers.
 
-    Token n is in slot n % S. Where the pattern of a layer ends `reach` tokens before the query, S need not be larger.
+    The slots of a head lie together: products read them where they are (docs/measured.md, M45). Token n is in slot
+    n % S. Where the pattern of a layer ends `reach` tokens before the query, S need not be larger.
     """
 
     keys: Array
@@ -40,15 +41,16 @@ class KeysValues:
     @property
     def slots(self) -> int:
         """S."""
-        return self.keys.shape[-3]
+        return self.keys.shape[-2]
 
     def in_order(self, length: Array | int) -> tuple[Array, Array, Array, Array]:
         """Keys and values [B,S,K,H] of one layer after `length` tokens, the oldest first; their positions, which are
         consecutive, and whether the state holds a token there, both [1,S]."""
         slots = jnp.arange(self.slots)[None]
+        keys, values = swap_heads(self.keys), swap_heads(self.values)
         if self.reach is None:
-            return self.keys, self.values, slots, slots < length
-        keys, values = (jnp.roll(rows, -(length % self.slots), axis=1) for rows in (self.keys, self.values))
+            return keys, values, slots, slots < length
+        keys, values = (jnp.roll(rows, -(length % self.slots), axis=1) for rows in (keys, values))
         positions = slots + length - self.slots
         return keys, values, positions, positions >= 0
 
@@ -126,7 +128,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     output = MixerOutput()
     if context.keep:
         k, v = replicate_length(k), replicate_length(v)
-        output = MixerOutput(state=KeysValues(k, v, reach))
+        output = MixerOutput(state=KeysValues(swap_heads(k), swap_heads(v), reach))
     if state is not None and past is None:
         heads = cached_attend(q, (k, v), state, context.length, mask, bias, score_fn)
     elif context.record:
@@ -200,28 +202,28 @@ def slot_positions(slots: int, length: Array | int) -> Array:
 
 
 def start(options: Softmax, output: KeysValues, slots: int) -> KeysValues:
-    """Keys and values [R,B,T,K,H] in `slots` slots, or in as many as the pattern reaches."""
+    """Keys and values [R,B,K,T,H] in `slots` slots, or in as many as the pattern reaches."""
     length, reach = output.slots, output.reach
     slots = slots if reach is None else min(slots, max(reach, 1))
 
     def place(rows: Array) -> Array:
         if length > slots:
-            return jnp.roll(rows[:, :, length - slots :], length % slots, axis=2)
-        return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - length), (0, 0), (0, 0)))
+            return jnp.roll(rows[..., length - slots :, :], length % slots, axis=3)
+        return jnp.pad(rows, (*((0, 0),) * 3, (0, slots - length), (0, 0)))
 
     return jax.tree.map(place, output)
 
 
 def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysValues:
-    """The state with keys and values [R,B,T,K,H] of T more tokens."""
+    """The state with keys and values [R,B,K,T,H] of T more tokens."""
     slots, count = state.slots, output.slots
 
     def update(old: Array, new: Array) -> Array:
         if count == 1 or state.reach is None:
-            return jax.lax.dynamic_update_slice_in_dim(old, new, length % slots, axis=2)
+            return jax.lax.dynamic_update_slice_in_dim(old, new, length % slots, axis=3)
         index = slot_positions(slots, length + count) - length
-        rows = jnp.take(new, jnp.maximum(index, 0), axis=2)
-        return jnp.where((index >= 0)[None, None, :, None, None], rows, old)
+        rows = jnp.take(new, jnp.maximum(index, 0), axis=3)
+        return jnp.where((index >= 0)[None, None, None, :, None], rows, old)
 
     return jax.tree.map(update, state, output)
 

@@ -9,9 +9,10 @@ from jax import Array
 
 from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
-from tfm.attention.project import keys_values
+from tfm.attention.project import keys_values, swap_heads
 from tfm.config.model import Config
 from tfm.inputs import default_positions, embed
+from tfm.layers.block import Block
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
 from tfm.masks.by_example import segments as segment_mask
@@ -113,7 +114,11 @@ def decoder_of(model: Seq2Seq) -> Encoder:
 
 def cross_keys_values(decoder: Encoder, config: Config, states: Array, valid: Array | None = None) -> Memory:
     """states [B,S,D] of an encoder, of which valid [B,S] are tokens -> a memory for the decoder."""
-    layers = map_layers(lambda block: keys_values(block.cross, config, states), config, decoder.layers)
+
+    def of_layer(block: Block) -> tuple[Array, ...]:
+        return tuple(map(swap_heads, keys_values(block.cross, config, states)))
+
+    layers = map_layers(of_layer, config, decoder.layers)
     return Memory(layers, jnp.ones(states.shape[:2], bool) if valid is None else valid)
 
 

@@ -20,7 +20,6 @@ from tfm.config.mixers.kernels import AttentionFree
 from tfm.config.model import Config
 from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.kernels import NOTHING, Prepared, cut_chunks, positive, prepare
-from tfm.mixers.softmax import KeysValues
 from tfm.ops import lookup
 from tfm.params import weight_spec
 from tfm.scopes import SUMS
@@ -46,6 +45,14 @@ class Sums:
     values: Array
     mass: Array
     top: Array
+
+
+@struct.dataclass
+class KeysValues:
+    """Keys and values [B,S,K,H] of one layer, [R,B,S,K,H] of R layers; token n is in slot n."""
+
+    keys: Array
+    values: Array
 
 
 def specs(options: AttentionFree, config: Config) -> AftParams:
