@@ -169,8 +169,8 @@ def test_bfloat16_is_kept_as_such():
     assert np.abs(np.asarray(states, np.float32) - wide).max() < 0.1 * np.abs(wide).max()
 
 
-def test_no_token_slices_the_kernels_of_all_layers():
-    """A slice of a stacked leaf is a copy; the loop that writes has kernels of single layers alone."""
+def test_no_token_slices_the_kernels_or_states_of_all_layers():
+    """A slice of a stacked leaf is a copy; the loop that writes has kernels and states of single layers alone."""
     config = tfm.Config(layers=3, heads=2, width=8, ffn=24, vocab=20, pad_vocab_to=1, length=32, scan=False)
     model = tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
     writer = tfm.Generation(model, config, [[1, 2, 3]], 8)
@@ -182,3 +182,5 @@ def test_no_token_slices_the_kernels_of_all_layers():
     shapes = [variable.aval.shape for variable in loop.invars]
     assert (8, 24) in shapes
     assert (3, 8, 24) not in shapes
+    assert (1, 2, 31, 4) in shapes
+    assert not any(len(shape) > 4 for shape in shapes)

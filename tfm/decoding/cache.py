@@ -86,8 +86,8 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
     """The cache with `count` more tokens, whose layers have returned these outputs."""
 
-    def write(mixer: Mixer, options: Any, state: Any, output: Any) -> Any:
-        return map_rows(lambda old, new: mixer.write(old, new, cache.length), state, output)
+    def write(mixer: Mixer, options: Any, states: Any, outputs: Any) -> Any:
+        return map_rows(lambda state, output: mixer.write(state, output, cache.length), states, outputs)
 
     states = _map_kinds(write, config, cache.states, states_of(outputs))
     return replace(cache, states=states, length=cache.length + count)

@@ -30,7 +30,7 @@ from tfm.sharding import positions_like, replicate_length
 class KeysValues:
     """Keys, with their positions, and values: [B,K,S,H] of one layer, [R,B,K,S,H] of R layers.
 
-    The slots of a head lie together: products read them where they are (docs/measured.md, M45). Token n is in slot
+    The slots of a head lie together: products read them where they are (docs/measured.md, M48). Token n is in slot
     n % S. Where the pattern of a layer ends `reach` tokens before the query, S need not be larger.
     """
 
