@@ -89,6 +89,9 @@ class CTranslate2:
         tokenizer = transformers.AutoTokenizer.from_pretrained(work["folder"])
         with torch.no_grad():
             spec = BartLoader()(model, tokenizer)
+            end = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
+            for name in ("bos_token", "eos_token", "unk_token"):  # a tokenizer may lack some, and the file needs all
+                setattr(spec.config, name, getattr(spec.config, name) or end)
             spec.validate()
             spec.optimize(quantization="int8" if work["weights"] == "int8" else None)
         folder = Path(work["folder"]) / "ctranslate2"
