@@ -78,6 +78,14 @@ def reshape_rows(x: Array, *shape: int) -> Array:
     return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, spec_of(x)[0], *(None,) * (len(shape) - 1)))
 
 
+def regroup_rows(x: Array, rows: int) -> Array:
+    """x [N*B,T,...] -> [B,N*T,...] of so many rows, and back: N neighbours share a row, on the devices of the rows."""
+    if len(x) == rows:
+        return x
+    spec, shape = spec_of(x), (rows, len(x) * x.shape[1] // rows, *x.shape[2:])
+    return jnp.reshape(x, shape, out_sharding=named_sharding(x, x, spec[0], None, *spec[2:]))
+
+
 def fold_rows(x: Array) -> Array:
     """x [B,N,T] -> [B*N,T]: the rows of an example are neighbours, on the devices of the example."""
     shape = (x.shape[0] * x.shape[1], *x.shape[2:])

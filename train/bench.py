@@ -25,7 +25,7 @@ USAGE = """usage: python -m train.bench --model=bert|gpt|seq2seq [--layers=N ...
        python -m train.bench --lengths=512,1024,2048 [--mixer=A,B] [--plot=FILE.png] [--batch=1 ...]
        python -m train.bench --preset=NAME [--task=NAME] [--data=SOURCE] [--section.field=value ...]
        python -m train.bench --model=gpt --generate=N [--weights=int8] [--run=FOLDER] [--batch=1 ...]
-       python -m train.bench --run=FOLDER --data=FILE [--beams=5] [--weights=int8]
+       python -m train.bench --run=FOLDER --data=FILE [--beams=5] [--batch=32] [--weights=int8]
 
 Prints one JSON object. With --model, a step of a plain Transformer on random tokens or pictures: milliseconds (median
 and least), tokens a second, seconds of compilation (TFM_CACHE= compiles what is kept), operations and the share of the
@@ -33,10 +33,10 @@ fastest possible, the loss reached. Several mixers or positions are timed in tur
 time over that of the first, with an interval of 95 %. With --lengths, one object for every length, and one with the
 exponents by which time and bytes grow, of each mixer. With --preset, a step of that run of train.main, whose flags it
 takes (see its --help), and the shares of making batches (data), sending them (host) and computing (device). With
---generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search. With
---against=torch, a plain model of PyTorch does the same work in turns; pictures, writing and translation have the model
-of transformers, torch-compile its static cache, ctranslate2 the same weights. `ratio` is then its time over ours, with
-an interval of 95 %. Flags of its own, and their defaults:"""
+--generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search, or texts that
+a classifier labels in a second. With --against=torch, a plain model of PyTorch does the same work in turns; pictures,
+writing and translation have the model of transformers, labels its pipeline, torch-compile its static cache, ctranslate2
+the same weights. `ratio` is then its time over ours, with an interval of 95 %. Flags of its own, and their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
@@ -69,7 +69,7 @@ def bench(argv):
         if options.preset:
             result = _bench_preset(options, rest)
         elif options.writes:
-            result = _bench_writing(options)
+            result = _bench_texts(options)
         else:
             result = _bench_model(options)
     except tfm.KernelError as error:
@@ -239,13 +239,13 @@ def _profile(options: Options, job, state, batch):
         profile_steps(options.profile, job, state, batch)
 
 
-def _bench_writing(options: Options) -> dict[str, Any]:
-    """Milliseconds of the prefill and of each token, or sentences that are translated in a second; or the ratio to a
-    peer."""
+def _bench_texts(options: Options) -> dict[str, Any]:
+    """Milliseconds of the prefill and of each token, or texts that are translated or classified in a second; or the
+    ratio to a peer."""
     from train.compare.statistics import bootstrap_interval
-    from train.costs import writing
+    from train.costs import passes
 
-    return writing.measure(options, bootstrap_interval)
+    return passes.measure(options, bootstrap_interval)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from small import call
 from tasks.test_translate import SMALL, counting, write_sides
@@ -277,6 +278,29 @@ def test_transformers_finds_the_same_translations(capsys, tmp_path, monkeypatch)
     assert result["weights"] == "int8"
     assert bench.main(["--run=run", "--generate=20"]) == 2
     assert "--run=run was trained for --task=translate, which continues no texts" in capsys.readouterr().err
+
+
+@pytest.mark.parity
+def test_the_pipeline_of_transformers_finds_the_same_labels(capsys, tmp_path, monkeypatch):
+    """Of texts of different lengths, one of which is cut."""
+    monkeypatch.chdir(tmp_path)
+    words = ["good", "bad", "film", "plot", "the", "a"]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(words, size=rng.integers(1, 20))) for _ in range(120)]
+    rows = [f"{text}\t{'yes' if text.count('good') > text.count('bad') else 'no'}" for text in texts]
+    Path("train.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    small = "--model.layers=1 --model.width=32 --model.heads=2 --tokenizer.vocab=300 --batch.length=16".split()
+    learn = "--steps=30", "--optim.rate=1e-2", "--data=train.tsv", "--model.head.pool=first"
+    code, _, err = call(main, "--task=classify", *small, *learn, "--out=run")
+    assert code == 0, err
+    Path("texts.txt").write_text("\n".join([*texts[:50], ""]) + "\n")
+    assert bench.main(["--run=run", "--data=texts.txt", "--batch=8", "--against=torch"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["texts"], result["batch"]) == (50, 8)
+    assert (result["peer_class"], result["same_texts"]) == ("BertForSequenceClassification", 1)
+    assert min(result["texts_per_s"], result["peer_texts_per_s"]) > 0
+    assert bench.main(["--run=run", "--data=texts.txt", "--against=ctranslate2"]) == 2
+    assert "--against=ctranslate2 translates, and --run=run classifies" in capsys.readouterr().err
 
 
 @pytest.mark.parity

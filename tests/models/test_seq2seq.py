@@ -222,3 +222,23 @@ def test_coverage_pays_for_what_was_not_looked_at():
     assert order.tolist() != np.argsort(-logprobs).tolist(), "or the test would not see the penalty"
     with pytest.raises(ValueError, match="coverage=-1"):
         tfm.beam_search(model, config, [[1]], 3, tfm.Beam(2, coverage=-1))
+
+
+@pytest.mark.parametrize("coverage", [None, 0.4])
+def test_beams_on_a_mesh_share_the_memory_of_their_text(coverage):
+    """Eight devices as one; the beams of a text lie where its memory lies."""
+    config = tfm.override(CONFIG, {"heads": 4})
+    params, strategy = tfm.init(tfm.seq2seq_specs(config), jax.random.key(3)), tfm.Beam(3, coverage=coverage)
+    source = jnp.asarray(np.random.default_rng(1).integers(0, 40, (8, 5)))
+
+    def search(params, source):
+        model = jax.jit(tfm.encode_source, static_argnums=1)(params, config, source)
+        return tfm.beam_search(model, config, [[1]] * 8, 6, strategy, [2])
+
+    mesh = tfm.make_mesh(data=2, fsdp=2, tensor=2)
+    sharded = jax.device_put(params, tfm.shardings(tfm.seq2seq_specs(config), mesh))
+    with jax.set_mesh(mesh):
+        results = search(sharded, jax.device_put(source, jax.NamedSharding(mesh, jax.P(("data", "fsdp")))))
+    for row, expected in zip(results, search(params, source), strict=True):
+        assert row[0].tokens == expected[0].tokens
+        assert row[0].score == pytest.approx(expected[0].score, rel=1e-4)

@@ -16,6 +16,7 @@ from tfm.config.model import Config
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.ops import dropout
+from tfm.sharding import regroup_rows
 
 
 @struct.dataclass
@@ -77,26 +78,17 @@ def cross_attention(
     rate = config.attn_rate_with(call.key)
     score_fn = score_function(score, layer.score)
     by_text = score_queries(score, layer.score, queries(layer, config, x))
-    q = by_text.reshape(
-        len(memory.keys), -1, *by_text.shape[2:]
-    )  # queries of texts that share a row, one behind another
+    q = regroup_rows(by_text, len(memory.keys))
     operands = q, memory.keys, memory.values
     weights = None
     if memory.record or context.record:
         weights = attention_weights(q, memory.keys, memory.mask, None, score_fn)
         heads = weighted_sum(dropout(weights, rate, call.key), memory.values)
-        weights = _by_text(weights, len(x))
+        weights = jnp.moveaxis(regroup_rows(jnp.moveaxis(weights, 3, 1), len(x)), 1, 3)
     elif score_fn is not None:
         heads = attend_scores(score, score_fn, operands, memory.mask, None, rate, call.key)
     elif context.keep:  # few queries at a time need no kernel, and there is no dropout
         heads = attend(*operands, memory.mask)
     else:
         heads = attend_with(config, *operands, memory.mask, None, call.key)
-    return merge_heads(layer, heads.reshape(by_text.shape)), weights
-
-
-def _by_text(weights: Array, texts: int) -> Array:
-    """Weights [B,K,G,W*T,S] of rows that W texts share -> [W*B,K,G,T,S]."""
-    rows, *heads, _, keys = weights.shape
-    shared = weights.reshape(rows, *heads, texts // rows, -1, keys)
-    return jnp.moveaxis(shared, 3, 1).reshape(texts, *heads, -1, keys)
+    return merge_heads(layer, regroup_rows(heads, len(x))), weights

@@ -44,8 +44,9 @@ class Options:
     scan: one compiled block for all layers
     predict: share of positions that meet the vocabulary; 1 is a plain cross entropy, 0.15 is masked language modelling
     generate: instead of training steps: tokens to add greedily to `batch` prompts, which are the rest of `length`
-    run: the folder of a model that writes, instead of a plain one: with --generate a language model, or a translator
-    data: a file of sentences, one a line, to translate with --run, `batch` at a time
+    run: the folder of a model, instead of a plain one: with --generate a language model; with --data a translator, or a
+        classifier
+    data: a file of sentences, one a line, that --run translates or classifies, `batch` at a time
     beams: texts that the search of a translation follows
     weights: trained | int8: what our side writes with; the peer of PyTorch keeps float32
     against: torch | torch-compile | ctranslate2: also time the same work there, in turns; print the ratio peer / ours
@@ -150,9 +151,9 @@ class Options:
         if self.writes and self.profile:
             raise ValueError(f"profile={self.profile} is for training steps; leave --generate and --data out")
         if self.run and not self.writes:
-            raise ValueError(f"run={self.run} needs --generate=N, or --data=FILE of sentences to translate")
+            raise ValueError(f"run={self.run} needs --generate=N, or --data=FILE of sentences to translate or classify")
         if self.data and not self.run:
-            raise ValueError(f"data={self.data} is translated by a model; name its folder with --run")
+            raise ValueError(f"data={self.data} is read by a model; name its folder with --run")
         if self.data and self.generate:
             raise ValueError(
                 f"generate={self.generate} continues texts, and --data has sentences; leave out one of them"
@@ -180,4 +181,4 @@ class Options:
         if self.against == TRANSLATES and not self.data:
             raise ValueError(f"against={TRANSLATES} translates; add --run=FOLDER --data=FILE, or choose torch")
         if self.against == "torch-compile" and self.data:
-            raise ValueError("against=torch-compile does not translate; choose torch or ctranslate2")
+            raise ValueError("against=torch-compile reads no files; choose torch or ctranslate2")

@@ -1,12 +1,10 @@
-"""How fast a model continues texts or translates sentences, alone or in turns with a peer in another process.
+"""How a model continues texts or translates sentences, to be timed.
 
-A pass writes all texts. Both sides begin with tokens, have the same batches and the same search.
+A pass writes all texts. A peer begins with the same tokens, has the same batches and the same search.
 """
 
-import json
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,9 @@ import numpy as np
 
 import tfm
 from train import UserError
-from train.costs import random_task, timing, turns
+from train.costs import random_task, timing
 from train.costs.options import Options
-from train.costs.peers import against
 from train.data.batching import length_sorted_batches
-from train.files import programs
 from train.reporting.console import Log
 from train.runs.folder import open_folder
 from train.runs.weights import as_weights
@@ -48,13 +44,15 @@ class TrainedModel:
     """The model of a run folder or of a folder of transformers. `PlainModel` has the same members."""
 
     def __init__(self, options: Options, writes: str):
-        """Raises UserError for a model that does not write what is asked for."""
+        """Raises UserError for a model that does not write what is asked for: continuation, translation, or nothing."""
         self.folder, log = open_folder(options.run), Log()
         if writes != self.folder.task.GENERATES:
-            asked = "translates no sentences; --data" if writes == "translation" else "continues no texts; --generate"
+            asked = {
+                "translation": "translates no sentences; --data needs --task=translate, or --task=classify",
+                "continuation": "continues no texts; --generate needs --task=lm",
+            }
             raise UserError(
-                f"--run={options.run} was trained for --task={self.folder.config.task.name}, which {asked} needs "
-                f"--task={'translate' if writes == 'translation' else 'lm'}"
+                f"--run={options.run} was trained for --task={self.folder.config.task.name}, which {asked[writes]}"
             )
         self.config = self.folder.config.decoding_model if writes == "continuation" else self.folder.config.model
         self.specs, self.vocab = self.folder.specs, self.folder.processor.get_vocab_size()
@@ -76,6 +74,10 @@ class Continuations:
         shape = options.batch, options.length - options.generate
         self.prompts = np.random.default_rng(0).integers(self.model.vocab, size=shape, dtype=np.int32)
         self.tokens: list[list[int]] = []
+
+    def facts(self) -> dict[str, Any]:
+        """What is written, and how."""
+        return {}
 
     def seconds(self, passes: int) -> list[list[float]]:
         """Of each pass the seconds of the first token, and of all."""
@@ -130,6 +132,10 @@ class Translations:
         self.batch = min(options.batch, len(lines))
         self.tokens: list[list[int]] = []
 
+    def facts(self) -> dict[str, Any]:
+        """What is translated, and how."""
+        return {"sentences": len(self.sources), "beams": self.beam.width, "batch": self.batch}
+
     def seconds(self, passes: int) -> list[list[float]]:
         """The seconds of each pass."""
         config, stop = self.model.config, self.template.suffix[-1:]
@@ -166,52 +172,3 @@ class Translations:
     def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
         """Sentences a second, the median over turns."""
         return {"sentences_per_s": round(len(self.sources) / float(np.median(seconds)), 2)}
-
-
-def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
-    """The numbers of `train.bench` for writing; with a peer, the ratio of the seconds of a pass, peer / ours."""
-    if options.against:
-        against.check(options.against, writes=True)
-    programs.keep()
-    texts: Any = Translations(options) if options.data else Continuations(options)
-    facts = {
-        "model": options.run or options.model,
-        "device": jax.default_backend(),
-        "dtype": texts.model.config.dtype,
-        "weights": options.weights,
-        "params": tfm.count_params(texts.model.specs),
-    }
-    if options.data:
-        facts |= {"sentences": len(texts.sources), "beams": options.beams, "batch": texts.batch}
-    if not options.against:
-        return facts | texts.alone(options)
-    with tempfile.TemporaryDirectory() as folder:
-        return facts | _in_turns(options, texts, Path(folder), interval)
-
-
-def _in_turns(options: Options, texts: Any, folder: Path, interval) -> dict[str, Any]:
-    """Both sides, and the share of texts that have the same tokens."""
-    try:
-        texts.model.save(folder)
-    except ValueError as error:
-        raise UserError(f"--against needs a model that transformers has: {error}") from error
-    (folder / "work.json").write_text(json.dumps(texts.work() | {"weights": options.weights}))
-    work = {"folder": str(folder), "peer": options.against}
-    with against.Peer(options.against, work, module="train.costs.peers.writing_peer") as peer:
-        measured = turns.take_turns({"ours": texts.seconds, "theirs": peer.seconds}, warmup=1, size=1)
-        same = [tokens == peer_tokens for tokens, peer_tokens in zip(texts.tokens, peer.answer["tokens"], strict=True)]
-    peer_facts = {f"peer_{name}": value for name, value in peer.facts.items()}
-    peer_numbers = {f"peer_{name}": value for name, value in texts.summary(measured["theirs"]).items()}
-    return {
-        **texts.summary(measured["ours"]),
-        "against": options.against,
-        **peer_facts,
-        **peer_numbers,
-        "same_texts": round(float(np.mean(same)), 4),
-        **turns.ratio(_totals(measured["theirs"]), _totals(measured["ours"]), interval),
-    }
-
-
-def _totals(passes: Sequence[np.ndarray]) -> list[float]:
-    """The seconds of whole passes."""
-    return [float(seconds[-1]) for seconds in passes]

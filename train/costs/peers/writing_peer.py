@@ -1,11 +1,11 @@
-"""The texts that train.bench writes, by transformers or CTranslate2: a process that writes them when it is told to.
+"""What train.bench does with texts, by transformers or CTranslate2: a process that does it when it is told to.
 
     python -m train.costs.peers.writing_peer '{"folder": "FOLDER", "peer": "torch", "device": "cpu"}'
 
 The folder is one of transformers. Its work.json has `batches` of rows of tokens with `max_new_tokens`, and the options
-of a beam search, or none to continue texts greedily. The process writes a line of JSON when it is ready, reads a count
-of passes a line, and answers with the seconds of each (a continuation also has those of its first token) and the last
-tokens. Only this file needs CTranslate2.
+of a beam search, or none to continue texts greedily; or it has `texts` to label. The process writes a line of JSON when
+it is ready, reads a count of passes a line, and answers with the seconds of each (a continuation also has those of its
+first token) and the last tokens or labels. Only this file needs CTranslate2.
 """
 
 import json
@@ -76,6 +76,23 @@ class Translations:
         return tokens[: tokens.index(self.end) + 1] if self.end in tokens else tokens
 
 
+class Labels:
+    """Labels of texts by the pipeline of transformers, from texts on."""
+
+    def __init__(self, work: dict[str, Any]):
+        self.pipeline = transformers.pipeline("text-classification", work["folder"], device=work["device"])
+        self.model = self.pipeline.model
+        pairs = [dict(zip(("text", "text_pair"), text, strict=False)) for text in work["texts"]]
+        self.texts = [pair if len(pair) == 2 else pair["text"] for pair in pairs]
+        self.options = {"batch_size": work["batch"], "truncation": True, "max_length": work["length"]}
+
+    def write(self) -> tuple[list[float], list[str]]:
+        """The seconds of a pass; and the label of every text."""
+        start = time.perf_counter()
+        labels = [answer["label"] for answer in self.pipeline(self.texts, **self.options)]
+        return [time.perf_counter() - start], labels
+
+
 class CTranslate2:
     """Translations of CTranslate2 by the same weights, in float32 or eight bits."""
 
@@ -116,8 +133,10 @@ class CTranslate2:
         return [time.perf_counter() - start], translations
 
 
-def _writer(work: dict[str, Any]) -> Continuations | Translations | CTranslate2:
-    """What writes this work."""
+def _writer(work: dict[str, Any]) -> Continuations | Translations | Labels | CTranslate2:
+    """What does this work."""
+    if "texts" in work:
+        return Labels(work)
     if "beam" not in work:
         return Continuations(work)
     return CTranslate2(work) if work["peer"] == "ctranslate2" else Translations(work)
