@@ -37,8 +37,9 @@ class Memory:
 
     def of_layer(self, keys_values: tuple[Array, Array]) -> "CrossMemory":
         """What one layer reads."""
+        keys, values = keys_values
         mask = padding(self.valid) if self.mask is None else self.mask
-        return CrossMemory(*map(swap_heads, keys_values), mask, self.coverage is not None)
+        return CrossMemory(swap_heads(keys), swap_heads(values), mask, self.coverage is not None)
 
 
 class CrossMemory(NamedTuple):
