@@ -1,5 +1,6 @@
 """Vectors of a folder's model: pooled states of tokens, layers, windows; a run folder and its export say the same."""
 
+import dataclasses
 import functools
 import gzip
 
@@ -219,3 +220,30 @@ def test_flags_of_data_that_are_wrong(home, tmp_path, monkeypatch):
         code, _, err = call(main, *argv, *flags)
         assert (code, sentence in err) == (2, True), err
     assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_new_word_reads_as_the_word_whose_vector_it_has(home, tmp_path, monkeypatch, capsys):
+    """Embeddings are a linear image of word vectors here; so the map finds the embedding of the known word."""
+    rng, opened = np.random.default_rng(0), open_folder(home / "mlm")
+    ids = {word: token for word, token in opened.processor.get_vocab().items() if word.isalpha()}
+    vectors, params = rng.normal(size=(len(ids), 8)), opened.load()
+    table = params.encoder.embed.tokens.at[jnp.array(list(ids.values()))].set(vectors @ rng.normal(size=(8, 32)) / 20)
+    embeddings = dataclasses.replace(params.encoder.embed, tokens=table)
+    params = dataclasses.replace(params, encoder=dataclasses.replace(params.encoder, embed=embeddings))
+    monkeypatch.setattr(RunFolder, "load", lambda self, *args, **options: params)
+    rows = dict(zip(ids, vectors, strict=True))
+    rows |= {"zebra": rows["cat"]}
+    lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in rows.items()]
+    (tmp_path / "words.vec").write_text("\n".join([f"{len(rows)} 8", *lines]) + "\n")
+    (tmp_path / "texts.txt").write_text("the cat sat.\nthe zebra sat.\na dog flew.\n")
+    flags = [f"--run={home / 'mlm'}", f"--file={tmp_path / 'texts.txt'}", f"--to={tmp_path / 'texts.npy'}"]
+    assert main(flags) == 0
+    cut = np.load(tmp_path / "texts.npy")
+    assert main([*flags, f"--expand={tmp_path / 'words.vec'}"]) == 0
+    expanded = np.load(tmp_path / "texts.npy")
+    np.testing.assert_allclose(expanded[1], expanded[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(expanded[[0, 2]], cut[[0, 2]], rtol=1e-5, atol=1e-6)
+    assert np.abs(cut[1] - cut[0]).max() > 0.01
+    (tmp_path / "words.vec").write_text("2 1\ncat 1\nzebra 2\n")
+    assert main([*flags, f"--expand={tmp_path / 'words.vec'}"]) == 2
+    assert "shares 1 words with the tokenizer, too few to map 1 numbers" in capsys.readouterr().err
