@@ -76,4 +76,4 @@ def random_job(family="gpt", predict=1.0):
     shape = {"layers": 1, "heads": 2, "width": 16, "vocab": 64, "length": 12}
     model = tfm.override(random_task.MODEL, shape)
     run = schema.Run(model=model, batch=schema.Batch(size=8, length=12), optim=random_task.OPTIM, steps=1)
-    return Job(run, random_task.RandomTask(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))
+    return Job(run, random_task.RandomTexts(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))

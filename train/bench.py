@@ -88,7 +88,7 @@ def _bench_model(options: Options) -> dict[str, Any]:
     if options.against:
         against.check(options.against, "image" if options.reads_pictures else None)
     run = random_task.plain_run(options)
-    task = random_task.RandomTask(options.model, options.predict)
+    task = random_task.plain_task(options)
     use_cores(run)
     job = _job(run, task)
     batches = task.batches(run)
@@ -130,7 +130,7 @@ def _bench_variants(options: Options):
     from train.costs import random_task, turns
     from train.devices.mesh import use_cores
 
-    task = random_task.RandomTask(options.model, options.predict)
+    task = random_task.plain_task(options)
     runs = [random_task.plain_run(dataclasses.replace(options, **variant)) for variant in options.variants]
     use_cores(runs[0])
     jobs = [(_job(run, task), task.batches(run)) for run in runs]
@@ -148,7 +148,7 @@ def _bench_lengths(options: Options):
     plot, lengths = Path(options.plot), scaling.parse_lengths(options.lengths)
     if plot.is_dir() or not plot.absolute().parent.is_dir():
         raise UserError(f"--plot={plot} cannot be written; name a file in a folder that is there")
-    task = random_task.RandomTask(options.model, options.predict)
+    task = random_task.plain_task(options)
 
     def job_of(mixer: str, length: int):
         run = random_task.plain_run(dataclasses.replace(options, mixer=mixer, length=length))

@@ -5,6 +5,7 @@ Every position is predicted by default, there is no dropout, and each batch is n
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +16,6 @@ from tfm.config.dotted import override
 from tfm.config.inputs import Tokens
 from tfm.config.residuals import PreNorm
 from train import UserError
-from train.costs.options import PICTURES
 from train.data.fields import Field
 from train.images.model_processor import picture_shape
 from train.settings import flags
@@ -84,11 +84,16 @@ def _variant(field: str, text: str) -> list[str]:
     return [f"--{field}={name}", *(f"--{field}.{option}" for option in options)]
 
 
-@dataclasses.dataclass(frozen=True)
-class RandomTask:
-    """The task for one family of models.
+def plain_task(options: Any) -> "RandomTexts | RandomPictures":
+    """The task of the run of the options of `train.bench`."""
+    return RandomPictures() if options.reads_pictures else RandomTexts(options.model, options.predict)
 
-    family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both) | vit, swin (classifiers of pictures)
+
+@dataclasses.dataclass(frozen=True)
+class RandomTexts:
+    """Tokens to predict.
+
+    family: bert (an encoder) | gpt (the same with a causal mask) | seq2seq (both)
     predict: share of positions that meet the vocabulary; masked language modelling predicts 0.15 of them
     """
 
@@ -97,16 +102,10 @@ class RandomTask:
 
     def specs(self, run: Run):
         """The parameters of the run's model."""
-        if self.family in PICTURES:
-            return tfm.classifier_specs(run.model)
         return tfm.seq2seq_specs(run.model) if self.family == "seq2seq" else tfm.encoder_specs(run.model)
 
     def batch_spec(self, run: Run) -> dict[str, Field]:
         """The fields of a batch."""
-        if self.family in PICTURES:
-            sizes = dict(zip("hwc", picture_shape(run.model), strict=True))
-            pixels = Field("Bhwc", np.float32, sizes, counts_tokens=True, row_tokens=run.row_tokens)
-            return {"pixels": pixels, "labels": Field("B", np.int32)}
         predicted = Field("BM", np.int32, {"M": round(self.predict * run.batch.length)})
         spec = {"tokens": Field("BT", np.int32, counts_tokens=True), "targets": predicted}
         if self.family == "seq2seq":
@@ -116,31 +115,17 @@ class RandomTask:
         return spec
 
     def batches(self, run: Run):
-        """A function from a step to its batch: random tokens or pixels, new ones for each call."""
-        rng = np.random.default_rng(run.seed)
-        rows, spec = run.batch.size, self.batch_spec(run)
-        shapes = {name: field.shape(rows, run.batch.length) for name, field in spec.items()}
-        values = CLASSES if self.family in PICTURES else run.model.vocab
+        """A function from a step to its batch: random tokens, new ones for each call; `where` are the first places."""
 
-        def batch(step: int) -> dict[str, np.ndarray]:
-            fields = {
-                name: rng.integers(values, size=shapes[name], dtype=np.int32)
-                if field.dtype == np.int32
-                else rng.standard_normal(shapes[name], np.float32)
-                for name, field in spec.items()
-            }
-            if "where" in fields:
-                positions = np.arange(shapes["targets"][1], dtype=np.int32)
-                fields["where"] = np.tile(positions, (rows, 1))
-            return fields
+        def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+            if name == "where":
+                return np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
+            return rng.integers(run.model.vocab, size=shape, dtype=np.int32)
 
-        return batch
+        return _batches(run, self.batch_spec(run), draw)
 
     def loss(self, params, model: tfm.Config, batch, key):
         """Sums over a batch: `loss` in nats, and `weight`, the number of targets."""
-        if self.family in PICTURES:
-            losses = tfm.cross_entropy(tfm.classify(params, model, batch["pixels"], key=key), batch["labels"])
-            return {"loss": losses.sum(), "weight": jnp.float32(losses.size)}
         if self.family == "seq2seq":
             source = tfm.encode_source(params, model, batch["tokens"], key=key)
             hidden = tfm.decoder(source.decoder, model, batch["target"], memory=source.memory, key=key)
@@ -153,3 +138,40 @@ class RandomTask:
             hidden = tfm.take_positions(hidden, batch["where"])
         total, *_ = tfm.vocabulary_loss(model, table, hidden, batch["targets"], jnp.ones(batch["targets"].shape))
         return {"loss": total, "weight": jnp.float32(batch["targets"].size)}
+
+
+class RandomPictures:
+    """Pictures to classify. `RandomTexts` has the same members."""
+
+    def specs(self, run: Run):
+        """The parameters of the run's model."""
+        return tfm.classifier_specs(run.model)
+
+    def batch_spec(self, run: Run) -> dict[str, Field]:
+        """The fields of a batch."""
+        sizes = dict(zip("hwc", picture_shape(run.model), strict=True))
+        pixels = Field("Bhwc", np.float32, sizes, counts_tokens=True, row_tokens=run.row_tokens)
+        return {"pixels": pixels, "labels": Field("B", np.int32)}
+
+    def batches(self, run: Run):
+        """A function from a step to its batch: random pixels and classes, new ones for each call."""
+
+        def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+            is_class = name == "labels"
+            return rng.integers(CLASSES, size=shape, dtype=np.int32) if is_class else rng.standard_normal(shape, "f4")
+
+        return _batches(run, self.batch_spec(run), draw)
+
+    def loss(self, params, model: tfm.Config, batch, key):
+        """Sums over a batch: `loss` in nats, and `weight`, the number of pictures."""
+        losses = tfm.cross_entropy(tfm.classify(params, model, batch["pixels"], key=key), batch["labels"])
+        return {"loss": losses.sum(), "weight": jnp.float32(losses.size)}
+
+
+def _batches(
+    run: Run, spec: dict[str, Field], draw: Callable[..., np.ndarray]
+) -> Callable[[int], dict[str, np.ndarray]]:
+    """A function from a step to its batch, whose fields are drawn in turn: draw(name, shape, rng)."""
+    rng = np.random.default_rng(run.seed)
+    shapes = {name: field.shape(run.batch.size, run.batch.length) for name, field in spec.items()}
+    return lambda step: {name: draw(name, shape, rng) for name, shape in shapes.items()}
