@@ -187,7 +187,7 @@ def test_the_alignment_is_how_much_each_place_is_seen():
     attended = tfm.multi_head_attention(block.mixer, config, x, tfm.causal())
     x = tfm.layer_norm(block.residual.mixer, x + attended, config.norm_eps)
     q = np.einsum("BTD,DH->BTH", x, block.cross.query.kernel[:, 0, 0]) + np.asarray(block.cross.query.bias[0, 0])
-    scores = np.einsum("BTH,BSH->BTS", q, model.memory.layers.period[0][0][0, :, :, 0]) / 4
+    scores = np.einsum("BTH,BSH->BTS", q, model.memory.layers.period[0][0][0, :, 0]) / 4
     powers = np.where(VALID[:, None], np.exp(scores), 0)
     np.testing.assert_allclose(weights[0, :, 0], powers / powers.sum(-1, keepdims=True), rtol=1e-4, atol=1e-5)
 
