@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_a_pruned_run_is_a_smaller_run():
     assert code == 0, err
     code, _, err = call(main, "--resume", f"--out={small}", "--steps=8")
     assert code == 0, err
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_pruned_as_any_other():
+    """Its run.json says that it went on; the smaller run is a new one, with files of its own."""
+    trained("grouped")
+    shutil.copytree("grouped", "went-on")
+    code, _, err = call(main, "--resume", "--out=went-on", "--steps=8", "--eval.final=false")
+    assert code == 0, err
+    assert json.loads(Path("went-on/run.json").read_text())["config"]["resume"]
+    assert pruned("went-on", "--heads=0.5", "--batches=1", "--to=smaller")["heads"] == 2
+    assert json.loads(Path("smaller/run.json").read_text())["config"]["resume"] is False
+    assert Path("smaller/tokenizer.json").read_bytes() == Path("grouped/tokenizer.json").read_bytes()
 
 
 @pytest.mark.slow

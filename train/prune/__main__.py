@@ -122,7 +122,7 @@ def _parameters(options: Options, folder: Any, job: Any, log: Any) -> Any:
 
 
 def _configure(folder: Any, options: Options) -> schema.Run:
-    """The saved run on one device, each batch in one part, without the low-rank updates that are merged."""
+    """The saved run as a new one on one device, each batch in one part; its low-rank updates are merged."""
     changes = {"data.source": options.data, "data.eval": ""} if options.data else {}
     run = flags.build(schema.Run, {**folder.values, **changes})
     return dataclasses.replace(
@@ -132,6 +132,7 @@ def _configure(folder: Any, options: Options) -> schema.Run:
         mesh=schema.Mesh(data=1),
         tune=All(),
         init="",
+        resume=False,
         adapter=None,
     )
 
