@@ -12,6 +12,7 @@ from oracles import scores as oracle
 import tfm
 from tfm.attention import scores
 from tfm.attention.cross import Memory, cross_attention, cross_specs
+from tfm.attention.project import swap_heads
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
@@ -117,7 +118,8 @@ def test_a_decoder_compares_its_source_by_the_score(name):
     valid = jnp.arange(7)[None] < jnp.array([[7], [4]])
 
     def forward(x, record=False):
-        memory = Memory(None, valid).of_layer(tfm.keys_values(params, config, source))
+        keys, values = map(swap_heads, tfm.keys_values(params, config, source))
+        memory = Memory(None, valid).of_layer((keys, values))
         context = tfm.AttentionContext(jnp.arange(5)[None], record=record)
         return cross_attention(tfm.LayerCall(config.mixer, config, params, None, None), x, memory, context)
 
