@@ -212,3 +212,28 @@ def test_own_projections_equal_to_those_of_the_layer_change_nothing(position):
     mask = tfm.padding(jnp.arange(12)[None] < jnp.array([[12], [9]]))
     expected, actual = tfm.encoder(params, shared, tokens, mask), tfm.encoder(again, own, tokens, mask)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_random_blocks_of_packed_rows_on_a_mesh():
+    """Rows of a batch lie on devices, and so do the places at which the table of blocks is asked."""
+    config = tfm.Config(layers=1, heads=2, width=16, ffn=16, vocab=40, pad_vocab_to=8, length=32, dropout=0.0)
+    config = tfm.override(config, {"mixer.pattern": "bigbird", "mixer.pattern.block": 4, "kernel": "einsum"})
+    specs = tfm.encoder_specs(config)
+    params = tfm.init(specs, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    tokens = jnp.asarray(rng.integers(0, 40, (8, 32)), jnp.int32)
+    lengths = rng.integers(8, 24, 8)[:, None]
+    segments = jnp.asarray(1 + (np.arange(32)[None] >= lengths), jnp.int32)
+    positions = jnp.asarray(np.where(segments == 1, np.arange(32)[None], np.arange(32)[None] - lengths), jnp.int32)
+
+    @jax.jit
+    def states(params, tokens, segments, positions):
+        return tfm.encoder(params, config, tokens, tfm.segments(segments), positions)
+
+    expected = states(params, tokens, segments, positions)
+    mesh = tfm.make_mesh(data=4, fsdp=2)
+    rows = jax.NamedSharding(mesh, jax.P(("data", "fsdp")))
+    with jax.set_mesh(mesh):
+        sharded = jax.device_put(params, tfm.shardings(specs, mesh))
+        actual = states(sharded, *(jax.device_put(x, rows) for x in (tokens, segments, positions)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)

@@ -14,7 +14,7 @@ from jax import Array
 
 from tfm.masks.by_example import block_range
 from tfm.masks.mask import Mask
-from tfm.sharding import take_positions
+from tfm.sharding import named_sharding, spec_of, take_positions
 
 
 def local_blocks(size: int, before: int = 0, after: int = 0) -> Mask:
@@ -135,8 +135,9 @@ class ChosenBlocks(Mask):
     table: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
 
     def __call__(self, i, j):  # noqa: D102
-        rows = jnp.asarray(self.table, jnp.int32)[None]
-        chosen = take_positions(rows, jnp.clip(i // self.size, 0, len(self.table) - 1))
+        index = jnp.clip(i // self.size, 0, len(self.table) - 1)
+        sharding = named_sharding(index, index, *spec_of(index), None)
+        chosen = jnp.asarray(self.table, jnp.int32).at[index].get(out_sharding=sharding)
         return (chosen[:, :, None, :] == (j // self.size)[:, None, :, None]).any(-1)
 
     def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
