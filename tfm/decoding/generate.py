@@ -13,6 +13,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
+from tfm.decoding.candidates import is_in
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.sampling import Greedy, Sample, choose_token
 from tfm.models.heads import CausalLM, next_logits
@@ -229,19 +230,17 @@ def _append_token(
 ) -> DecodeState:
     """The state with the token that follows hidden states [B,1,D]."""
     logits = replicate(next_logits(model, config, hidden)[:, 0])
-    vocab = jnp.arange(logits.shape[-1])
     step = state.num_earlier + state.num_tokens
     scores = logits
     if strategy.constraints is not None:
-        is_stop = (vocab[:, None] == stop[None]).any(1)
-        scores = strategy.constraints(logits, state.tokens, step, is_stop)
+        scores = strategy.constraints(logits, state.tokens, step, is_in(stop, logits.shape[-1]))
     token = choose_token(strategy, scores, state.seen, step)[:, None]
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token, axis=1)
     return replace(
         state,
         tokens=jax.lax.dynamic_update_slice_in_dim(state.tokens, token, state.num_tokens, axis=1),
         logprobs=jax.lax.dynamic_update_slice_in_dim(state.logprobs, logprob, state.num_tokens, axis=1),
-        seen=None if state.seen is None else state.seen | (vocab[None] == token),
+        seen=None if state.seen is None else state.seen | (jnp.arange(logits.shape[-1])[None] == token),
         stopped=state.stopped | (token == stop[None]).any(1),
         num_tokens=state.num_tokens + 1,
     )

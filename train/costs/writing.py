@@ -109,12 +109,48 @@ class Continuations:
         return {"ms_prefill": round(1e3 * first, 3), "ms_decode": round(1e3 * token, 3)}
 
 
-class Translations:
-    """The best translations of the lines of a file by beam search. `Continuations` has the same members.
+class FilePasses:
+    """Passes over all texts of a file. `Continuations` has the same members.
+
+    UNIT: what a text is called
+    texts: what a pass reads
+    tokens: what the last pass returned for each text
+    """
+
+    UNIT: str
+    texts: Sequence[Any]
+    tokens: Sequence[Any] = ()
+
+    def one_pass(self) -> list[Any]:
+        """What the model says of every text."""
+        raise NotImplementedError
+
+    def seconds(self, passes: int) -> list[list[float]]:
+        """The seconds of each pass."""
+        seconds = []
+        for _ in range(passes):
+            start = time.perf_counter()
+            self.tokens = self.one_pass()
+            seconds.append([time.perf_counter() - start])
+        return seconds
+
+    def alone(self, options: Options) -> dict[str, Any]:
+        """The numbers without a peer."""
+        return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
+
+    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
+        """Texts a second, the median over turns."""
+        return {f"{self.UNIT}_per_s": round(len(self.texts) / float(np.median(seconds)), 2)}
+
+
+class Translations(FilePasses):
+    """The best translations of the lines of a file by beam search.
 
     The search is that of transformers: log-probabilities are divided by length ** length_penalty, and it ends where no
     followed text would score higher if it ended now.
     """
+
+    UNIT = "sentences"
 
     def __init__(self, options: Options):
         from train.data.sources import files
@@ -125,50 +161,34 @@ class Translations:
         self.beam = tfm.Beam(options.beams, length_penalty=run.task.length_penalty, offset=0, early_stopping="likely")
         lines = [line for line in files.read_lines(Path(options.data)) if line.strip()]
         encodings = processor.encode_batch(lines, add_special_tokens=False)
-        self.sources = [self.template.wrap(encoding.ids) for encoding in encodings]
+        self.texts = [self.template.wrap(encoding.ids) for encoding in encodings]
         limit = self.model.config.max_length
-        if limit is not None and max(map(len, self.sources)) > limit:
+        if limit is not None and max(map(len, self.texts)) > limit:
             raise UserError(f"--data={options.data} has a sentence that exceeds the {limit} positions of the model")
         self.batch = min(options.batch, len(lines))
-        self.tokens: list[list[int]] = []
 
     def facts(self) -> dict[str, Any]:
         """What is translated, and how."""
-        return {"sentences": len(self.sources), "beams": self.beam.width, "batch": self.batch}
+        return {self.UNIT: len(self.texts), "beams": self.beam.width, "batch": self.batch}
 
-    def seconds(self, passes: int) -> list[list[float]]:
-        """The seconds of each pass."""
+    def one_pass(self) -> list[list[int]]:
+        """The tokens of every translation, the shortest source first."""
         config, stop = self.model.config, self.template.suffix[-1:]
 
         def search(model: tfm.CausalLM, starts: Any, rows: Any, max_new_tokens: int) -> list[list[int]]:
             groups = tfm.beam_search(model, config, starts, max_new_tokens, self.beam, stop)
             return [group[0].tokens for group in groups]
 
-        seconds = []
-        for _ in range(passes):
-            start = time.perf_counter()
-            decoded = translation.decode_sources(
-                self.model.params, config, self.template, self.sources, self.batch, search
-            )
-            self.tokens = [tokens for _, tokens in decoded]
-            seconds.append([time.perf_counter() - start])
-        return seconds
+        decoded = translation.decode_sources(self.model.params, config, self.template, self.texts, self.batch, search)
+        return [tokens for _, tokens in decoded]
 
     def work(self) -> dict[str, Any]:
         """What a peer needs beside the model."""
         batches = []
-        for rows, count in length_sorted_batches([len(source) for source in self.sources], self.batch):
-            sources = [self.sources[row] for row in rows[:count]]
+        for rows, count in length_sorted_batches([len(source) for source in self.texts], self.batch):
+            sources = [self.texts[row] for row in rows[:count]]
             longest = tfm.bucket(max(map(len, sources)))
             limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * longest)
             batches.append({"rows": sources, "max_new_tokens": limit})
         beam = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
         return {"batches": batches, "beam": beam, "pad": self.template.pad, "end": self.template.suffix[-1]}
-
-    def alone(self, options: Options) -> dict[str, Any]:
-        """The numbers without a peer."""
-        return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
-
-    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
-        """Sentences a second, the median over turns."""
-        return {"sentences_per_s": round(len(self.sources) / float(np.median(seconds)), 2)}
