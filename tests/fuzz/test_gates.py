@@ -165,7 +165,7 @@ def classify(kind: str, label: str) -> Callable[[schema.Data], Any]:
 
 
 READERS: dict[str, Callable[[schema.Data], Any]] = {
-    "lm": lambda data: documents.load(data, "lm"),
+    "lm": documents.load,
     "single": classify("single", "label"),
     "multi": classify("multi", "label"),
     "columns": classify("multi", "label,langue"),

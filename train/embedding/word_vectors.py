@@ -15,6 +15,9 @@ import numpy as np
 
 from train import UserError
 
+# What a file of word vectors is called.
+ENDINGS = (".vec", ".txt", ".bin")
+
 # Characters of the longest word: a .bin without a space before it is none.
 _MAX_WORD = 1000
 
@@ -28,7 +31,7 @@ class WordVectors:
 
     def __init__(self, path: str):
         self.path = Path(path)
-        if self.path.suffix not in (".vec", ".txt", ".bin"):
+        if self.path.suffix not in ENDINGS:
             raise UserError(f"{path} must be a .vec or .txt with a word and its numbers a line, or word2vec's .bin")
         if not self.path.is_file():
             raise UserError(f"{path} does not exist; name a file of word vectors")
@@ -135,10 +138,15 @@ class BagOfWords:
         """The words of a text that have a vector."""
         words: list[str] = []
         for word in text.split():
-            spellings = ([word], [word.lower()], re.findall(r"\w+|[^\w\s]", word.lower()))
+            spellings = ([word], [word.lower()], parts_of(word))
             kept = ([part for part in parts if self.vectors[part] is not None] for parts in spellings)
             words += next((parts for parts in kept if parts), [])
         return words
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of letters and digits of a text in lower case, and its marks."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
 def without_first_component(vectors: np.ndarray) -> np.ndarray:

@@ -127,7 +127,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[BothDire
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, run.task.name, valid_only)
+    train, valid = documents.load(run.data, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials, vocab, per_row = tokenize.special_tokens(tokenizer), tokenizer.get_vocab_size(), _samples_per_row(run)
 

@@ -184,7 +184,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, run.task.name, valid_only)
+    train, valid = documents.load(run.data, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     return corpus(run, tokenizer, train, valid, log)
 

@@ -125,7 +125,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentence
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
     """
-    train, valid = documents.load(run.data, run.task.name, valid_only)
+    train, valid = documents.load(run.data, valid_only)
     tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
     specials = tokenize.special_tokens(tokenizer)
 

@@ -5,7 +5,7 @@ from train.data.sources import builtin, files, sources
 from train.settings.schema import Data
 
 
-def load(data: Data, task: str, valid_only: bool = False) -> tuple[list[str], list[str]]:
+def load(data: Data, valid_only: bool = False) -> tuple[list[str], list[str]]:
     """Training and validation documents, by default English text that comes with Python.
 
     `valid_only` leaves out training documents if --eval-data has a source of its own. Raises UserError for several
@@ -14,7 +14,9 @@ def load(data: Data, task: str, valid_only: bool = False) -> tuple[list[str], li
     columns = files.Columns.of(data, labelled=False)
     column = columns.texts[0]
     if len(columns.texts) > 1:
-        raise UserError(f"--data.field={data.field} names {len(columns.texts)} columns, and --task={task} reads one")
+        raise UserError(
+            f"--data.field={data.field} names {len(columns.texts)} columns, and only one can be read; leave one"
+        )
 
     def of_python() -> tuple[list[files.Row], list[files.Row]]:
         return sources.train_valid_split([{column: document} for document in builtin.documents()], columns)
