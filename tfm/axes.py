@@ -108,6 +108,11 @@ def platform() -> str:
     return "gpu" if name in ("cuda", "rocm") else name
 
 
+def is_plain_cpu() -> bool:
+    """Whether the program that is traced is for a CPU, and not inside a `shard_map`."""
+    return platform() == "cpu" and not jax.sharding.get_abstract_mesh().manual_axes
+
+
 def partition(axes: str, shape: tuple[int, ...], mesh: Mesh, name: str = "") -> PartitionSpec:
     """Where an array with these axes lives: each mesh axis shards the first letter that allows it.
 

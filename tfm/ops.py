@@ -17,9 +17,10 @@ from jax.sharding import NamedSharding
 from tfm import params
 from tfm.axes import platform
 from tfm.config.model import Config
-from tfm.int8 import Int8, scale_for, side_of_channels
+from tfm.int8 import Int8, rounded, scale_for, side_of_channels
 from tfm.low_rank import LowRank, factors
 from tfm.power_norm import RunningStats, power_normalized
+from tfm.products import is_matrix_product, is_repeated, matrix_product, over_rows
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
 
@@ -87,17 +88,25 @@ def einsum(equation: str, x: Array, kernel: Array | LowRank | Int8, dtype=None) 
 
 
 def _scaled_product(equation: str, x: Array, kernel: Int8, dtype=None) -> Array:
-    """`einsum` with a kernel of eight bits: its scales multiply the smaller arrays, the result or x."""
+    """`einsum` with a kernel of eight bits, whose scales multiply the smaller arrays, the result or x.
+
+    Where they multiply the result, x is rounded to eight bits too, with a scale for each row, and products are summed
+    as whole numbers (Dettmers et al. 2022, section 2: vector-wise quantization).
+    """
     operands, output = equation.split("->")
     left, right = operands.split(",")
-    scale, side = unshard_fsdp(kernel.scale), side_of_channels(equation, kernel.scale)
+    right, scale = kernel.letters(right), unshard_fsdp(kernel.scale)
+    equation, side = f"{left},{right}->{output}", side_of_channels(right, output, scale)
     if side == "both":
-        return _product(equation, x, kernel.kernel, dtype)
+        return _product(f"{operands}->{output}", x, kernel.kernel, dtype)
     if side == "inputs":
         x = (x * scale_for(left, right, scale)).astype(x.dtype)
         return _product(equation, x, kernel.values, dtype)
-    y = _product(equation, x, kernel.values, jnp.float32)
-    return (y * scale_for(output, right, scale)).astype(dtype or x.dtype)
+    values, row_scale = rounded(x, tuple(axis for axis, letter in enumerate(left) if letter not in output))
+    # A single row is multiplied as two: XLA for CPU has no fast product of eight bits for one (M49).
+    doubled = jnp.concatenate([values, values]) if row_scale.size == 1 and platform() == "cpu" else values
+    y = _product(equation, doubled, kernel.values, jnp.int32)[: len(x)] * scale_for(output, right, scale)
+    return (y * scale_for(output, left, row_scale)).astype(dtype or x.dtype)
 
 
 def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
@@ -124,6 +133,8 @@ def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
     x = jnp.reshape(x, shape(left), out_sharding=sharding(left))
     kernel = jnp.reshape(kernel, shape(right), out_sharding=sharding(right))
     merged = f"{left},{right}->{output}"
+    if dtype in (None, x.dtype) and is_matrix_product(merged, x, kernel):
+        return jnp.reshape(matrix_product(x, kernel), result_shape, out_sharding=result_sharding)
     y = jnp.einsum(merged, x, kernel, preferred_element_type=dtype, out_sharding=sharding(output))
     return jnp.reshape(y, result_shape, out_sharding=result_sharding)
 
@@ -278,6 +289,13 @@ def split(key: Array | None, count: int):
 
 
 def broadcast_param(parameter: Array | None, x: Array) -> Array:
-    """A parameter in the dtype of x, with leading axes of size 1 so that it broadcasts over x."""
+    """A parameter in the dtype of x, for sums and products with x."""
+    if parameter is not None and is_repeated(parameter, x):
+        return over_rows(unshard_fsdp(parameter).astype(x.dtype), x)
+    return expand_param(parameter, x)
+
+
+def expand_param(parameter: Array | None, x: Array) -> Array:
+    """A parameter in the dtype of x, with leading axes of size 1 for those that only x has."""
     assert parameter is not None, "this variant needs a parameter that its specs do not declare"
     return jnp.expand_dims(unshard_fsdp(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))

@@ -293,12 +293,12 @@ def test_the_average_changes_nothing_of_the_training(single):
 def test_options_that_this_compiler_does_not_know_are_left_out(monkeypatch):
     """A step still compiles where XLA has dropped one of them, and has none for a platform without any."""
     monkeypatch.setitem(step.OPTIONS, "dropped", {"no_such_option": "1", "xla_cpu_prefer_vector_width": "256"})
-    assert step.compiler_options("dropped", 0, 1) == {"xla_cpu_prefer_vector_width": "256"}
-    assert step.compiler_options("tpu", 0, 1) == {}
-    assert step.compiler_options("cpu", 0, step.HEAPS_FROM) in (step.OPTIONS["cpu"], {})
+    assert step.compiler_options("dropped", "float32", 0, 1) == {"xla_cpu_prefer_vector_width": "256"}
+    assert step.compiler_options("tpu", "bfloat16", 0, 1) == {}
+    assert step.compiler_options("cpu", "float32", 0, step.HEAPS_FROM) in (step.OPTIONS["cpu"], {})
 
 
 def test_heaps_only_where_no_array_is_much_larger_and_the_run_is_long():
-    assert step.HEAPS in step.compiler_options("cpu", step.HEAP, step.HEAPS_FROM)
-    assert step.HEAPS not in step.compiler_options("cpu", step.LARGEST + 1, step.HEAPS_FROM)
-    assert step.HEAPS not in step.compiler_options("cpu", step.HEAP, step.HEAPS_FROM - 1)
+    assert step.HEAPS in step.compiler_options("cpu", "float32", step.HEAP, step.HEAPS_FROM)
+    assert step.HEAPS not in step.compiler_options("cpu", "float32", step.LARGEST + 1, step.HEAPS_FROM)
+    assert step.HEAPS not in step.compiler_options("cpu", "float32", step.HEAP, step.HEAPS_FROM - 1)

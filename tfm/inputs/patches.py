@@ -11,7 +11,7 @@ from tfm.config.inputs import Patches
 from tfm.config.model import Config
 from tfm.grid import squares
 from tfm.inputs import Input, MaskedPixels, default_positions
-from tfm.ops import Linear, Norm, broadcast_param, dropout, einsum, linear_specs, norm, norm_specs
+from tfm.ops import Linear, Norm, broadcast_param, dropout, einsum, expand_param, linear_specs, norm, norm_specs
 from tfm.params import vector_spec
 from tfm.positions import position_of
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
@@ -97,7 +97,7 @@ def _with_mask_token(mask_token: Array | None, masked: Array, x: Array) -> Array
 
 def _rows(vector: Array, x: Array) -> Array:
     """A vector [D] -> [B,1,D], sharded like x [B,T,D]."""
-    row = broadcast_param(vector, x)
+    row = expand_param(vector, x)
     return jnp.broadcast_to(row, (len(x), *row.shape[1:]), out_sharding=named_sharding(x, x, *spec_of(x)))
 
 

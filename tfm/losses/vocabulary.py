@@ -14,6 +14,7 @@ from tfm.config.model import Config
 from tfm.low_rank import kernel_of
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import einsum
+from tfm.products import transposed
 from tfm.sharding import mesh_axes, named_sharding, spec_of, unshard_fsdp
 
 
@@ -215,7 +216,15 @@ def _chunk(part: Part, x: Array, targets: Targets) -> tuple[dict[str, Array | No
     sums["bias"] = slopes.sum(1) if part.has_bias else None
     slopes = slopes.astype(x.dtype)
     sums["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
-    return sums, (losses[0], hits[0], axes.sum_vocabulary(jnp.einsum("VN,VD->ND", slopes, part.kernel)))
+    return sums, (losses[0], hits[0], axes.sum_vocabulary(_times_table(slopes, part.kernel)))
+
+
+def _times_table(slopes: Array, kernel: Array) -> Array:
+    """slopes [V,N] and a table [V,D] -> [N,D], in their dtype. On a CPU from transposed slopes (M50: 0.8 of its time in
+    float32, 0.4 in bfloat16)."""
+    if platform() != "cpu":
+        return jnp.einsum("VN,VD->ND", slopes, kernel)
+    return jnp.einsum("NV,VD->ND", transposed(slopes), kernel, preferred_element_type=jnp.float32).astype(kernel.dtype)
 
 
 def tokens_at_a_time(vocab: int, width: int) -> int:

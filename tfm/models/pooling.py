@@ -8,7 +8,7 @@ from jax import Array
 from tfm.attention.project import Attention, attention_specs, multi_head_attention
 from tfm.config.model import Config
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-from tfm.ops import Norm, broadcast_param, norm, norm_specs
+from tfm.ops import Norm, expand_param, norm, norm_specs
 from tfm.params import vector_spec
 from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
@@ -90,7 +90,7 @@ def pooler_specs(config: Config) -> AttentionPooler:
 def attention_pool(pooler: AttentionPooler, config: Config, hidden: Array) -> Array:
     """hidden [B,T,D] -> [B,D], in the same dtype: x + feed_forward(norm(x)) of what attention x has gathered."""
     states = replicate_length(hidden)
-    query = broadcast_param(pooler.query, states)
+    query = expand_param(pooler.query, states)
     shape, sharding = (len(states), 1, states.shape[-1]), named_sharding(states, states, *spec_of(states))
     query = jnp.broadcast_to(query, shape, out_sharding=sharding)
     x = multi_head_attention(pooler.attention, config, query, memory=states)

@@ -21,6 +21,9 @@ from train.settings.schema import Run
 # What became of a run.
 STARTED, DONE, DIVERGED, OUT_OF_MEMORY = "started", "done", "not finite", "out of memory"
 
+# What result.json has beside metrics.
+_FACTS = ("steps", "seconds", "params")
+
 Record = Mapping[str, Any]
 
 
@@ -77,8 +80,13 @@ class Cells:
         if not (folder / folders.RESULT).exists():
             raise KeyboardInterrupt  # train.main has saved its state; the same command goes on
         result, data = read_object(folder / folders.RESULT), folders.RunFolder(folder).facts
-        metrics = {name: value for name, value in result.items() if _is_number(value)}
+        metrics = {_metric(name): value for name, value in result.items() if _is_number(value)}
         return {"status": DONE, "metrics": metrics, "data": [data["hash"], data.get("tokenizer", "")]}
+
+
+def _metric(name: str) -> str:
+    """A name of result.json as tables have it: `bleu`, of what a model wrote for validation texts, is `eval_bleu`."""
+    return name if name in _FACTS or name.startswith("eval_") else f"eval_{name}"
 
 
 def _command(folder: Path, words: Sequence[str]) -> list[str]:

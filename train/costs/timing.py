@@ -199,7 +199,7 @@ def measured_roof(mesh, dtype: str) -> float:
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     shape = (mesh.size, _ROOF_SIDE, _ROOF_SIDE)
     draw = jax.jit(lambda key: jax.random.normal(key, shape, dtype, out_sharding=sharding))
-    product = jax.jit(lambda x, y: jnp.einsum("BMN,BNK->BMK", x, y))
+    product = jax.jit(lambda x, y: jnp.einsum("BMN,BNK->BMK", x, y, preferred_element_type=jnp.float32).astype(dtype))
     seconds = []
     with jax.set_mesh(mesh):
         x, y = (jax.block_until_ready(draw(jax.random.key(n))) for n in range(2))

@@ -102,7 +102,7 @@ def train_step_for(job: Job, shapes: int):
     """The training step of batches of so many shapes, for each of which it is compiled."""
     run = job.run
     platform = job.mesh.devices.flat[0].platform
-    options = step.compiler_options(platform, _largest_array(job), run.steps // shapes)
+    options = step.compiler_options(platform, run.model.dtype, _largest_array(job), run.steps // shapes)
     return step.make_train_step(_loss(job), job.model, job.optimizer, run.seed, run.has_dropout, run.optim.ema, options)
 
 

@@ -34,9 +34,10 @@ NewMemory = Callable[[], Any]
 HEAP, LARGEST, HEAPS_FROM = 56 << 20, 84 << 20, 100
 
 # Compiler options of a step, by platform. On a CPU: XLA's own products and sums instead of YNNPACK's (M13: 0.88 to 0.99
-# of a step).
-HEAPS = "xla_multiheap_size_constraint_per_heap"
-OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "", HEAPS: str(HEAP)}}
+# of a step), which alone has products of bfloat16 (M50).
+HEAPS, YNNPACK = "xla_multiheap_size_constraint_per_heap", "xla_cpu_experimental_ynn_fusion_type"
+OPTIONS = {"cpu": {YNNPACK: "", HEAPS: str(HEAP)}}
+OPTIONS_OF_BFLOAT16 = {"cpu": {YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}}
 
 
 def no_memory() -> None:
@@ -233,10 +234,11 @@ def make_eval_step(loss: Loss, model: tfm.Config):
     return eval_step
 
 
-def compiler_options(platform: str, largest: float, steps: int) -> dict[str, str]:
-    """The options of a platform that its compiler knows; heaps only if its largest array fits `LARGEST`, in a
-    program that runs at least `HEAPS_FROM` `steps`. They change no result."""
-    options = {name: value for name, value in OPTIONS.get(platform, {}).items() if _is_known(name, value)}
+def compiler_options(platform: str, dtype: str, largest: float, steps: int) -> dict[str, str]:
+    """The options of a platform that its compiler knows, for a model that computes in `dtype`; heaps only if its
+    largest array fits `LARGEST`, in a program that runs at least `HEAPS_FROM` `steps`. They change no result."""
+    options = OPTIONS.get(platform, {}) | (OPTIONS_OF_BFLOAT16.get(platform, {}) if dtype == "bfloat16" else {})
+    options = {name: value for name, value in options.items() if _is_known(name, value)}
     if largest > LARGEST or steps < HEAPS_FROM:
         options.pop(HEAPS, None)
     elif largest > HEAP and HEAPS in options and jax.config.jax_logging_level == "NOTSET":  # type: ignore[attr-defined]
