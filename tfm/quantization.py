@@ -15,7 +15,8 @@ _TABLES = ("tokens", "table")
 def quantize_weights(specs: Any, params: Any) -> Any:
     """Parameters [as `specs` declares them] -> the same tree with `Int8` in place of kernels and tables of tokens.
 
-    A kernel has a scale for each output, a table one for each row. Biases, norms and parameters of variants that are no
+    A kernel has a scale for each output, a table one for each row; products round what they multiply to eight bits too
+    (`tfm.einsum`). Biases, norms and parameters of variants that are no
     linear maps stay. It cannot be trained. Raises ValueError for parameters with low-rank updates, which
     `merge_low_rank` adds first.
     """
