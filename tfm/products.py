@@ -118,10 +118,10 @@ def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, 
     rows = (math.prod(shape[:leading]), *inner)
     slope = jnp.reshape(slope, rows, out_sharding=named_sharding(slope, slope, *one_spec))
     # A single row of bfloat16 has no fast product.
-    ones = jnp.ones((1 if slope.dtype == jnp.float32 else 8, len(slope)), slope.dtype)
+    ones = jnp.ones((8 if slope.dtype == jnp.bfloat16 else 1, len(slope)), slope.dtype)
     result = named_sharding(slope, slope, None, *spec[leading:])
-    axes = (((1,), (0,)), ((), ()))
-    sums = jax.lax.dot_general(ones, slope, axes, preferred_element_type=jnp.float32, out_sharding=result)
+    axes, wide = (((1,), (0,)), ((), ())), jnp.promote_types(slope.dtype, jnp.float32)
+    sums = jax.lax.dot_general(ones, slope, axes, preferred_element_type=wide, out_sharding=result)
     return [sums[0].astype(slope.dtype)]
 
 
