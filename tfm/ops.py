@@ -100,12 +100,11 @@ def _scaled_product(equation: str, x: Array, kernel: Int8, dtype=None) -> Array:
     if side == "both":
         return _product(f"{operands}->{output}", x, kernel.kernel, dtype)
     if side == "inputs":
-        x = (x * scale_for(left, right, scale)).astype(x.dtype)
-        return _product(equation, x, kernel.values, dtype)
+        return _product(equation, (x * scale_for(left, right, scale)).astype(x.dtype), kernel.values, dtype)
     values, row_scale = rounded(x, tuple(axis for axis, letter in enumerate(left) if letter not in output))
-    # A single row is multiplied as two: XLA for CPU has no fast product of eight bits for one (M49).
-    doubled = jnp.concatenate([values, values]) if row_scale.size == 1 and platform() == "cpu" else values
-    y = _product(equation, doubled, kernel.values, jnp.int32)[: len(x)] * scale_for(output, right, scale)
+    if row_scale.size == 1 and platform() == "cpu":
+        values = jnp.concatenate([values, values])  # XLA has no fast product of a single row (M49)
+    y = _product(equation, values, kernel.values, jnp.int32)[: len(x)] * scale_for(output, right, scale)
     return (y * scale_for(output, left, row_scale)).astype(dtype or x.dtype)
 
 

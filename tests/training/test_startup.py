@@ -30,6 +30,7 @@ def tables(*flags, done=0):
 
 def test_rows_of_the_table():
     rows = tables("--batch.accumulate=2", "--steps=1000", "--cpu.keep-awake=false", done=10)
+    rows.pop("programs", None)  # of tests before this one
     assert list(rows)[1:] == ["parameters", "text", "devices", "memory", "mesh", "batch", "steps"]
     assert rows["batch"] == "16 x 32 tokens in 2 parts"
     assert rows["steps"] == "1,000, from 10"

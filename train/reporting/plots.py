@@ -87,9 +87,10 @@ def types(scores: Mapping[str, Mapping[str, float]], folder: Path):
 
 def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: Path):
     """plots/positions.png: the similarity [T,T] of positions in the embeddings, and what positions add to scores
-    [R,T,T] of R heads: their mean by pair, and every head by distance. Nothing where both are None."""
+    [R,T,T] of R heads: their mean by pair, and every head by distance; NaN for pairs that do not see each other. Nothing
+    where there is neither."""
     panels = [] if similarity is None else [("cosine similarity of positions", "position", "position", similarity)]
-    if scores is not None:
+    if scores is not None and np.isfinite(scores).any():
         panels += [
             ("added to scores, mean of heads", "position of the key", "position of the query", scores.mean(0)),
             ("added to scores, by distance", "key - query", "head, from the first layer on", _by_distance(scores)),
@@ -112,9 +113,13 @@ def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: 
 
 
 def _by_distance(scores: np.ndarray) -> np.ndarray:
-    """[R,T,T] -> the means [R,2T-1] along diagonals, from the largest distance to the left; NaN where there is none."""
+    """[R,T,T] -> the means [R,2T-1] along diagonals, from the largest distance to the left, of the pairs that see each
+    other, which are not NaN; NaN where there is none."""
     distances = range(1 - scores.shape[-1], scores.shape[-1])
-    return np.stack([np.diagonal(scores, distance, 1, 2).mean(-1) for distance in distances], axis=1)
+    diagonals = [np.diagonal(scores, distance, 1, 2) for distance in distances]
+    sums = np.stack([np.nansum(diagonal, -1) for diagonal in diagonals], axis=1)
+    counts = np.stack([np.isfinite(diagonal).sum(-1) for diagonal in diagonals], axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def alignments(pairs: Sequence[tuple[Sequence[str], Sequence[str], np.ndarray]], folder: Path):

@@ -70,9 +70,9 @@ def test_mapped(case, axes):
     inputs = [normal(3, *shape) if axis == 0 else normal(*shape) for shape, axis in zip(shapes, axes, strict=True)]
 
     def gradients(f):
-        each = jax.vmap(jax.grad(lambda *inputs: (f(*inputs) ** 2).sum(), (0, 1)), axes)(*inputs)
+        of_one = jax.vmap(jax.grad(lambda *inputs: (f(*inputs) ** 2).sum(), (0, 1)), axes)(*inputs)
         of_all = jax.grad(lambda *inputs: (jax.vmap(f, axes)(*inputs) ** 2).sum(), (0, 1))(*inputs)
-        return each, of_all
+        return of_one, of_all
 
     close(*(jax.jit(lambda f=f: gradients(f))() for f in (function, plain)))
 
