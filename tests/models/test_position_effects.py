@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfm
+from train.settings.presets import model as preset
 
 pytestmark = pytest.mark.slow
 
@@ -45,3 +46,16 @@ def test_relative_positions_add_the_same_along_diagonals(name):
     scores = arrays_of({"position": name})[1]
     assert np.abs(scores).max() > 1e-3
     np.testing.assert_allclose(scores[:, 1:, 1:], scores[:, :-1, :-1], rtol=1e-4, atol=1e-4)
+
+
+def test_biases_of_windows_are_those_of_offsets():
+    """Swin, windows of 4 x 4: pairs with the same offset of rows and columns have one value of 7 x 7 in every head."""
+    config = preset("swin-mini", **{"input.size": 16, "layers": 2, "stages": 0, "init_std": 0.5})
+    model = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
+    rows, columns = np.divmod(np.arange(16), 4)
+    offsets = 7 * (rows[:, None] - rows) + columns[:, None] - columns
+    for head in tfm.position_scores(model, config, 16):
+        assert head.mean() == pytest.approx(0, abs=1e-6)
+        assert len({tuple(np.round(head[offsets == offset], 4)) for offset in np.unique(offsets)}) == 49
+        for offset in np.unique(offsets):
+            assert np.ptp(head[offsets == offset]) < 1e-5

@@ -87,8 +87,8 @@ def types(scores: Mapping[str, Mapping[str, float]], folder: Path):
 
 def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: Path):
     """plots/positions.png: the similarity [T,T] of positions in the embeddings, and what positions add to scores
-    [R,T,T] of R heads: their mean by pair, and every head by distance; NaN for pairs that do not see each other. Nothing
-    where there is neither."""
+    [R,T,T] of R heads, NaN for pairs that do not see each other: their mean by pair, and every head by distance.
+    Nothing where there is neither."""
     panels = [] if similarity is None else [("cosine similarity of positions", "position", "position", similarity)]
     if scores is not None and np.isfinite(scores).any():
         panels += [
