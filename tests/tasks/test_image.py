@@ -142,6 +142,18 @@ def pictures(folder, count=40):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("preset", "draws"), [("swin-mini", True), ("davit-mini", False)])
+def test_models_in_stages_train_to_the_end(preset, draws, home):
+    """Pictures and all; only Swin has positions to draw, those in a window."""
+    pictures(home / "data", 12)
+    flags = ["--model.width=12", "--model.heads=1", "--steps=2", "--batch.size=8", "--eval.every=1", "--out=run"]
+    run("--task=image", f"--preset={preset}", "--data=data", *flags)
+    assert json.loads((home / "run" / "result.json").read_text())["eval_n"] > 0
+    assert (home / "run" / "plots" / "confusion.png").exists()
+    assert (home / "run" / "plots" / "positions.png").exists() == draws
+
+
+@pytest.mark.slow
 def test_beit_learns_classes_after_visual_tokens(home):
     """A folder of masked image modeling predicts no class; what is fine-tuned from it does, as an export of it."""
     fields = {"image_size": 16, "patch_size": 4, "vocab_size": 11, "use_mask_token": True, "hidden_size": 32}
