@@ -208,7 +208,7 @@ def power_norm(layer: Norm, x: Array, eps: float) -> Array:
     Source: Shen et al. 2020, algorithm 2. The gradient of the statistics is their change in this step.
     """
     wide = x.astype(jnp.float32)
-    stats = jax.tree.map(lambda leaf: broadcast_param(leaf, wide), layer.stats)
+    stats = jax.tree.map(lambda leaf: expand_param(leaf, wide), layer.stats)
     y = power_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
     return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
 

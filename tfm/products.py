@@ -111,16 +111,18 @@ def _plainly_repeated(parameter: Array, shape: tuple[int, ...], sharding: NamedS
 def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, ...], sharding: Any) -> list[Array]:
     """slope [...,N...] -> [N...]."""
     leading = len(shape) - parameter.aval.ndim
-    spec, inner = spec_of(slope), shape[leading:]
+    spec = spec_of(slope)
     if any(spec[1:leading]):
         return [slope.sum(tuple(range(leading)))]
-    one_spec = (spec[0], *spec[leading:])
-    rows = (math.prod(shape[:leading]), *inner)
-    slope = jnp.reshape(slope, rows, out_sharding=named_sharding(slope, slope, *one_spec))
+    rows, sharding = (
+        (math.prod(shape[:leading]), *shape[leading:]),
+        named_sharding(slope, slope, spec[0], *spec[leading:]),
+    )
+    slope = jnp.reshape(slope, rows, out_sharding=sharding)
     # A single row of bfloat16 has no fast product.
     ones = jnp.ones((8 if slope.dtype == jnp.bfloat16 else 1, len(slope)), slope.dtype)
     result = named_sharding(slope, slope, None, *spec[leading:])
-    axes, wide = (((1,), (0,)), ((), ())), jnp.promote_types(slope.dtype, jnp.float32)
+    axes, wide = (((1,), (0,)), ((), ())), jnp.float32 if slope.dtype.itemsize < 4 else slope.dtype
     sums = jax.lax.dot_general(ones, slope, axes, preferred_element_type=wide, out_sharding=result)
     return [sums[0].astype(slope.dtype)]
 

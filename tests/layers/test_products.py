@@ -10,6 +10,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 import tfm
 from tfm.products import is_matrix_product, matrix_product, over_rows, transposed
 
+pytestmark = pytest.mark.usefixtures("strict")
+
 RNG = np.random.default_rng(0)
 
 

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 import tfm
-from tfm.config.patterns import Windows
 from train import DivergedError, tasks
 from train.data import feed
 from train.devices import distributed
@@ -132,9 +131,9 @@ def _draw_positions(params, model: tfm.Config, folder: Path):
     decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
     stack = getattr(params, dataclasses.fields(params)[0].name) if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
-    pattern = getattr(model.mixer, "pattern", None)
-    if isinstance(pattern, Windows):  # positions are those in a window
-        length = min(length, pattern.window**2)
+    patterns = [getattr(kind.mixer, "pattern", None) for kind in model.kinds if kind.position.in_windows]
+    sides = [getattr(pattern, "window", length) for pattern in patterns]
+    length = min([length, *(side**2 for side in sides)])  # positions may be those in a window
     causal = decoder is not None or model.head.causal
     scores = tfm.position_scores(stack, model, length, causal=causal)
     plots.positions(tfm.position_similarity(stack, model, length), scores, folder)
