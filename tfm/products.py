@@ -111,20 +111,17 @@ def _plainly_repeated(parameter: Array, shape: tuple[int, ...], sharding: NamedS
 def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, ...], sharding: Any) -> list[Array]:
     """slope [...,N...] -> [N...]."""
     leading = len(shape) - parameter.aval.ndim
-    spec = spec_of(slope)
+    spec, dtype = spec_of(slope), slope.dtype
     if any(spec[1:leading]):
         return [slope.sum(tuple(range(leading)))]
-    rows, sharding = (
-        (math.prod(shape[:leading]), *shape[leading:]),
-        named_sharding(slope, slope, spec[0], *spec[leading:]),
-    )
-    slope = jnp.reshape(slope, rows, out_sharding=sharding)
-    # A single row of bfloat16 has no fast product.
-    ones = jnp.ones((8 if slope.dtype == jnp.bfloat16 else 1, len(slope)), slope.dtype)
+    rows = math.prod(shape[:leading]), *shape[leading:]
+    slope = jnp.reshape(slope, rows, out_sharding=named_sharding(slope, slope, spec[0], *spec[leading:]))
+    ones = jnp.ones((8 if dtype == jnp.bfloat16 else 1, len(slope)), dtype)  # a row of bfloat16 has no fast product
+    wide = jnp.float32 if dtype.itemsize < 4 else dtype
     result = named_sharding(slope, slope, None, *spec[leading:])
-    axes, wide = (((1,), (0,)), ((), ())), jnp.float32 if slope.dtype.itemsize < 4 else slope.dtype
+    axes = (((1,), (0,)), ((), ()))
     sums = jax.lax.dot_general(ones, slope, axes, preferred_element_type=wide, out_sharding=result)
-    return [sums[0].astype(slope.dtype)]
+    return [sums[0].astype(dtype)]
 
 
 def _type_of_repeated(parameter: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> Any:
