@@ -86,8 +86,9 @@ def _gradient_of_kernel(slope: Array, x: Array, kernel: ad.UndefinedPrimal) -> A
 
 
 def _type_of_product(x: Any, kernel: Any) -> Any:
-    """The type of the product of operands of these types."""
-    sharding = x.sharding.update(spec=PartitionSpec(x.sharding.spec[0], None))
+    """The type of the product of operands of these types, one of which may be on no mesh."""
+    on_mesh = kernel if x.sharding.mesh.empty else x
+    sharding = on_mesh.sharding.update(spec=PartitionSpec(x.sharding.spec[0], None))
     return x.update(shape=(x.shape[0], kernel.shape[1]), sharding=sharding, weak_type=False)
 
 
@@ -125,9 +126,9 @@ def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, 
 
 
 def _type_of_repeated(parameter: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> Any:
-    """The type of the repeated parameter."""
-    spec = PartitionSpec(*(None,) * len(shape)) if sharding is None else sharding.spec
-    return parameter.update(shape=shape, sharding=parameter.sharding.update(spec=spec), weak_type=False)
+    """The type of the repeated parameter, which may be on no mesh where x is on one."""
+    whole = parameter.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
+    return parameter.update(shape=shape, sharding=sharding or whole, weak_type=False)
 
 
 def _linear(name: str, compute: Callable[..., Array], result_type: Callable) -> Primitive:
