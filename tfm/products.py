@@ -127,8 +127,8 @@ def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, 
 
 def _type_of_repeated(parameter: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> Any:
     """The type of the repeated parameter, which may be on no mesh where x is on one."""
-    whole = parameter.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
-    return parameter.update(shape=shape, sharding=sharding or whole, weak_type=False)
+    replicated = parameter.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
+    return parameter.update(shape=shape, sharding=sharding or replicated, weak_type=False)
 
 
 def _linear(name: str, compute: Callable[..., Array], result_type: Callable) -> Primitive:
