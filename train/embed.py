@@ -1,7 +1,6 @@
 """Texts and pictures as vectors: `python -m train.embed --run=DIR --file=IN --to=OUT.npy [--query=TEXT]`."""
 
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from tfm.config.choices import check_minimum
 from train import UserError, exit_code
 from train.embedding.options import EncoderOptions, checked_vectors, open_encoder
-from train.files.lines import line_writer
+from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
@@ -164,15 +163,8 @@ def _write(to: str, items: Sequence[Any], vectors: np.ndarray):
                 name = "text" if isinstance(item, str) else "file"
                 write(json_text({name: str(item), "vector": vector}))
         return
-    part = Path(f"{to}.part")
-    try:
-        with part.open("wb") as file:
-            np.save(file, vectors)
-        os.replace(part, to)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UserError(f"--to={to} cannot be written: {error.strerror}; choose another file") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(to) as part, part.open("wb") as file:
+        np.save(file, vectors)
 
 
 def _print_nearest(options: Options, query: np.ndarray, texts: list[str], vectors: np.ndarray):

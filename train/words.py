@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.embedding.word_vectors import ENDINGS, parts_of
+from train.files.lines import whole_file
 from train.files.strict_json import json_text
 from train.settings import flags, resolve, schema
 
@@ -131,14 +131,8 @@ def _trained(word2vec: Any, options: Options, sentences: Sentences, log: Any) ->
 
 def _write(vectors: Any, to: str):
     """All words and vectors, most frequent words first; the file takes its name when it is complete."""
-    part = Path(f"{to}.part")
-    try:
+    with whole_file(to) as part:
         vectors.save_word2vec_format(str(part), binary=to.endswith(".bin"), write_header=not to.endswith(".txt"))
-        os.replace(part, to)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UserError(f"--to={to} cannot be written: {error.strerror}; choose another file") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The output lines of a command: to stdout, or to a file that takes its name when it is complete."""
+"""The output of a command: lines to stdout, or a file that takes its name when it is complete."""
 
 import contextlib
 import os
@@ -17,13 +17,22 @@ def line_writer(to: str, flag: str = "to") -> Iterator[Callable[[str], None]]:
     if not to:
         yield print
         return
+    with whole_file(to, flag) as part, part.open("w", encoding="utf-8") as file:
+        yield lambda line: print(line, file=file)
+
+
+@contextlib.contextmanager
+def whole_file(to: str, flag: str = "to") -> Iterator[Path]:
+    """The path of a file to write, which takes the name `to` when it is complete, and is removed if it is not.
+
+    Raises UserError, which names the flag, if the file cannot be written.
+    """
     path = Path(to)
     if not path.name:
         raise UserError(f"--{flag}={to} names no file; choose another file")
     part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            yield lambda line: print(line, file=file)
+        yield part
         os.replace(part, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise UserError(f"--{flag}={to} cannot be written: {error.strerror}; choose another file") from error

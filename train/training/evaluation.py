@@ -131,8 +131,7 @@ def _draw_positions(params, model: tfm.Config, folder: Path):
     decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
     stack = getattr(params, dataclasses.fields(params)[0].name) if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
-    patterns = [getattr(kind.mixer, "pattern", None) for kind in model.kinds if kind.position.in_windows]
-    sides = [getattr(pattern, "window", length) for pattern in patterns]
+    sides = [kind.position.side(model) for kind in model.kinds if kind.position.in_windows]
     length = min([length, *(side**2 for side in sides)])  # positions may be those in a window
     causal = decoder is not None or model.head.causal
     scores = tfm.position_scores(stack, model, length, causal=causal)
