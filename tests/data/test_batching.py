@@ -1,8 +1,13 @@
 """Batches of one size."""
 
+import itertools
+import threading
+import time
+
 import numpy as np
 import pytest
 
+from train.data.ahead import side_by_side
 from train.data.batching import length_sorted_batches, row_batches
 
 
@@ -21,3 +26,27 @@ def test_rows_of_similar_lengths_share_a_batch():
     np.testing.assert_array_equal(np.stack([rows for rows, _ in batches]), [[5, 1, 3, 0], [4, 2, 2, 2]])
     assert [count for _, count in batches] == [4, 2]
     assert list(length_sorted_batches([], 4)) == []
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_batches_side_by_side_keep_their_order(count):
+    """The first item of each program is worked at alone; an error comes after the results before it."""
+    working, lock, alone = {}, threading.Lock(), []
+
+    def work(item):
+        with lock:
+            working[item] = item % 2
+            alone.append((item, sum(program == item % 2 for program in working.values())))
+        time.sleep(0.01)
+        with lock:
+            del working[item]
+        if item == 17:
+            raise ValueError("17")
+        return item * item
+
+    results = side_by_side(work, range(20), count, lambda item: item % 2)
+    assert list(itertools.islice(results, 17)) == [item * item for item in range(17)]
+    with pytest.raises(ValueError, match="17"):
+        next(results)
+    assert dict(alone)[0] == dict(alone)[1] == 1
+    assert (max(together for _, together in alone) > 1) == (count > 1)

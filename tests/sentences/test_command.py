@@ -76,7 +76,32 @@ def test_table_and_resumption(home, in_home, monkeypatch):
     assert "the files of MR have changed since out/MR.json; restore them, or name a new --out" in err
 
 
+def test_several_encoders_in_one_table(home, in_home):
+    """Columns are tasks; seeds are a mean and a deviation; other settings are refused."""
+    (home / "other.vec").write_text("a 1 0\nb 0 1\nc 1 1\n")
+    for file, out in (("words", "road/words/0"), ("other", "road/words/1"), ("other", "road/other")):
+        code, _, err = call(main, f"--encoder=bow:{file}.vec", "--data=data", f"--out={out}", *FAST, "--tasks=MR,STS13")
+        assert code == 0, err
+    code, out, err = call(main, "--compare=road/words,road/other", "--out=road")
+    assert code == 0, err
+    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines()]
+    assert header == ["encoder", "MR", "STS13"]
+    assert [row[0] for row in rows] == ["words", "other"]
+    saved = [json.loads((home / f"road/{name}/MR.json").read_text()) for name in ("words/0", "words/1", "other")]
+    first, second, single = (result["metrics"]["accuracy"]["value"] for result in saved)
+    assert rows[0][1] == f"{(first + second) / 2:.1f} ± {abs(first - second) / 2**0.5:.1f}"
+    assert rows[1][1] == f"{single:.1f}"
+    assert (home / "road/table.md").read_text() == out
+    assert (home / "road/plots/comparison.png").read_bytes().startswith(b"\x89PNG")
+    call(main, "--encoder=bow:other.vec", "--data=data", "--out=slow", *FAST, "--tasks=MR", "--classifier.nhid=3")
+    code, _, err = call(main, "--compare=road/other,slow")
+    assert code == 2
+    assert "slow and other were measured by other settings of classifiers; measure one of them again" in err
+
+
 BAD = [
+    (["--compare="], "--compare=RESULTS,RESULTS must name the --out of suites, with commas between"),
+    (["--compare=nowhere"], "--compare=nowhere holds no results.json, nor do folders in it"),
     (["--encoder=bow:words.vec"], "--data=FOLDER must name the folder with the files of the tasks"),
     (["--data=data"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),
     (["--encoder=bow:none.vec", "--data=data", *FAST], "none.vec does not exist; name a file of word vectors"),

@@ -179,7 +179,8 @@ class Translations(FilePasses):
             groups = tfm.beam_search(model, config, starts, max_new_tokens, self.beam, stop)
             return [group[0].tokens for group in groups]
 
-        decoded = translation.decode_sources(self.model.params, config, self.template, self.texts, self.batch, search)
+        batches = translation.Batches.on_device(self.batch)
+        decoded = translation.decode_sources(self.model.params, config, self.template, self.texts, batches, search)
         return [tokens for _, tokens in decoded]
 
     def work(self) -> dict[str, Any]:

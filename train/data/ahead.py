@@ -1,8 +1,13 @@
-"""Batches that are made before they are asked for, while the devices compute."""
+"""Work on threads, in the order in which it is asked for: batches made ahead, and batches worked at side by side."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Ahead:
@@ -26,3 +31,38 @@ class Ahead:
             if index not in self._futures:
                 self._futures[index] = self._pool.submit(self._make, index, *arguments)
         return self._futures.pop(n).result()
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Iterable[Item], count: int, program: Callable[[Item], Hashable]
+) -> Iterator[Result]:
+    """work(item) of every item, in order, on `count` threads; raises what it raises.
+
+    Of the items that run the same `program`, the first is worked at alone: jax would compile it in every thread.
+    """
+    if count == 1:
+        yield from map(work, items)
+        return
+    locks: dict[Hashable, Lock] = {}
+    compiled: set[Hashable] = set()
+
+    def after_first(item: Item, key: Hashable) -> Result:
+        with locks[key]:
+            if key not in compiled:
+                result = work(item)
+                compiled.add(key)
+                return result
+        return work(item)
+
+    pool, futures = ThreadPoolExecutor(count, "side by side"), deque[Future[Result]]()
+    try:
+        for item in items:
+            key = program(item)
+            locks.setdefault(key, Lock())
+            futures.append(pool.submit(after_first, item, key))
+            if len(futures) > 2 * count:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

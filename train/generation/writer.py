@@ -187,9 +187,9 @@ class TranslationWriter:
         return decoded
 
     def _decode_sources(self, sources: Sequence[list[int]], decode) -> Iterator[tuple[int, Any]]:
-        size = max(1, min(self.options.batch, len(sources)))
+        batches = translation.Batches(max(1, min(self.options.batch, len(sources))))
         limit = self.options.max_new_tokens
-        return translation.decode_sources(self.params, self.config, self.template, sources, size, decode, limit)
+        return translation.decode_sources(self.params, self.config, self.template, sources, batches, decode, limit)
 
     def _spell(self, prompt: list[int], tokens: list[int]) -> str:
         """The text of a translation, without the tokens that start it."""

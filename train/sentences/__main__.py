@@ -12,18 +12,21 @@ from tfm.config.json_text import read_object
 from train import UserError, exit_code
 from train.embedding.options import Encode, EncoderOptions, open_encoder
 from train.files import cache
+from train.reporting.console import Log
 from train.runs import folder as folders
-from train.sentences import table
+from train.sentences import comparison, table
 from train.sentences.evaluation import LoadedTask, check_rows, measure, trainings
 from train.sentences.settings import PROTOCOLS, Settings
 from train.settings import flags
 
 USAGE = """usage: python -m train.sentences --run=FOLDER|--encoder=bow:FILE --data=FOLDER[,FOLDER] [--tasks=NAME,NAME]
                                  [--pool=mean|first|last|max|ends] [--layer=-1] [--protocol=comparable|prototype]
+       python -m train.sentences --compare=RESULTS,RESULTS [--out=FOLDER]
 
 Measures vectors of sentences by the tasks of SentEval (Conneau and Kiela 2018), with its folds, seeds, features and
 classifiers, and prints one table. FOLDER is what its download script fills; by default all tasks that are there. The
-same command goes on after an interruption."""
+same command goes on after an interruption. --compare puts the results of several encoders into one table; RESULTS is
+the --out of a suite, or a folder of such, one a seed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +57,22 @@ def main(argv=None) -> int:
 
 
 def run(argv):
-    """Measures the tasks that are not finished, and prints the table."""
+    """Measures the tasks that are not finished, and prints the table; or a table of several encoders."""
     if flags.print_help(Options, USAGE, argv):
         return
-    options = _options(argv)
+    if "compare" in (parsed := flags.parse(argv)):
+        comparison.run(flags.build(comparison.Options, parsed), Log())
+    else:
+        measure_all(_options(parsed))
+
+
+def measure_all(options: Options):
+    """Measures the tasks that are not finished, and prints the table."""
     values = dataclasses.asdict(options)
     fixed = {
         name: values[name] for name in ("run", "encoder", "pool", "layer", "length", "expand", "protocol", "classifier")
     }
 
-    from train.reporting.console import Log
     from train.runs import suite
     from train.sentences import read_tasks
 
@@ -105,9 +114,8 @@ class _Opened:
         return self.last[1]
 
 
-def _options(argv) -> Options:
+def _options(parsed: Mapping[str, Any]) -> Options:
     """The flags, over the settings of the protocol that they name."""
-    parsed = flags.parse(argv)
     name = parsed["protocol"].text if "protocol" in parsed else "comparable"
     protocol = {f"classifier.{key}": value for key, value in PROTOCOLS.get(name or "", {}).items()}
     return flags.build(Options, protocol, parsed)

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax import Array
 
 import tfm
+from train.data.ahead import side_by_side
 from train.data.batching import length_sorted_batches
 from train.devices.capacity import check_decoding
+from train.devices.cpu import core_count
 from train.reporting.finite import checked
 from train.settings.schema import Run
 from train.text import tokenizer as tokenize
@@ -18,23 +20,39 @@ from train.text.tokenizer import SequenceTemplate
 
 Result = TypeVar("Result")
 
+# Sentences of a batch on a CPU: its caches hold the states of so many, with some beams each.
+_CPU_SENTENCES = 8
+
+
+class Batches(NamedTuple):
+    """How sources are decoded: so many in a batch, and so many batches side by side."""
+
+    size: int
+    at_once: int = 1
+
+    @classmethod
+    def on_device(cls, size: int) -> "Batches":
+        """On a CPU small batches side by side, of at most `size`; elsewhere one of `size` after the other."""
+        return cls(min(size, _CPU_SENTENCES), core_count() + 1) if jax.default_backend() == "cpu" else cls(size)
+
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
     """The best translation of each text, in the order of the texts."""
     params = tfm.separate_layers(params, run.model)
     template = tokenize.sequence_template(tokenizer, run.task.start)
     beam = tfm.Beam(run.task.beams, length_penalty=run.task.length_penalty)
+    batches = Batches.on_device(batch)
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     sources = [template.wrap(encoding.ids) for encoding in encodings]
 
     def search(model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int) -> list[str]:
-        check_decoding(model, run.model, len(starts), max_new_tokens, beam.width)
+        check_decoding(model, run.model, len(starts) * batches.at_once, max_new_tokens, beam.width)
         groups = tfm.beam_search(model, run.model, starts, max_new_tokens, beam, template.suffix[-1:])
         return [tokenizer.decode(group[0].tokens) for group in groups]
 
     translations = [""] * len(texts)
     with log.progress(f"translating {len(texts)} sentences", len(texts)) as advance:
-        for row, translation in decode_sources(params, run.model, template, sources, batch, search):
+        for row, translation in decode_sources(params, run.model, template, sources, batches, search):
             translations[row] = translation
             advance(1)
     return translations
@@ -45,7 +63,7 @@ def decode_sources(
     config: tfm.Config,
     template: SequenceTemplate,
     sources: Sequence[Sequence[int]],
-    batch: int,
+    batches: Batches,
     decode: Callable[[tfm.CausalLM, Sequence[list[int]], np.ndarray, int], Sequence[Result]],
     max_new_tokens: int | None = None,
 ) -> Iterator[tuple[int, Result]]:
@@ -53,15 +71,26 @@ def decode_sources(
 
     sources: token ids with prefix and suffix
     decode: takes the language model of a batch of translations, the tokens that start each, the indices of its sources
-        and the most tokens to add; returns one result per source
+        and the most tokens to add; returns one result per source. Several threads call it where batches stand side by
+        side
     max_new_tokens: by default twice the padded length of the sources
     """
-    for rows, count in length_sorted_batches([len(source) for source in sources], batch):
+
+    def longest(batch: tuple[np.ndarray, int]) -> int:
+        rows, _ = batch
+        return tfm.bucket(max(len(sources[row]) for row in rows))
+
+    def decode_batch(batch: tuple[np.ndarray, int]) -> list[tuple[int, Result]]:
+        rows, count = batch
         tokens, valid = padded([sources[row] for row in rows], template.pad)
         model = checked(encode_sources, config, params, tokens, valid)
         limit = limit_new_tokens(config, template.decoder_prefix, max_new_tokens or 2 * tokens.shape[1])
-        results = decode(model, [template.decoder_prefix] * batch, rows, limit)
-        yield from zip(rows[:count].tolist(), results, strict=False)
+        results = decode(model, [template.decoder_prefix] * len(rows), rows, limit)
+        return list(zip(rows[:count].tolist(), results, strict=False))
+
+    sorted_batches = length_sorted_batches([len(source) for source in sources], batches.size)
+    for results in side_by_side(decode_batch, sorted_batches, batches.at_once, longest):
+        yield from results
 
 
 @partial(jax.jit, static_argnums=0)
