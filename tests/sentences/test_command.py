@@ -82,7 +82,7 @@ def test_several_encoders_in_one_table(home, in_home):
     for file, out in (("words", "road/words/0"), ("other", "road/words/1"), ("other", "road/other")):
         code, _, err = call(main, f"--encoder=bow:{file}.vec", "--data=data", f"--out={out}", *FAST, "--tasks=MR,STS13")
         assert code == 0, err
-    code, out, err = call(main, "--compare=road/words,road/other", "--out=road")
+    code, out, err = call(main, "--compare=road/words,road/other", "--out=new/table")
     assert code == 0, err
     header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines()]
     assert header == ["encoder", "MR", "STS13"]
@@ -91,8 +91,8 @@ def test_several_encoders_in_one_table(home, in_home):
     first, second, single = (result["metrics"]["accuracy"]["value"] for result in saved)
     assert rows[0][1] == f"{(first + second) / 2:.1f} ± {abs(first - second) / 2**0.5:.1f}"
     assert rows[1][1] == f"{single:.1f}"
-    assert (home / "road/table.md").read_text() == out
-    assert (home / "road/plots/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (home / "new/table/table.md").read_text() == out
+    assert (home / "new/table/plots/comparison.png").read_bytes().startswith(b"\x89PNG")
     call(main, "--encoder=bow:other.vec", "--data=data", "--out=slow", *FAST, "--tasks=MR", "--classifier.nhid=3")
     code, _, err = call(main, "--compare=road/other,slow")
     assert code == 2

@@ -16,6 +16,9 @@ from train.sentences.table import RESULTS, TABLE, score
 
 PICTURE = "comparison.png"
 
+# The metric of a relatedness task that cosines alone have.
+_COSINE = "cosine_spearman"
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -42,6 +45,7 @@ def run(options: Options, log):
     shown = text(values)
     if options.out:
         out = Path(options.out)
+        out.mkdir(parents=True, exist_ok=True)
         folders.write(out / TABLE, shown + "\n")
         draw(values, out / "plots" / PICTURE)
         log.info(f"saved in {out}: {TABLE}, plots/{PICTURE}")
@@ -77,9 +81,16 @@ def _check(results: Sequence[tuple[str, Mapping[str, Any]]]):
 
 
 def _values(results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The scores of every task that all results have, one a seed, in the order of the suite."""
+    """The scores of every task that all results have, one a seed; a correlation of cosines, which nothing trains, has a
+    column of its own."""
     tasks = [task.name for task in TASKS if all(task.name in result["tasks"] for result in results)]
-    return {task: np.array([score(result["tasks"][task])[1]["value"] for result in results]) for task in tasks}
+    values: dict[str, np.ndarray] = {}
+    for task in tasks:
+        measured = [result["tasks"][task] for result in results]
+        values[task] = np.array([score(result)[1]["value"] for result in measured])
+        if _COSINE in measured[0]["metrics"]:
+            values[f"{task} cosine"] = np.array([result["metrics"][_COSINE]["value"] for result in measured])
+    return values
 
 
 def text(rows: Mapping[str, Mapping[str, np.ndarray]]) -> str:
@@ -113,8 +124,9 @@ def draw(rows: Mapping[str, Mapping[str, np.ndarray]], path: Path):
 
 
 def _tasks(rows: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
-    """The tasks that a row has, in the order of the suite."""
-    return [task.name for task in TASKS if any(task.name in values for values in rows.values())]
+    """The columns of all rows, in the order of the suite."""
+    order = [name for task in TASKS for name in (task.name, f"{task.name} cosine")]
+    return [name for name in order if any(name in values for values in rows.values())]
 
 
 def _cell(values: np.ndarray | None) -> str:
