@@ -97,10 +97,18 @@ def test_several_encoders_in_one_table(home, in_home):
     code, _, err = call(main, "--compare=road/other,slow")
     assert code == 2
     assert "slow and other were measured by other settings of classifiers; measure one of them again" in err
+    code, _, err = call(main, "--compare=road/other,./road/other")
+    assert code == 2
+    assert "has two folders of one name, which names its row; rename one" in err
+    for content, sentence in (("{", "is damaged"), ("{}", "is of another command; name the --out of suites")):
+        (home / "slow/results.json").write_text(content)
+        code, _, err = call(main, "--compare=slow")
+        assert code == 2
+        assert sentence in err
 
 
 BAD = [
-    (["--compare="], "--compare=RESULTS,RESULTS must name the --out of suites, with commas between"),
+    (["--compare=nowhere", "--data=data"], "shows results that are there; leave run, encoder and data out"),
     (["--compare=nowhere"], "--compare=nowhere holds no results.json, nor do folders in it"),
     (["--encoder=bow:words.vec"], "--data=FOLDER must name the folder with the files of the tasks"),
     (["--data=data"], "--run=FOLDER or --encoder=bow:FILE must say what encodes texts, one of the two"),

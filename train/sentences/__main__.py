@@ -12,21 +12,19 @@ from tfm.config.json_text import read_object
 from train import UserError, exit_code
 from train.embedding.options import Encode, EncoderOptions, open_encoder
 from train.files import cache
-from train.reporting.console import Log
 from train.runs import folder as folders
-from train.sentences import comparison, table
+from train.sentences import table
 from train.sentences.evaluation import LoadedTask, check_rows, measure, trainings
 from train.sentences.settings import PROTOCOLS, Settings
 from train.settings import flags
 
 USAGE = """usage: python -m train.sentences --run=FOLDER|--encoder=bow:FILE --data=FOLDER[,FOLDER] [--tasks=NAME,NAME]
                                  [--pool=mean|first|last|max|ends] [--layer=-1] [--protocol=comparable|prototype]
-       python -m train.sentences --compare=RESULTS,RESULTS [--out=FOLDER]
+       python -m train.sentences --compare=FOLDER,FOLDER [--out=FOLDER]
 
 Measures vectors of sentences by the tasks of SentEval (Conneau and Kiela 2018), with its folds, seeds, features and
 classifiers, and prints one table. FOLDER is what its download script fills; by default all tasks that are there. The
-same command goes on after an interruption. --compare puts the results of several encoders into one table; RESULTS is
-the --out of a suite, or a folder of such, one a seed."""
+same command goes on after an interruption. --compare makes one table of the results of several encoders."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +33,11 @@ class Options(EncoderOptions):
 
     data: folders with the files of the tasks, joined by commas
     tasks: names of tasks, joined by commas; by default all that are there
-    out: the folder of the results, by default runs/sentences-NAME; finished tasks in it are not repeated
+    out: the folder of the results, by default runs/sentences-NAME; finished tasks in it are not repeated. With compare
+        the folder of its table, by default none
     protocol: comparable | prototype: the settings that SentEval calls so, which the flags below may change
+    compare: folders of results, joined by commas, a row of one table each; a folder of such folders, one a seed, is a
+        row of their means
     """
 
     data: str = ""
@@ -44,8 +45,13 @@ class Options(EncoderOptions):
     out: str = ""
     protocol: Literal["comparable", "prototype"] = "comparable"
     classifier: Settings = Settings()
+    compare: str = ""
 
     def __post_init__(self):
+        if self.compare:
+            if self.run or self.encoder or self.data:
+                raise ValueError("compare=FOLDER,FOLDER shows results that are there; leave run, encoder and data out")
+            return
         super().__post_init__()
         if not self.data:
             raise ValueError("data=FOLDER must name the folder with the files of the tasks")
@@ -60,13 +66,16 @@ def run(argv):
     """Measures the tasks that are not finished, and prints the table; or a table of several encoders."""
     if flags.print_help(Options, USAGE, argv):
         return
-    if "compare" in (parsed := flags.parse(argv)):
-        comparison.run(flags.build(comparison.Options, parsed), Log())
+    from train.reporting.console import Log
+
+    options = _options(argv)
+    if options.compare:
+        table.compare(options.compare, options.out, Log())
     else:
-        measure_all(_options(parsed))
+        measure_all(options, Log())
 
 
-def measure_all(options: Options):
+def measure_all(options: Options, log):
     """Measures the tasks that are not finished, and prints the table."""
     values = dataclasses.asdict(options)
     fixed = {
@@ -76,7 +85,7 @@ def measure_all(options: Options):
     from train.runs import suite
     from train.sentences import read_tasks
 
-    log, out = Log(), Path(options.out or _default_out(options))
+    out = Path(options.out or _default_out(options))
     tasks = read_tasks(options.data, options.tasks)
     for task in tasks:
         check_rows(task, options.classifier)
@@ -114,8 +123,9 @@ class _Opened:
         return self.last[1]
 
 
-def _options(parsed: Mapping[str, Any]) -> Options:
+def _options(argv) -> Options:
     """The flags, over the settings of the protocol that they name."""
+    parsed = flags.parse(argv)
     name = parsed["protocol"].text if "protocol" in parsed else "comparable"
     protocol = {f"classifier.{key}": value for key, value in PROTOCOLS.get(name or "", {}).items()}
     return flags.build(Options, protocol, parsed)
