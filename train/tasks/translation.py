@@ -20,8 +20,8 @@ from train.text.tokenizer import SequenceTemplate
 
 Result = TypeVar("Result")
 
-# Sentences of a batch on a CPU: its caches hold the states of so many, with some beams each.
-_CPU_SENTENCES = 8
+# On a CPU: sentences of a batch, whose states its caches hold, and batches side by side, which two cores work at.
+_CPU_SENTENCES, _CPU_BATCHES = 8, 3
 
 
 class Batches(NamedTuple):
@@ -32,8 +32,11 @@ class Batches(NamedTuple):
 
     @classmethod
     def on_device(cls, size: int) -> "Batches":
-        """On a CPU small batches side by side, of at most `size`; elsewhere one of `size` after the other."""
-        return cls(min(size, _CPU_SENTENCES), core_count() + 1) if jax.default_backend() == "cpu" else cls(size)
+        """On a CPU small batches side by side, of about `size` sentences together; elsewhere one of `size`."""
+        if jax.default_backend() != "cpu":
+            return cls(size)
+        small = min(size, _CPU_SENTENCES)
+        return cls(small, min(core_count() + 1, max(_CPU_BATCHES, -(-size // small))))
 
 
 def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
