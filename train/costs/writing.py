@@ -188,8 +188,8 @@ class Translations(FilePasses):
         batches = []
         for rows, count in length_sorted_batches([len(source) for source in self.texts], self.batch):
             sources = [self.texts[row] for row in rows[:count]]
-            longest = tfm.bucket(max(map(len, sources)))
-            limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * longest)
+            length = translation.padded_length(sources)
+            limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * length)
             batches.append({"rows": sources, "max_new_tokens": limit})
         beam = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
         return {"batches": batches, "beam": beam, "pad": self.template.pad, "end": self.template.suffix[-1]}

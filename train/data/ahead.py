@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -43,23 +42,19 @@ def side_by_side(
     if count == 1:
         yield from map(work, items)
         return
-    locks: dict[Hashable, Lock] = {}
-    compiled: set[Hashable] = set()
+    first_of: dict[Hashable, Future[Result]] = {}
 
-    def after_first(item: Item, key: Hashable) -> Result:
-        with locks[key]:
-            if key not in compiled:
-                result = work(item)
-                compiled.add(key)
-                return result
+    def after(first: Future[Result] | None, item: Item) -> Result:
+        if first is not None:
+            wait([first])
         return work(item)
 
     pool, futures = ThreadPoolExecutor(count, "side by side"), deque[Future[Result]]()
     try:
         for item in items:
             key = program(item)
-            locks.setdefault(key, Lock())
-            futures.append(pool.submit(after_first, item, key))
+            futures.append(pool.submit(after, first_of.get(key), item))
+            first_of.setdefault(key, futures[-1])
             if len(futures) > 2 * count:
                 yield futures.popleft().result()
         while futures:

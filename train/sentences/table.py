@@ -8,6 +8,7 @@ import numpy as np
 
 from tfm.config.json_text import read_object
 from train import UserError
+from train.compare.statistics import mean_and_deviation
 from train.reporting import markdown
 from train.runs import folder as folders
 from train.sentences.suite import TASKS
@@ -84,12 +85,8 @@ def draw(results: Mapping[str, Any], path: Path):
             axes.errorbar(place, value["value"], np.clip(ends, 0, None), color="#08519c", capsize=3)
         if result["constant"]:
             axes.hlines(result["constant"], place - 0.35, place + 0.35, color="black", linestyles="dashed")
-    axes.set(ylabel="accuracy or correlation, hundredths", title="SentEval")
-    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
     axes.set_ylim(min(0, *axes.get_ylim()), 100)
-    axes.grid(axis="y", alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    _save(figure, names, path)
 
 
 def compare(names: str, to: str, log):
@@ -183,10 +180,16 @@ def draw_rows(rows: Mapping[str, Mapping[str, np.ndarray]], path: Path):
         means = np.array([score.mean() for score in scores])
         ends = [means - [score.min() for score in scores], [score.max() for score in scores] - means]
         axes.errorbar(places, means, ends, fmt="o", color=f"C{place}", markersize=5, label=name)
-    axes.set(ylabel="accuracy or correlation, hundredths", title="SentEval")
-    axes.set_xticks(range(len(tasks)), tasks, rotation=40, ha="right")
-    axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside right upper", fontsize=8)
+    _save(figure, tasks, path)
+
+
+def _save(figure: Any, columns: Sequence[str], path: Path):
+    """Names the columns of a figure of scores, and writes it."""
+    (axes,) = figure.axes
+    axes.set(ylabel="accuracy or correlation, hundredths", title="SentEval")
+    axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
+    axes.grid(axis="y", alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
@@ -200,4 +203,5 @@ def _tasks(rows: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
 def _cell(values: np.ndarray | None) -> str:
     if values is None:
         return ""
-    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+    mean, deviation = mean_and_deviation(values.tolist())
+    return f"{mean:.1f} ± {deviation:.1f}" if len(values) > 1 else f"{mean:.1f}"

@@ -81,7 +81,7 @@ def decode_sources(
 
     def longest(batch: tuple[np.ndarray, int]) -> int:
         rows, _ = batch
-        return tfm.bucket(max(len(sources[row]) for row in rows))
+        return padded_length([sources[row] for row in rows])
 
     def decode_batch(batch: tuple[np.ndarray, int]) -> list[tuple[int, Result]]:
         rows, count = batch
@@ -102,9 +102,14 @@ def encode_sources(config: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, 
     return tfm.encode_source(params, config, tokens, valid)
 
 
+def padded_length(rows: Sequence[Sequence[int]]) -> int:
+    """The length that rows are padded to together: few programs serve all."""
+    return tfm.bucket(max(map(len, rows)))
+
+
 def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
     """Lists of tokens -> int32 [B,S], S a bucket, and bool [B,S], where they have tokens."""
-    tokens = np.full((len(rows), tfm.bucket(max(map(len, rows)))), pad, np.int32)
+    tokens = np.full((len(rows), padded_length(rows)), pad, np.int32)
     valid = np.zeros(tokens.shape, bool)
     for b, row in enumerate(rows):
         tokens[b, : len(row)] = row
