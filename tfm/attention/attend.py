@@ -97,4 +97,5 @@ def attention_scores(q: Array, k: Array) -> Array:
 
 def weighted_sum(weights: Array, v: Array) -> Array:
     """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v."""
-    return jnp.einsum("BKGTS,BSKH->BTKGH", weights.astype(v.dtype), replicate_length(v))
+    heads = jnp.einsum("BKGTS,BSKH->BKGTH", weights.astype(v.dtype), replicate_length(v))
+    return jnp.moveaxis(heads, 3, 1)
