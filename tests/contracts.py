@@ -182,17 +182,19 @@ def test_nothing_later_has_influence_on_a_decoder(name):
 
 @pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True, generates=True)))
 def test_cached_is_full(name):
-    """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing."""
+    """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing,
+    nor do slots that are allocated later."""
     config = VARIANTS[name].config
     params = parameters(tfm.causal_lm_specs(config))
 
     @jax.jit
     def cached(tokens, starts):
-        states, cache = tfm.prefill(params.decoder, config, tokens[:, :3], starts, 12)
+        states, cache = tfm.prefill(params.decoder, config, tokens[:, :3], starts, 12, allocated=6)
         parts = [states]
         for part in (tokens[:, 3:6], tokens[:, 6:7], tokens[:, 7:8]):
             states, cache = tfm.extend(params.decoder, config, part, cache)
             parts.append(states)
+            cache = tfm.allocate_slots(config, cache, 12)
         return jnp.concatenate(parts, axis=1)
 
     full = states_of(tfm.decoder, config, params.decoder, TOKENS)

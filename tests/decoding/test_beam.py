@@ -9,6 +9,7 @@ import pytest
 
 import tfm
 from tfm.decoding import beam
+from tfm.decoding.generate import left_padded
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -132,6 +133,24 @@ def test_a_beam_is_a_loop_with_lists(name):
         assert_hypotheses(results[row], by_loop(tuple(prompt), 7, strategy, STOP))
     lengths = {len(hypothesis.tokens) for row in results for hypothesis in row}
     assert len(lengths) > 1
+    best = tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, strategy, STOP)
+    assert [row[0].tokens for row in best] == [row[0].tokens for row in results]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"mixer.pattern": "sliding", "mixer.pattern.window": 20}], ids=["full", "window"]
+)
+def test_slots_that_double_change_nothing(fields):
+    """Texts of up to 40 tokens: slots for 16, 32 and 64 of them, against slots for all from the first step on."""
+    config, strategy = tfm.override(CONFIG, {"length": 64} | fields), tfm.Beam(3, length_penalty=2.0)
+    rows = tfm.beam_search(model_of(config), config, PROMPTS, 40, strategy, [2], num_return_sequences=3)
+    limits = beam.Limits(jnp.array([2]), jnp.int32(40), jnp.int32(3))
+    _, finished = beam.search(config, 64, 64, model_of(config), left_padded(PROMPTS), strategy, limits)
+    lengths = np.asarray(finished.lengths)
+    assert (lengths > 32).any()
+    for row, hypotheses in enumerate(rows):
+        texts = [np.asarray(finished.tokens)[row, place, : lengths[row, place]].tolist() for place in range(3)]
+        assert [hypothesis.tokens for hypothesis in hypotheses] == texts
 
 
 def test_early_stopping_accepts_a_lower_score():
@@ -199,7 +218,13 @@ def test_nothing_is_compiled_again():
     tfm.beam_search(model_of(CONFIG), CONFIG, PROMPTS, 7, tfm.Beam(3, length_penalty=0.5), STOP)
     size = beam.search._cache_size()
     tfm.beam_search(
-        model_of(CONFIG), CONFIG, [[4], [5], [0] * 16], 16, tfm.Beam(3, length_penalty=0.6), [1], num_return_sequences=2
+        model_of(CONFIG),
+        CONFIG,
+        [[4], [5], [0] * 16],
+        16,
+        tfm.Beam(3, length_penalty=0.6),
+        [1, 4],
+        num_return_sequences=2,
     )
     assert beam.search._cache_size() == size
 

@@ -135,10 +135,10 @@ def test_a_cache_has_the_wavelengths_of_its_slots(name, original):
 
     @jax.jit
     def cached(tokens):
-        states, cache = tfm.prefill(model, config, tokens[:, :4], jnp.zeros(1, jnp.int32), 12)
+        states, cache = tfm.prefill(model, config, tokens[:, :4], jnp.zeros(1, jnp.int32), 12, allocated=4)
         parts = [states]
         for part in (tokens[:, 4:9], tokens[:, 9:10], tokens[:, 10:]):
-            states, cache = tfm.extend(model, config, part, cache)
+            states, cache = tfm.extend(model, config, part, tfm.allocate_slots(config, cache, 12))
             parts.append(states)
         return jnp.concatenate(parts, axis=1)
 

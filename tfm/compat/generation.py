@@ -17,7 +17,8 @@ from tfm.compat.outputs import Output
 from tfm.compat.sampling import BatchSample, step_keys
 from tfm.config.json_text import read_object
 from tfm.config.model import Config
-from tfm.decoding.beam import Beam, search
+from tfm.decoding.beam import Limits, search
+from tfm.decoding.beam_strategy import Beam
 from tfm.decoding.constraints import Constraints
 from tfm.decoding.generate import PromptBatch, advance, bucket, pad_stop, start
 from tfm.decoding.sampling import Greedy, Sample
@@ -241,7 +242,9 @@ def _search(
     stop, pad = _stop_and_pad(options)
     count = options["num_return_sequences"]
     padded = prompts.tokens, prompts.starts
-    finished = search(config, bucket(max_new_tokens), model, padded, strategy, stop, jnp.int32(max_new_tokens))
+    capacity = bucket(max_new_tokens)
+    limits = Limits(jnp.asarray(stop), jnp.int32(max_new_tokens), jnp.int32(count))
+    _, finished = search(config, capacity, capacity, model, padded, strategy, limits)
     slots = jnp.arange(finished.tokens.shape[-1])[None, None]
     new_tokens = jnp.where(slots < finished.lengths[..., None], finished.tokens, pad)[:, :count, :max_new_tokens]
     return new_tokens.reshape(-1, max_new_tokens), finished.scores[:, :count].reshape(-1)

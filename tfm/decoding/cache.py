@@ -42,7 +42,7 @@ class Cache:
 
     starts: [B], the slot of the first token of each row
     length: scalar, slots that are filled
-    slots: how many there are
+    slots: tokens of the longest text; fewer may be allocated, until `allocate_slots`
     memory: of a translation model, or None
     """
 
@@ -54,10 +54,16 @@ class Cache:
 
 
 def prefill(
-    model: Encoder, config: Config, tokens: Array, starts: Array, slots: int, memory: Memory | None = None
+    model: Encoder,
+    config: Config,
+    tokens: Array,
+    starts: Array,
+    slots: int,
+    memory: Memory | None = None,
+    allocated: int | None = None,
 ) -> tuple[Array, Cache]:
     """Prompts [B,T], padded on the left up to starts [B] -> hidden states [B,T,D], and a cache of `slots` slots that
-    holds them.
+    holds them; `allocated` slots exist at first, if that is not None.
 
     A memory is kept beside them: its keys and values are computed once. Raises ValueError for a mixer that cannot
     generate, and for a memory whose rows hold several texts.
@@ -65,7 +71,8 @@ def prefill(
     memory = _shard_memory(memory, tokens)
     context = _context(0, tokens, starts, slots)
     x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
-    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, slots), config, states_of(outputs))
+    count = slots if allocated is None else allocated
+    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, count), config, states_of(outputs))
     memory = _watch(config, memory, outputs, starts)
     return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), slots, memory)
 
@@ -115,6 +122,15 @@ def separate_cache(config: Config, cache: Cache) -> Cache:
     if memory is not None:
         memory = replace(memory, layers=separate_rows(config, memory.layers))
     return replace(cache, states=states, memory=memory)
+
+
+def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
+    """The cache with so many slots allocated, at least as many as before."""
+
+    def grow(mixer: Mixer, options: Any, states: Any) -> Any:
+        return map_rows(lambda state: mixer.start(options, state, slots), states)
+
+    return replace(cache, states=_map_kinds(grow, config, cache.states))
 
 
 def repeat_rows(cache: Cache, width: int) -> Cache:

@@ -1,11 +1,14 @@
 """Candidates of a beam: texts that are one token longer, those of them that go on, and those that have ended."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from tfm.masks.mask import MASK_VALUE
 
 # Neighbours that `top_k` first compares by the largest of them.
 BLOCK = 128
@@ -25,25 +28,46 @@ class Candidates(NamedTuple):
     last: Array
 
 
-def best_candidates(
-    tokens: Array, logprobs: Array, length: Array, next_logprobs: Array, stop: Array, cost: Array
-) -> Candidates:
-    """Texts tokens [B,W,N] with logprobs [B,W] and one `length` -> the 2W best ways to add a token.
+class NextTokens(NamedTuple):
+    """What may follow the texts of a group, whose log-probabilities are logprobs [B,W].
 
-    next_logprobs [B,W,V] are those of the token, cost [B,V] is what diversity subtracts from them, stop [n] are stop
-    tokens and -1. Every text ends in at most one candidate, so that at least W of 2W go on.
+    That of a token is values [B,W,V] less total [B,W]; tokens with at most `MASK_VALUE / 2` cannot come.
     """
-    rows, width, vocab = next_logprobs.shape
-    total = logprobs[..., None] + _best_stop_only(next_logprobs, stop)
-    ranks, index = top_k((total - cost[:, None]).reshape(rows, -1), 2 * width)
-    parents = index // vocab
-    last = index % vocab
+
+    logprobs: Array
+    values: Array
+    total: Array
+
+    def score(self, values: Array, parents: Array) -> Array:
+        """values [B,n,m] of tokens behind parents [B,n] -> log-probabilities of the texts with them."""
+        logprobs = jnp.where(values > MASK_VALUE / 2, values - take(self.total, parents)[..., None], -jnp.inf)
+        return take(self.logprobs, parents)[..., None] + logprobs
+
+
+def best_candidates(
+    tokens: Array, length: Array, following: NextTokens, stop: Array, cost: Array | None = None
+) -> Candidates:
+    """Texts tokens [B,W,N] of one `length` -> the 2W best ways to add a token.
+
+    cost [B,V] is what diversity subtracts from log-probabilities, stop [n] are stop tokens and -1. Every text ends in
+    at most one candidate, so that at least W of 2W go on.
+    """
+    rows, width, vocab = following.values.shape
+    values = _best_stop_only(following.values, stop)
+    ranked = values if cost is None else values - cost[:, None]
+    ranks, index = top_k(ranked, following.score, 2 * width)
+    parents, last = index // vocab, index % vocab
+    logprobs = ranks
+    if cost is not None:
+        logprobs = following.score(take(values.reshape(rows, -1), index)[..., None], parents)[..., 0]
     texts = jax.lax.dynamic_update_slice_in_dim(take(tokens, parents), last[..., None], length, axis=2)
-    return Candidates(texts, take(total.reshape(rows, -1), index), ranks, parents, last)
+    return Candidates(texts, logprobs, ranks, parents, last)
 
 
 def _best_stop_only(logprobs: Array, stop: Array) -> Array:
     """[B,W,V] -> [B,W,V]: -inf for all stop tokens but the most probable one: a text has one end at most."""
+    if len(stop) == 1:
+        return logprobs
     of_stop = jnp.take(logprobs, stop, axis=-1, mode="clip")
     best = jnp.where((stop >= 0)[None, None], of_stop, -jnp.inf).max(-1, keepdims=True)
     return jnp.where(is_in(stop, logprobs.shape[-1])[None, None] & (logprobs < best), -jnp.inf, logprobs)
@@ -54,19 +78,21 @@ def is_in(stop: Array, vocab: int) -> Array:
     return (jnp.arange(vocab)[:, None] == stop[None]).any(1)
 
 
-def top_k(values: Array, k: int) -> tuple[Array, Array]:
-    """The k largest of values [B,N] and their indices, both [B,k], as `jax.lax.top_k` has them.
+def top_k(values: Array, score: Callable[[Array, Array], Array], k: int) -> tuple[Array, Array]:
+    """values [B,W,V] -> the k largest scores and their indices w * V + v, both [B,k], as `jax.lax.top_k` has them.
 
-    The k blocks of neighbours with the largest maxima hold them; so only these blocks are sorted.
+    score: values [B,n,m] and their w [B,n] -> [B,n,m]; with one w it never falls where the value rises. So the largest
+        values of blocks of neighbours have their largest scores, and only the best k blocks are scored
     """
-    rows, count = values.shape
-    size = math.gcd(count, BLOCK)
-    if size * k >= count:
-        return jax.lax.top_k(values, k)
-    by_block = values.reshape(rows, -1, size)
-    _, blocks = jax.lax.top_k(by_block.max(-1), k)
+    rows, width, vocab = values.shape
+    size, texts = math.gcd(vocab, BLOCK), jnp.broadcast_to(jnp.arange(width), (rows, width))
+    if size * k >= width * vocab:
+        return jax.lax.top_k(score(values, texts).reshape(rows, -1), k)
+    by_block = values.reshape(rows, width, -1, size)
+    _, blocks = jax.lax.top_k(score(by_block.max(-1), texts).reshape(rows, -1), k)
     blocks = jnp.sort(blocks, axis=-1)  # of equal values the first one counts
-    largest, index = jax.lax.top_k(take(by_block, blocks).reshape(rows, -1), k)
+    scores = score(take(by_block.reshape(rows, -1, size), blocks), blocks // (vocab // size))
+    largest, index = jax.lax.top_k(scores.reshape(rows, -1), k)
     return largest, take(blocks, index // size) * size + index % size
 
 

@@ -57,7 +57,7 @@ class Mixer(NamedTuple):
         `score(q, k, projections) -> q, k, bias` puts positions into scores; `state` is a decode state to read,
         leaves [B,...], or None; with `context.segment_memory`, states [B,M,D] that were read before x
     start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
-        `slots` tokens
+        `slots` tokens; of a decode state, the same with more room
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
     rewinds: (state) -> whether later tokens are forgotten where the length of the cache is set back
     """

@@ -21,7 +21,7 @@ from train.text.tokenizer import SequenceTemplate
 Result = TypeVar("Result")
 
 # On a CPU: sentences of a batch, whose states its caches hold, and batches side by side, which two cores work at.
-_CPU_SENTENCES, _CPU_BATCHES = 8, 3
+_CPU_SENTENCES, _CPU_BATCHES = 12, 3
 
 
 class Batches(NamedTuple):
