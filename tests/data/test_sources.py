@@ -125,9 +125,9 @@ def test_lines_of_a_blank_file(tmp_path):
 def test_hold_out_needs_two_texts():
     columns = files.Columns(("text",), ("label",))
     for rows in ([{"text": "a", "label": "b"}], [{"text": "a", "label": label} for label in "bc"]):
-        with pytest.raises(UserError, match="the same text, and validation needs a different"):
+        with pytest.raises(UserError, match="the same, and validation needs different"):
             sources.train_valid_split(rows, columns)
-    with pytest.raises(UserError, match="all rows of the data have the same text"):
+    with pytest.raises(UserError, match="all rows of the data are the same"):
         sources.train_valid_split([{"a": "one", "b": "two"}], files.Columns(("a", "b")))
 
 

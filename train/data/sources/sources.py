@@ -104,8 +104,8 @@ def train_valid_split(rows: list[Row], columns: Reader) -> tuple[list[Row], list
     hashes = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     if len(set(hashes)) == 1:
         raise UserError(
-            "all rows of the data have the same text, and validation needs a different one; "
-            "add texts, or name others with --eval-data"
+            "all rows of the data are the same, and validation needs different ones; "
+            "add some, or name others with --eval-data"
         )
     chosen = {digest for digest in hashes if digest[0] % 10 == 0}
     if not chosen or chosen == set(hashes):
