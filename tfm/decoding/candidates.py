@@ -64,13 +64,13 @@ def best_candidates(
     return Candidates(texts, logprobs, ranks, parents, last)
 
 
-def _best_stop_only(logprobs: Array, stop: Array) -> Array:
+def _best_stop_only(values: Array, stop: Array) -> Array:
     """[B,W,V] -> [B,W,V]: -inf for all stop tokens but the most probable one: a text has one end at most."""
     if len(stop) == 1:
-        return logprobs
-    of_stop = jnp.take(logprobs, stop, axis=-1, mode="clip")
+        return values
+    of_stop = jnp.take(values, stop, axis=-1, mode="clip")
     best = jnp.where((stop >= 0)[None, None], of_stop, -jnp.inf).max(-1, keepdims=True)
-    return jnp.where(is_in(stop, logprobs.shape[-1])[None, None] & (logprobs < best), -jnp.inf, logprobs)
+    return jnp.where(is_in(stop, values.shape[-1])[None, None] & (values < best), -jnp.inf, values)
 
 
 def is_in(stop: Array, vocab: int) -> Array:
