@@ -1,8 +1,8 @@
 """Work on threads, in the order in which it is asked for: batches made ahead, and batches worked at side by side."""
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -32,29 +32,18 @@ class Ahead:
         return self._futures.pop(n).result()
 
 
-def side_by_side(
-    work: Callable[[Item], Result], items: Iterable[Item], count: int, program: Callable[[Item], Hashable]
-) -> Iterator[Result]:
+def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
     """work(item) of every item, in order, on `count` threads; raises what it raises.
 
-    Of the items that run the same `program`, the first is worked at alone: jax would compile it in every thread.
+    Threads that need the same program at once wait for one compilation of it.
     """
     if count == 1:
         yield from map(work, items)
         return
-    first_of: dict[Hashable, Future[Result]] = {}
-
-    def after(first: Future[Result] | None, item: Item) -> Result:
-        if first is not None:
-            wait([first])
-        return work(item)
-
     pool, futures = ThreadPoolExecutor(count, "side by side"), deque[Future[Result]]()
     try:
         for item in items:
-            key = program(item)
-            futures.append(pool.submit(after, first_of.get(key), item))
-            first_of.setdefault(key, futures[-1])
+            futures.append(pool.submit(work, item))
             if len(futures) > 2 * count:
                 yield futures.popleft().result()
         while futures:

@@ -79,10 +79,6 @@ def decode_sources(
     max_new_tokens: by default twice the padded length of the sources
     """
 
-    def longest(batch: tuple[np.ndarray, int]) -> int:
-        rows, _ = batch
-        return padded_length([sources[row] for row in rows])
-
     def decode_batch(batch: tuple[np.ndarray, int]) -> list[tuple[int, Result]]:
         rows, count = batch
         tokens, valid = padded([sources[row] for row in rows], template.pad)
@@ -92,7 +88,7 @@ def decode_sources(
         return list(zip(rows[:count].tolist(), results, strict=False))
 
     sorted_batches = length_sorted_batches([len(source) for source in sources], batches.size)
-    for results in side_by_side(decode_batch, sorted_batches, batches.at_once, longest):
+    for results in side_by_side(decode_batch, sorted_batches, batches.at_once):
         yield from results
 
 
