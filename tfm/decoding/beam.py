@@ -31,11 +31,11 @@ from tfm.decoding.candidates import (
     follow,
     is_in,
     merge,
+    next_logprobs,
     take,
 )
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.generate import bucket, left_padded, pad_stop
-from tfm.masks.mask import MASK_VALUE
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
@@ -76,22 +76,24 @@ def beam_search(
             f"num_return_sequences={num_return_sequences} must be at least 1 and at most width={strategy.width}"
         )
     padded = left_padded(prompts, exact=model.memory is not None)  # translations start with one or two tokens
-    stops = pad_stop(stop)[: 1 if len(stop) <= 1 else None]
+    stops = pad_stop(stop) if len(stop) > 1 else pad_stop(stop)[:1]
     limits = Limits(jnp.asarray(stops), jnp.int32(max_new_tokens), jnp.int32(num_return_sequences))
     capacity, allocated = bucket(max_new_tokens), bucket(1)  # of new tokens
     with mesh_of(model):
         state, finished = search(config, capacity, allocated, model, padded, strategy, limits)
-        while allocated < capacity and not _is_over(state, max_new_tokens):
+        while allocated < capacity:
+            done, length = jax.device_get((state.done, state.length))
+            if not _goes_on(done, length, max_new_tokens):
+                break
             allocated *= 2
             state, finished = resume(config, allocated, model, state, strategy, limits)
     finished = jax.device_get(finished)
     return [_hypotheses(finished, row, num_return_sequences) for row in range(len(prompts))]
 
 
-def _is_over(state: "BeamState", max_new_tokens: int) -> bool:
-    """Whether no row can change, or all texts have their most tokens."""
-    done, length = jax.device_get((state.done, state.length))
-    return bool(done.all() or length >= max_new_tokens)
+def _goes_on(done: Array, length: Array, limit: Array | int) -> Array:
+    """Whether a row can change, and texts have fewer tokens than the limit."""
+    return ~done.all() & (length < limit)
 
 
 def _hypotheses(finished: Finished, row: int, count: int) -> list[Hypothesis]:
@@ -190,8 +192,8 @@ def resume(
     limits: Limits,
 ) -> tuple[BeamState, Finished]:
     """A search goes on until it is over or has added `allocated` tokens; returns what `search` does."""
-    prompt_slots = state.cache.slots + 1 - state.tokens.shape[-1]
-    state = replace(state, cache=allocate_slots(config, state.cache, prompt_slots + allocated - 1))
+    capacity = state.tokens.shape[-1]
+    state = replace(state, cache=allocate_slots(config, state.cache, state.cache.slots - capacity + allocated))
     return _advance(config, allocated, model, state, strategy, limits)
 
 
@@ -199,11 +201,8 @@ def _advance(
     config: Config, allocated: int, model: CausalLM, state: BeamState, strategy: Beam, limits: Limits
 ) -> tuple[BeamState, Finished]:
     """The search after all steps for which slots are allocated, and what has finished by then."""
-    rows = len(state.done)
+    rows, limit = len(state.done), jnp.minimum(limits.max_new_tokens, allocated)
     model = separate_layers(model, config)
-
-    def goes_on(state: BeamState) -> Array:
-        return (state.length < jnp.minimum(limits.max_new_tokens, allocated)) & ~state.done.all()
 
     def step(state: BeamState) -> BeamState:
         last = jax.lax.dynamic_index_in_dim(state.tokens, state.length - 1, axis=3, keepdims=False).reshape(-1, 1)
@@ -211,7 +210,7 @@ def _advance(
         logits = replicate(next_logits(model, config, hidden)).reshape(rows, strategy.width, -1)
         return _select(strategy, replace(state, cache=cache), logits, limits)
 
-    state = jax.lax.while_loop(goes_on, step, state)
+    state = jax.lax.while_loop(lambda state: _goes_on(state.done, state.length, limit), step, state)
     shape = state.logprobs.shape
     logprobs = jnp.where(state.done[:, None, None], -jnp.inf, state.logprobs)
     scores = logprobs / strategy.length_divisor(limits.max_new_tokens) - _coverage_cost(strategy, state)
@@ -226,12 +225,11 @@ def _select(strategy: Beam, state: BeamState, logits: Array, limits: Limits) -> 
     rows, groups, width = state.logprobs.shape
     vocab = logits.shape[-1]
     logits = jax.lax.optimization_barrier(logits.reshape(rows, groups, width, vocab))  # else written for each use
-    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-    broken = state.broken | (jnp.isnan(total) | (total == jnp.inf)).any((1, 2, 3))
-    values, total = logits, total[..., 0]
+    values, total = logits, jax.nn.logsumexp(logits, axis=-1)
+    broken = state.broken | (jnp.isnan(total) | (total == jnp.inf)).any((1, 2))
     is_stop = is_in(limits.stop, vocab)
     if strategy.constraints is not None:
-        logprobs = jnp.where(logits > MASK_VALUE / 2, logits - total[..., None], -jnp.inf)
+        logprobs = next_logprobs(logits, total)
         texts = state.tokens.reshape(-1, state.tokens.shape[-1])
         constrained = strategy.constraints(logprobs.reshape(-1, vocab), texts, state.length, is_stop)
         values, total = constrained.reshape(logprobs.shape), jnp.zeros_like(total)

@@ -40,8 +40,13 @@ class NextTokens(NamedTuple):
 
     def score(self, values: Array, parents: Array) -> Array:
         """values [B,n,m] of tokens behind parents [B,n] -> log-probabilities of the texts with them."""
-        logprobs = jnp.where(values > MASK_VALUE / 2, values - take(self.total, parents)[..., None], -jnp.inf)
-        return take(self.logprobs, parents)[..., None] + logprobs
+        return take(self.logprobs, parents)[..., None] + next_logprobs(values, take(self.total, parents))
+
+
+def next_logprobs(values: Array, total: Array) -> Array:
+    """Logits [...,V] and the logarithm of their sum of exponentials [...] -> log-probabilities [...,V]; -inf for tokens
+    that cannot come."""
+    return jnp.where(values > MASK_VALUE / 2, values - total[..., None], -jnp.inf)
 
 
 def best_candidates(
