@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm import ops
+from tfm import norms, ops
+from tfm.norms import norm
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -126,13 +127,23 @@ def test_layer_norm():
             np.testing.assert_allclose(y[b, t], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_layer_norm_on_a_gpu(monkeypatch):
+    """Also its derivatives, the second ones too."""
+    x, scale = normal(0, 3, 7) * 3 + 2, normal(1, 7)
+    total = lambda x: (tfm.layer_norm(tfm.Norm(scale, None), x, 1e-3) ** 3).sum()
+    derivatives = lambda: (total(x), jax.grad(total)(x), jax.jit(jax.hessian(total))(x))
+    expected = derivatives()
+    monkeypatch.setattr(norms, "platform", lambda: "gpu")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), derivatives(), expected)
+
+
 def test_layer_norm_without_a_bias():
     """As with a bias of zeros."""
     config = tfm.Config(heads=1, width=7, norm="layer_no_bias", norm_eps=1e-3)
     assert tfm.norm_specs(config).bias is None
     x, scale = normal(0, 2, 5, 7) * 3 + 2, normal(1, 7)
     expected = tfm.layer_norm(tfm.Norm(scale, jnp.zeros(7)), x, 1e-3)
-    np.testing.assert_array_equal(ops.norm(config, tfm.Norm(scale, None), x), expected)
+    np.testing.assert_array_equal(norm(config, tfm.Norm(scale, None), x), expected)
 
 
 def test_rms_norm():
@@ -152,8 +163,8 @@ def test_norms_compute_in_float32(name):
     x = (normal(0, 1, 1, 64) * 4 + 300).astype(jnp.bfloat16)
     layer = tfm.init(tfm.norm_specs(config), jax.random.key(0))
     assert (layer.bias is None) == (name != "layer")
-    y = ops.norm(config, layer, x)
-    wide = ops.norm(config, layer, x.astype(jnp.float32))
+    y = norm(config, layer, x)
+    wide = norm(config, layer, x.astype(jnp.float32))
     assert (y.dtype, wide.dtype) == (jnp.bfloat16, jnp.float32)
     np.testing.assert_array_equal(y, wide.astype(jnp.bfloat16))
 
@@ -173,6 +184,22 @@ def test_activations(name, formula):
     x = np.linspace(-4, 4, 33, dtype=np.float32)
     expected = [formula(float(value)) for value in x]
     np.testing.assert_allclose(ops.activation(tfm.Config(activation=name))(jnp.asarray(x)), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_slopes_of_activations_on_a_gpu(name, monkeypatch):
+    """Those that JAX derives in float64, and the slopes of slopes; in bfloat16 nearer to them than its own."""
+    activate = ops.activation(tfm.Config(activation=name))
+    x = np.linspace(-6, 6, 97)
+    slopes = lambda dtype: np.asarray(jax.vmap(jax.grad(activate))(jnp.asarray(x, dtype)), np.float64)
+    slopes_of_slopes = lambda dtype: jax.vmap(jax.grad(jax.grad(activate)))(jnp.asarray(x, dtype))
+    with jax.enable_x64(True):
+        expected, expected_second = slopes(jnp.float64), slopes_of_slopes(jnp.float64)
+    own_error = np.abs(slopes(jnp.bfloat16) - expected).max()
+    monkeypatch.setattr(ops, "platform", lambda: "gpu")
+    np.testing.assert_allclose(slopes(jnp.float32), expected, atol=3e-6)
+    np.testing.assert_allclose(slopes_of_slopes(jnp.float32), expected_second, atol=2e-5)
+    assert np.abs(slopes(jnp.bfloat16) - expected).max() <= own_error
 
 
 def test_dropout_keeps_the_expectation():

@@ -1,4 +1,4 @@
-"""The operations that layers are made of: the einsum seam, table lookup, norms, activations, dropout.
+"""The operations that layers are made of: the einsum seam, table lookup, activations, dropout.
 
 Weights meet activations here and nowhere else, so this file alone knows that parameters may be sharded.
 Tried: another order of the operands in backward products (docs/measured.md, M2).
@@ -19,7 +19,6 @@ from tfm.axes import platform
 from tfm.config.model import Config
 from tfm.int8 import Int8, rounded, scale_for, side_of_channels
 from tfm.low_rank import LowRank, factors
-from tfm.power_norm import RunningStats, power_normalized
 from tfm.products import is_matrix_product, is_repeated, matrix_product, over_rows
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
 
@@ -30,16 +29,6 @@ class Linear:
 
     kernel: Array | LowRank | Int8
     bias: Array | None
-
-
-@struct.dataclass
-class Norm:
-    """Scale and bias [D] of a norm, and running statistics; only `layer` and `power` have a bias, and only `power` has
-    statistics."""
-
-    scale: Array
-    bias: Array | None
-    stats: RunningStats | None = None
 
 
 def linear_specs(
@@ -150,69 +139,6 @@ def lookup(table: Array | LowRank | Int8, ids: Array) -> Array:
     return table.at[ids].get(mode="fill", wrap_negative_indices=False, out_sharding=sharding)
 
 
-def norm_specs(config: Config, axis: str = "D", **sizes: int) -> Norm:
-    """Scale, and bias and statistics where the norm has them; `sizes` are those of lower-case axes."""
-    bias = params.bias_spec(config, axis, **sizes) if config.norm in ("layer", "power") else None
-    stats = None
-    if config.norm == "power":
-        initial = (params.constant(value) for value in (1.0, 0.0))
-        stats = RunningStats(*(params.running_spec(config, axis, init, **sizes) for init in initial))
-    return Norm(params.scale_spec(config, axis, **sizes), bias, stats)
-
-
-def layer_norm(layer: Norm, x: Array, eps: float) -> Array:
-    """x [...,D] -> [...,D] with mean 0 and variance 1, times a scale plus a bias, if any; computed in float32.
-
-    Source: Ba et al. 2016, eq. 4.
-    """
-    y = standardized(x.astype(jnp.float32), eps)
-    y = y * broadcast_param(layer.scale, y)
-    return (y if layer.bias is None else y + broadcast_param(layer.bias, y)).astype(x.dtype)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def standardized(x: Array, eps: float) -> Array:
-    """float32 x [...,D] -> [...,D] with mean 0 and variance 1.
-
-    Its derivative is written out: the derivative that JAX derives makes more passes over x (M3: 0.91 of a step; M4). It
-    works in forward and backward mode, and can be differentiated again.
-    """
-    return _standard(x, eps)[0]
-
-
-def _standard(x: Array, eps: float) -> tuple[Array, Array]:
-    """And what x was multiplied by."""
-    x = x - x.mean(-1, keepdims=True)
-    scale = jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps)
-    return x * scale, scale
-
-
-@standardized.defjvp
-def _(eps: float, primals: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
-    (y, scale), (slope,) = _standard(primals[0], eps), slopes
-    slope = slope - slope.mean(-1, keepdims=True)
-    return y, scale * (slope - y * (slope * y).mean(-1, keepdims=True))
-
-
-def rms_norm(layer: Norm, x: Array, eps: float) -> Array:
-    """x [...,D] -> [...,D] with root mean square 1, scaled; computed in float32 (Zhang & Sennrich 2019, eq. 4)."""
-    wide = x.astype(jnp.float32)
-    y = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + eps)
-    return (y * broadcast_param(layer.scale, wide)).astype(x.dtype)
-
-
-def power_norm(layer: Norm, x: Array, eps: float) -> Array:
-    """x [...,D] -> [...,D], every feature divided by its running root mean square, times a scale plus a bias; computed
-    in float32.
-
-    Source: Shen et al. 2020, algorithm 2. The gradient of the statistics is their change in this step.
-    """
-    wide = x.astype(jnp.float32)
-    stats = jax.tree.map(lambda leaf: expand_param(leaf, wide), layer.stats)
-    y = power_normalized(wide, stats, eps) * broadcast_param(layer.scale, wide)
-    return (y + broadcast_param(layer.bias, y)).astype(x.dtype)
-
-
 def unit_vectors(x: Array, axis: int = -1) -> Array:
     """x [...,D] -> float32 [...,D], every vector along an axis of length 1; vectors of zeros stay, with gradients of
     zeros."""
@@ -221,25 +147,49 @@ def unit_vectors(x: Array, axis: int = -1) -> Array:
     return x * jnp.where(squares > 0, jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), 0)
 
 
-NORMS = {"layer": layer_norm, "rms": rms_norm, "layer_no_bias": layer_norm, "power": power_norm}
-
-
-def norm(config: Config, layer: Norm, x: Array) -> Array:
-    """The norm that the config names."""
-    return NORMS[config.norm](layer, x, config.norm_eps)
-
-
 def quick_gelu(x: Array) -> Array:
     """x * sigmoid(1.702 x), in the dtype of x (Hendrycks & Gimpel 2016, section 2)."""
     return x * jax.nn.sigmoid(1.702 * x)
 
 
+def _with_slope(function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An activation whose derivative is computed in float32 from x alone on a GPU (M56: 0.98 of a step). It shares no
+    expression with the value, such as a tanh: XLA would store that for the backward pass."""
+
+    @jax.custom_jvp
+    def activate(x: Array) -> Array:
+        return function(x)
+
+    @activate.defjvp
+    def _(primals: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
+        (x,), (dx,) = primals, slopes
+        return activate(x), (slope(x.astype(jnp.float32)) * dx.astype(jnp.float32)).astype(x.dtype)
+
+    return lambda x: activate(x) if platform() == "gpu" else function(x)
+
+
+def _slope_of_gelu(x: Array) -> Array:
+    density = jnp.exp(-jnp.square(x) / 2) / math.sqrt(2 * math.pi)
+    return (1 + jax.lax.erf(x / math.sqrt(2))) / 2 + x * density
+
+
+def _slope_of_gelu_tanh(x: Array) -> Array:
+    root, cubic = math.sqrt(8 / math.pi), 0.044715
+    share = jax.nn.sigmoid(root * (x + cubic * x**3))
+    return share + x * share * (1 - share) * root * (1 + 3 * cubic * x**2)
+
+
+def _slope_of_silu(x: Array) -> Array:
+    share = (1 + jnp.tanh(x / 2)) / 2
+    return share + x * share * (1 - share)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "gelu": _with_slope(partial(jax.nn.gelu, approximate=False), _slope_of_gelu),
+    "gelu_tanh": _with_slope(partial(jax.nn.gelu, approximate=True), _slope_of_gelu_tanh),
     "quick_gelu": quick_gelu,
     "relu": jax.nn.relu,
-    "silu": jax.nn.silu,
+    "silu": _with_slope(jax.nn.silu, _slope_of_silu),
 }
 
 # Gated feed-forward variants and the activation of their gate (Shazeer 2020).

@@ -5,6 +5,7 @@ A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --
 """
 
 import dataclasses
+import os
 import statistics
 import sys
 import tempfile
@@ -54,6 +55,8 @@ def bench(argv):
     has_preset = any(argument.partition("=")[0] == "--preset" for argument in argv)
     own, rest = flags.split_argv(argv, _PRESET_FLAGS) if has_preset else (argv, [])
     options = flags.build(Options, flags.parse(own))
+    if options.against:  # the peer needs memory of the same GPU
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
     import jax
 

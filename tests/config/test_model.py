@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import tfm
-from tfm import ops
+from tfm import norms, ops
 from tfm.attention.dispatch import KERNELS
 from tfm.config.choices import Options, choices_of, type_hints
 from tfm.config.heads import Head
@@ -176,7 +176,7 @@ def test_the_longest_text():
 
 
 def test_tables_hold_the_names_that_the_config_knows():
-    assert choices_of(Config, "norm") == tuple(ops.NORMS)
+    assert choices_of(Config, "norm") == tuple(norms.NORMS)
     assert choices_of(Config, "activation") == (*ops.ACTIVATIONS, *ops.GATES)
     assert ("auto", *KERNELS) == (*choices_of(Config, "kernel"), "blocks")  # which nobody asks for by name
     assert choices_of(Head, "pool") == tuple(pooling.POOLS)

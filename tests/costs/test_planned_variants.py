@@ -78,7 +78,7 @@ def preset_run(*flags):
             preset_run("--preset=vit-b", "--model.input.cls=false"),
             "cudnn: it is made for a gpu and knows this mask",
         ),
-        ("h100:1", run_of(*LONG), "chunked: cudnn would read this mask as an array; 268,435,456 scores a layer"),
+        ("h100:1", run_of(*LONG), "chunked: cudnn would read this mask as an array of 1,073,741,824 elements; 268,435"),
         ("t4:1", run_of(*LONG), "cudnn needs an NVIDIA GPU of compute capability 8.0 or more, and this is gpu 7.5"),
         ("v5e:1x1", run_of(*LONG), "splash: it is made for a tpu and knows this mask"),
         ("v5p:2x2x2", run_of(*LONG, "--mesh.data=8"), "splash: it is made for a tpu and knows this mask"),

@@ -6,7 +6,7 @@ import pytest
 from layers.blocks import context_of, run_block
 
 import tfm
-from tfm import ops
+from tfm.norms import norm
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -27,23 +27,23 @@ def inputs(config):
     return np.random.default_rng(1).normal(size=(2, 5, config.width)).astype(np.float32)
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_post_norm_normalizes_the_sum(fill, norm):
-    config = tfm.override(CONFIG, {"residual": "post", "norm": norm, "position": "alibi"})
+@pytest.mark.parametrize("name", ["layer", "rms"])
+def test_post_norm_normalizes_the_sum(fill, name):
+    config = tfm.override(CONFIG, {"residual": "post", "norm": name, "position": "alibi"})
     layer, x, mask = block_of(config, fill), inputs(config), tfm.causal()
     attended = tfm.multi_head_attention(layer.mixer, config, x, mask, tfm.alibi(2))
-    y = ops.norm(config, layer.residual.mixer, x + attended)
+    y = norm(config, layer.residual.mixer, x + attended)
     fed = tfm.feed_forward(layer.feed_forward, config, y)
-    expected = ops.norm(config, layer.residual.feed_forward, y + fed)
+    expected = norm(config, layer.residual.feed_forward, y + fed)
     np.testing.assert_allclose(output(layer, config, x, mask), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_normalizes_what_a_sublayer_reads(fill):
     config = tfm.override(CONFIG, {"residual": "pre", "position": "alibi"})
     layer, x, mask = block_of(config, fill), inputs(config), tfm.causal()
-    read = ops.norm(config, layer.residual.mixer, x)
+    read = norm(config, layer.residual.mixer, x)
     y = x + tfm.multi_head_attention(layer.mixer, config, read, mask, tfm.alibi(2))
-    expected = y + tfm.feed_forward(layer.feed_forward, config, ops.norm(config, layer.residual.feed_forward, y))
+    expected = y + tfm.feed_forward(layer.feed_forward, config, norm(config, layer.residual.feed_forward, y))
     np.testing.assert_allclose(output(layer, config, x, mask), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -52,7 +52,7 @@ def test_pre_norm_may_leave_what_the_mixer_reads_as_it_is(fill):
     layer, x = block_of(config, fill), inputs(config)
     assert layer.residual.mixer is None
     y = x + tfm.multi_head_attention(layer.mixer, config, x)
-    expected = y + tfm.feed_forward(layer.feed_forward, config, ops.norm(config, layer.residual.feed_forward, y))
+    expected = y + tfm.feed_forward(layer.feed_forward, config, norm(config, layer.residual.feed_forward, y))
     np.testing.assert_allclose(output(layer, config, x), expected, rtol=1e-5, atol=1e-5)
 
 

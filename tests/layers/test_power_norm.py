@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.ops import norm, norm_specs
+from tfm.norms import norm, norm_specs
 from train.settings.schema import Optim
 from train.training import optimizer as optim
 from train.training import step

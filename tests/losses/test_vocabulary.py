@@ -110,6 +110,43 @@ def test_logits_are_never_there_at_once(monkeypatch):
     assert max(sizes) >= 56 * 8
 
 
+def on_a_gpu(monkeypatch):
+    """Lets the loss be computed as for a GPU, here."""
+    monkeypatch.setattr(vocabulary, "platform", lambda: "gpu")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "at_a_time", "size"), [(1000, 1000, 1000), (1001, 1000, 512), (2048, 700, 768), (12, 8, 128)]
+)
+def test_several_chunks_of_an_accelerator_are_whole_tiles(monkeypatch, tokens, at_a_time, size):
+    in_parts_of(monkeypatch, at_a_time)
+    assert vocabulary.chunk_size(tokens, 100, 8) == -(-tokens // -(-tokens // at_a_time))
+    on_a_gpu(monkeypatch)
+    assert vocabulary.chunk_size(tokens, 100, 8) == size
+
+
+@pytest.mark.parametrize("tokens", [1000, 7])
+def test_a_gpu_changes_nothing_in_float32(monkeypatch, tokens):
+    in_parts_of(monkeypatch, tokens)
+    on_a_gpu(monkeypatch)
+    expected = learned(at_once, SMOOTHING, X, TABLE, BIAS, WEIGHTS)
+    assert_close(learned(in_parts, SMOOTHING, X, TABLE, BIAS, WEIGHTS), expected)
+
+
+def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
+    """They round logits by 2^-11, also those of the largest state; evaluation rounds nothing."""
+    x = (3 * X).astype(jnp.bfloat16)
+    table = TABLE.astype(jnp.bfloat16).astype(jnp.float32)
+    loss = lambda x: in_parts(x, table, BIAS, 0.1)
+    expected, slope = jax.value_and_grad(lambda x: loss(x)[0])(x)
+    on_a_gpu(monkeypatch)
+    actual, rounded_slope = jax.value_and_grad(lambda x: loss(x)[0])(x)
+    assert 0 < abs(actual - expected) < 2e-3 * abs(expected)
+    np.testing.assert_allclose(rounded_slope.astype(float), slope.astype(float), atol=0.01 * np.abs(slope).max())
+    np.testing.assert_array_equal(loss(x)[0], expected)
+    assert np.isfinite(jax.grad(lambda x: loss(x)[0])(1e6 * x).astype(float)).all()
+
+
 PAIRS = dict.fromkeys(("segments", "positions", "target", "target_segments", "target_positions"), 12)
 PAIRS |= {"smoothing": 0}
 TASKS = {

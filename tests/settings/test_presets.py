@@ -40,7 +40,8 @@ def test_gpt3_alternates_dense_and_banded_layers():
 @pytest.mark.parametrize("platform", ["cpu", "gpu 9.0", "tpu"])
 @pytest.mark.parametrize("preset", ["longformer-base", "bigbird-base"])
 def test_long_rows_are_not_scored_densely_when_they_train(preset, platform):
-    """With dropout of attention weights, in rows of one text each and of several."""
+    """With dropout of attention weights, in rows of one text each and of several. Without it cuDNN computes all scores on a
+    GPU, and keeps none."""
     settings = presets.PRESETS["mlm"][preset]
     config = flags.build(Run, {"task": "mlm"}, settings).model
     size, length = settings["batch.size"], settings["batch.length"]
@@ -53,4 +54,5 @@ def test_long_rows_are_not_scored_densely_when_they_train(preset, platform):
         context = tfm.AttentionContext(jnp.arange(length)[None], causal=False, restarts=restarts)
         mask = pattern_mask(config.mixer.pattern, config, context) & valid
         assert tfm.choose_kernel(q, k, mask, rate=config.attn_rate, platform=platform).name == "chunked"
-    assert tfm.choose_kernel(q, k, mask, rate=0.0, platform=platform).name == "chunked"
+    fused = "cudnn" if platform == "gpu 9.0" else "chunked"
+    assert tfm.choose_kernel(q, k, mask, rate=0.0, platform=platform).name == fused

@@ -31,6 +31,7 @@ class Case(NamedTuple):
     dtype, head_size: of the queries
     queries, keys: lengths
     scores: scores that one device computes
+    mask_elements: elements of the mask as an array [B or 1,T,S] on one device
     mask, bias, rate: the parts of the mask, the bias, the dropout rate of attention weights
     sharded_batch, sharded_length, sharded_heads: whether the mesh shards this axis of queries or keys
     """
@@ -42,6 +43,7 @@ class Case(NamedTuple):
     queries: int
     keys: int
     scores: int
+    mask_elements: int
     mask: MaskParts
     bias: ScoreBias | None
     rate: float
@@ -66,6 +68,7 @@ def case_of(q: Any, k: Any, mask: Mask | None, bias: ScoreBias | None, rate: flo
         queries=q.shape[1],
         keys=k.shape[1],
         scores=math.prod(q.shape[:-1]) * k.shape[1] // shards,
+        mask_elements=_mask_elements(q, k.shape[1], mask),
         mask=decompose(mask),
         bias=bias,
         rate=rate,
@@ -73,6 +76,13 @@ def case_of(q: Any, k: Any, mask: Mask | None, bias: ScoreBias | None, rate: flo
         sharded_length=length or bool(spec_of(k)[1]),
         sharded_heads=any(heads),
     )
+
+
+def _mask_elements(q: Any, keys: int, mask: Mask | None) -> int:
+    """The elements of a mask as an array on one device, for queries [B,T,K,G,H]; all rows share a static one."""
+    mesh, rows = jax.typeof(q).sharding.mesh, spec_of(q)[:1]
+    shards = math.prod(mesh.shape[name] for name in mesh_axes(rows))
+    return (1 if mask is None or mask.is_static else q.shape[0] // shards) * q.shape[1] * keys
 
 
 def decompose(mask: Mask | None) -> MaskParts:

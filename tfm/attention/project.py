@@ -10,7 +10,8 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.dispatch import attend_with
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
-from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, linear, linear_specs
 
 
 @struct.dataclass

@@ -25,7 +25,8 @@ from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder
 from tfm.models.heads import CausalLM, next_logits
 from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
-from tfm.ops import norm, split
+from tfm.norms import norm
+from tfm.ops import split
 from tfm.params import abstract
 from tfm.pruning import head_gates, with_gates
 

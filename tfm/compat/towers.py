@@ -14,7 +14,8 @@ from tfm.compat.outputs import Output
 from tfm.compat.pretrained import Pretrained
 from tfm.config.model import Config
 from tfm.models.encoder import Encoder
-from tfm.ops import linear, norm, split, unit_vectors
+from tfm.norms import norm
+from tfm.ops import linear, split, unit_vectors
 
 # [EOS] of CLIP; where config.json says 2, as older ones do, it is the largest token of a text.
 END, OLDER_END = 49407, 2

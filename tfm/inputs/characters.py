@@ -16,7 +16,8 @@ from tfm.config.model import Config
 from tfm.inputs import Input, default_positions
 from tfm.inputs.tokens import check_ids, contents
 from tfm.low_rank import kernel_of
-from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import bias_spec, constant, fixed_spec, weight_spec
 from tfm.positions import position_of
 

@@ -8,7 +8,8 @@ from tfm.config.inputs import Merging
 from tfm.config.model import Config
 from tfm.grid import as_grid, as_sequence, squares
 from tfm.inputs import Input
-from tfm.ops import Linear, Norm, linear, linear_specs, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import shard_patches
 
 

@@ -11,7 +11,8 @@ from tfm.config.inputs import Patches
 from tfm.config.model import Config
 from tfm.grid import squares
 from tfm.inputs import Input, MaskedPixels, default_positions
-from tfm.ops import Linear, Norm, broadcast_param, dropout, einsum, expand_param, linear_specs, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
 from tfm.params import vector_spec
 from tfm.positions import position_of
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of

@@ -10,7 +10,8 @@ from jax import Array
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.inputs import Input, default_positions
-from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
 from tfm.positions import position_of
 

@@ -11,7 +11,8 @@ from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.pooling import pool
-from tfm.ops import ACTIVATIONS, Linear, Norm, dropout, linear, linear_specs, norm, norm_specs, split
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import ACTIVATIONS, Linear, dropout, linear, linear_specs, split
 from tfm.sharding import positions_like, replicate_length
 
 

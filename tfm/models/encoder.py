@@ -13,7 +13,8 @@ from tfm.config.model import Config
 from tfm.inputs import default_positions, embed, embed_specs
 from tfm.layers.stack import Layers, by_layer, stack, stack_specs
 from tfm.masks.mask import Mask
-from tfm.ops import Norm, split
+from tfm.norms import Norm
+from tfm.ops import split
 from tfm.residuals import residual_of
 
 

@@ -17,18 +17,8 @@ from tfm.models.classifier import class_logits, pooled
 from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs
 from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.pooling import first
-from tfm.ops import (
-    Linear,
-    Norm,
-    activation,
-    broadcast_param,
-    dropout,
-    linear,
-    linear_specs,
-    norm,
-    norm_specs,
-    split,
-)
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, activation, broadcast_param, dropout, linear, linear_specs, split
 from tfm.residuals import output_axis
 from tfm.sharding import replicate_length, take_positions
 

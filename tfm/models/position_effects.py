@@ -14,7 +14,7 @@ from tfm.attention.project import Attention, keys_values, queries
 from tfm.config.model import Config, Kind
 from tfm.inputs import embed, input_of
 from tfm.models.encoder import Encoder
-from tfm.ops import standardized
+from tfm.norms import standardized
 from tfm.positions import position_of
 
 # Tokens, or patches, whose scores are averaged.

@@ -16,7 +16,8 @@ from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import check_reads_tokens
 from tfm.models.pooling import pool
-from tfm.ops import Linear, Norm, linear, linear_specs, split
+from tfm.norms import Norm
+from tfm.ops import Linear, linear, linear_specs, split
 from tfm.residuals import output_axis
 
 

@@ -21,7 +21,7 @@ from tfm.masks.by_example import padding
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask
 from tfm.masks.place import Extended
-from tfm.ops import Norm, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
 from tfm.patterns import Keys, Pattern
 from tfm.scopes import SUMS
 from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions

@@ -23,7 +23,8 @@ from tfm.attention.context import AttentionContext, LayerCall, refuse
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Disentangled
-from tfm.ops import Linear, Norm, dropout, linear, linear_specs, lookup, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
 from tfm.positions import Position
 from tfm.positions.absolute import learned

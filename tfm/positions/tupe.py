@@ -22,7 +22,8 @@ from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Tupe
-from tfm.ops import Linear, Norm, linear, linear_specs, lookup, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, linear, linear_specs, lookup
 from tfm.params import bias_spec, weight_spec
 from tfm.positions import Position
 from tfm.positions.t5 import T5Bias

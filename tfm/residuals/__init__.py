@@ -12,7 +12,8 @@ from jax import Array
 from tfm import variants
 from tfm.config.model import Config
 from tfm.config.residuals import Residual as ResidualOptions
-from tfm.ops import Linear, Norm, broadcast_param, drop_rows, dropout, norm_specs
+from tfm.norms import Norm, norm_specs
+from tfm.ops import Linear, broadcast_param, drop_rows, dropout
 from tfm.params import constant_spec, xavier
 from tfm.sharding import gather_sequence, shard_axis, spec_of
 

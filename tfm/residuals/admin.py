@@ -18,7 +18,8 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import Admin
-from tfm.ops import broadcast_param, norm
+from tfm.norms import norm
+from tfm.ops import broadcast_param
 from tfm.params import scale_spec
 from tfm.residuals import SUBLAYERS, Norms, Profile, Residual, Sublayer, branch, sublayer_norms
 

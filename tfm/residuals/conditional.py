@@ -10,7 +10,8 @@ from jax import Array
 from tfm.config.model import Config
 from tfm.config.residuals import Conditional
 from tfm.grid import depthwise
-from tfm.ops import broadcast_param, norm
+from tfm.norms import norm
+from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
 from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
 from tfm.sharding import shard_axis, spec_of

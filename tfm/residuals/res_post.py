@@ -7,7 +7,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import ResPostNorm
-from tfm.ops import norm
+from tfm.norms import norm
 from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
 
 

@@ -14,7 +14,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import Reversible
-from tfm.ops import norm
+from tfm.norms import norm
 from tfm.residuals import Norms, Residual, Reverse, Sublayer, branch, sublayer_norms
 
 # Two streams float32 [B,T,D].

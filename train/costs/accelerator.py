@@ -47,7 +47,7 @@ MODELS = {
         "--model=bert --layers=12 --heads=12 --width=768 --vocab=30522 --length=512 --batch=64", f"--model=bert {_TINY}"
     ),
     "gpt2, 1024": Model(
-        "--model=gpt --layers=12 --heads=12 --width=768 --vocab=50257 --length=1024 --batch=16", f"--model=gpt {_TINY}"
+        "--model=gpt --layers=12 --heads=12 --width=768 --vocab=50257 --length=1024 --batch=32", f"--model=gpt {_TINY}"
     ),
     "transformer-base, packed": Model(
         f"--preset=transformer-base {_PACKED} --model.dtype=bfloat16 --batch.tokens=25000 --batch.length=128",
@@ -60,12 +60,12 @@ MODELS = {
         f"--model=seq2seq {_TINY}",
     ),
     "bert-large, 512": Model(
-        "--model=bert --layers=24 --heads=16 --width=1024 --vocab=30522 --length=512 --batch=32 --scan=true",
-        f"--model=bert {_TINY} --scan=true",
+        "--model=bert --layers=24 --heads=16 --width=1024 --vocab=30522 --length=512 --batch=64",
+        f"--model=bert {_TINY}",
     ),
     "gpt2-xl, 1024": Model(
-        "--model=gpt --layers=48 --heads=25 --width=1600 --vocab=50257 --length=1024 --batch=4 --scan=true",
-        f"--model=gpt {_TINY} --scan=true",
+        "--model=gpt --layers=48 --heads=25 --width=1600 --vocab=50257 --length=1024 --batch=8",
+        f"--model=gpt {_TINY}",
     ),
 }
 

@@ -35,6 +35,10 @@ SPARSE = 0.5
 # The same for blocks of queries.
 LARGE_ONCE = 1 << 24
 
+# M10: cuDNN reads a mask that it does not know as an array, of at most so many elements (1 GB in bfloat16). Chunks are
+# taken instead where they compute at most this fraction of the scores.
+LARGE_MASK, SPARSE_MASK = 1 << 29, 1 / 16
+
 # The same for keys. M9: with fewer keys chunks are slower on a CPU.
 LONG = {"cpu": 256}
 
@@ -99,12 +103,21 @@ def _choose_fused(case: Case) -> Choice:
     if fused is None:
         return _choose_unfused(case)
     reason = WHY_NOT[fused](case)
-    if not reason and fused == "cudnn" and not knows(case.mask):
-        reason = "cudnn would read this mask as an array"
-    if not reason:
+    if not reason and (fused != "cudnn" or knows(case.mask)):
         return Choice(fused, f"it is made for a {case.platform} and knows this mask")
+    if not reason and not (reason := _why_not_array(case)):
+        return Choice(fused, "it reads this mask as an array")
     name, unfused = _choose_unfused(case)
     return Choice(name, f"{reason}; {unfused}")
+
+
+def _why_not_array(case: Case) -> str:
+    """Why cuDNN should not read the mask of a case as an array; empty if it should."""
+    if case.mask_elements > LARGE_MASK:
+        return f"cudnn would read this mask as an array of {case.mask_elements:,} elements"
+    if not why_not_chunked(case) and visited(case) <= SPARSE_MASK:
+        return "cudnn would compute all scores"
+    return ""
 
 
 def _choose_unfused(case: Case) -> Choice:

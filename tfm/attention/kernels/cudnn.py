@@ -14,8 +14,7 @@ from tfm.masks.mask import Mask
 def cudnn(q: Array, k: Array, v: Array, mask: Mask | None = None, bias: None = None) -> Array:
     """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H]: `jax.nn.dot_product_attention` of cuDNN.
 
-    A mask that cuDNN does not know is passed as an array [B or 1,1,T,S], all of which it reads. Only kernel=cudnn does
-    that (M10).
+    A mask that cuDNN does not know is passed as an array [B or 1,1,T,S], all of which it reads (M10).
     """
     parts = decompose(mask)
     batch, queries, *_, size = q.shape

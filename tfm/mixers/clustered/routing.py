@@ -27,7 +27,8 @@ from tfm.masks.mask import MASK_VALUE
 from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.clustered import Prepared, SharedAttention, attend_in_buckets, positioned, shared_specs
 from tfm.mixers.clustered import prepare as prepare_rows
-from tfm.ops import dropout, linear, standardized
+from tfm.norms import standardized
+from tfm.ops import dropout, linear
 from tfm.params import running_spec
 from tfm.running import observe, running_value
 from tfm.sharding import replicate_length

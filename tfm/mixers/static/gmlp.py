@@ -18,7 +18,8 @@ from tfm.config.mixers.static import Gmlp
 from tfm.config.model import Config
 from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.mixers.static import Pairs, pairs_of, take_last
-from tfm.ops import Linear, Norm, activation, linear, linear_specs, lookup, norm, norm_specs
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, activation, linear, linear_specs, lookup
 from tfm.params import scale_spec, weight_spec
 from tfm.sharding import replicate_length
 
