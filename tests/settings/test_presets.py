@@ -40,8 +40,8 @@ def test_gpt3_alternates_dense_and_banded_layers():
 @pytest.mark.parametrize("platform", ["cpu", "gpu 9.0", "tpu"])
 @pytest.mark.parametrize("preset", ["longformer-base", "bigbird-base"])
 def test_long_rows_are_not_scored_densely_when_they_train(preset, platform):
-    """With dropout of attention weights, in rows of one text each and of several. Without it cuDNN computes all scores on a
-    GPU, and keeps none."""
+    """With dropout of attention weights, in rows of one text each and of several. Without it a GPU has cuDNN, which
+    keeps no scores."""
     settings = presets.PRESETS["mlm"][preset]
     config = flags.build(Run, {"task": "mlm"}, settings).model
     size, length = settings["batch.size"], settings["batch.length"]
