@@ -261,21 +261,22 @@ def test_schemes_that_leave_the_stream_as_it_is_have_a_last_norm(residual):
 
 
 @pytest.mark.parametrize(
-    ("platform", "layers", "scan", "is_scanned"),
+    ("platform", "layers", "values", "is_scanned"),
     [
-        ("cpu", 2, None, True),
-        ("tpu", 2, None, True),
-        ("gpu", 48, None, False),
-        ("gpu", 49, None, True),
-        ("gpu", 2, True, True),
-        ("cpu", 2, False, False),
+        ("cpu", 2, {}, True),
+        ("tpu", 2, {}, True),
+        ("gpu", 48, {}, False),
+        ("gpu", 49, {}, True),
+        ("gpu", 2, {"remat": "dots"}, True),
+        ("gpu", 2, {"scan": True}, True),
+        ("cpu", 2, {"scan": False}, False),
     ],
 )
 def test_the_device_says_whether_layers_are_scanned_if_the_config_does_not(
-    platform, layers, scan, is_scanned, monkeypatch
+    platform, layers, values, is_scanned, monkeypatch
 ):
     monkeypatch.setattr(rows, "platform", lambda: platform)
-    config = tfm.Config(layers=layers, scan=scan)
+    config = tfm.Config(layers=layers, **values)
     specs = tfm.encoder_specs(config)
     params = jax.eval_shape(lambda: tfm.init(specs, jax.random.key(0)))
     program = str(jax.make_jaxpr(lambda params: tfm.encoder(params, config, jnp.zeros((1, 4), jnp.int32)))(params))

@@ -73,8 +73,8 @@ class Config:
         (stochastic depth: Huang et al. 2016, section 3)
     init_std: standard deviation of the truncated normal that weights start from
     pad_vocab_to: the token table is padded to a multiple of this
-    scan: one compiled period for all layers instead of one block each; none: blocks of their own on a GPU, where they
-        are faster, for up to 48 periods; elsewhere one period
+    scan: one compiled period for all layers instead of one block each; none: one block each on a GPU, where that is
+        faster, without remat and up to 48 periods; one period elsewhere
     remat: none | dots | block | offload: recompute nothing, all but products with weights, or blocks; offload: inputs
         on the host
     dtype: float32 | bfloat16 | float16: what matrix products are computed in

@@ -12,6 +12,7 @@ from tfm.axes import platform
 from tfm.config.model import Config
 
 # Repetitions of the period up to which each has a program of its own, if the config does not say (M56: 0.77 of a step).
+# Not with remat: what it keeps would be copies of all kernels.
 UNROLLED = {"gpu": 48}
 
 
@@ -32,7 +33,9 @@ def unstack(tree: Any, rows: int) -> list[Any]:
 
 def is_scanned(config: Config) -> bool:
     """Whether one program serves all repetitions of the period, as the config says or else as the device is faster."""
-    return config.layer_plan.times > UNROLLED.get(platform(), 0) if config.scan is None else config.scan
+    if config.scan is not None:
+        return config.scan
+    return config.remat != "none" or config.layer_plan.times > UNROLLED.get(platform(), 0)
 
 
 def separate_rows(config: Config, layers: Any) -> Any:
