@@ -137,14 +137,15 @@ def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
     """They round logits by 2^-11, also those of the largest state; evaluation rounds nothing."""
     x = (3 * X).astype(jnp.bfloat16)
     table = TABLE.astype(jnp.bfloat16).astype(jnp.float32)
-    loss = lambda x: in_parts(x, table, BIAS, 0.1)
-    expected, slope = jax.value_and_grad(lambda x: loss(x)[0])(x)
+    loss = lambda x: in_parts(x, table, BIAS, 0.1)[0]
+    expected, slope = jax.jit(jax.value_and_grad(loss))(x)
     on_a_gpu(monkeypatch)
-    actual, rounded_slope = jax.value_and_grad(lambda x: loss(x)[0])(x)
+    learned_loss = jax.jit(jax.value_and_grad(loss))
+    actual, rounded_slope = learned_loss(x)
     assert 0 < abs(actual - expected) < 2e-3 * abs(expected)
     np.testing.assert_allclose(rounded_slope.astype(float), slope.astype(float), atol=0.01 * np.abs(slope).max())
-    np.testing.assert_array_equal(loss(x)[0], expected)
-    assert np.isfinite(jax.grad(lambda x: loss(x)[0])(1e6 * x).astype(float)).all()
+    np.testing.assert_allclose(loss(x), expected, rtol=1e-6)
+    assert np.isfinite(learned_loss(1e6 * x)[1].astype(float)).all()
 
 
 PAIRS = dict.fromkeys(("segments", "positions", "target", "target_segments", "target_positions"), 12)
