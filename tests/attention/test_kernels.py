@@ -404,18 +404,20 @@ def test_arguments_of_cudnn(mask, expected, monkeypatch):
 
 
 def test_cudnn_lowers(monkeypatch):
-    """For a GPU that is not here, once jax believes that cuDNN is installed."""
+    """For a GPU that is not here, once jax believes that cuDNN is installed; with a window, and with an array."""
     monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
     qkv = [x.astype(jnp.bfloat16) for x in arrays(2, 16, 16, 8)]
-    grad = jax.jit(
-        jax.grad(
-            lambda q, k, v: tfm.cudnn(q, k, v, tfm.window(3, 0) & PREFIX).astype(jnp.float32).sum(), argnums=(0, 1, 2)
-        )
-    )
-    program = grad.trace(*qkv).lower(lowering_platforms=("cuda",)).as_text()
-    assert program.count("PADDING_CAUSAL") == 2
-    assert "fmhaSoftmaxBackward" in program
-    assert "sliding_window_length\\22: 4" in program
+
+    def program(mask):
+        total = lambda q, k, v: tfm.cudnn(q, k, v, mask).astype(jnp.float32).sum()
+        return jax.jit(jax.grad(total, (0, 1, 2))).trace(*qkv).lower(lowering_platforms=("cuda",)).as_text()
+
+    windowed, packed = program(tfm.window(3, 0) & PREFIX), program(tfm.segments(jnp.arange(32).reshape(2, 16) // 5))
+    assert windowed.count("PADDING_CAUSAL") == 2
+    assert "fmhaSoftmaxBackward" in windowed
+    assert "sliding_window_length\\22: 4" in windowed
+    assert packed.count("NO_MASK") == 2
+    assert "fmhaScaleBiasSoftmaxBackward" in packed
 
 
 TEXT_STARTS = jnp.where(jnp.arange(128)[None] < jnp.array([[50], [100]]), 0, jnp.array([[50], [100]]))
