@@ -57,7 +57,7 @@ LINK_TO_CODE = re.compile(r"\[([^\]\n]+)\]\((?:\.\./)*(?:tfm|train|tests)(?:/[^)
 ROOMS = {
     "Configuration": ("config", "axes"),
     "Parameters": ("params", "low_rank", "int8", "quantization"),
-    "Operations": ("norms", "ops", "finite", "sharding"),
+    "Operations": ("ops", "norms", "finite", "sharding"),
     "Masks": ("masks",),
     "Attention": ("attention",),
     "Variants": ("mixers", "positions", "residuals"),

@@ -81,7 +81,8 @@ def plan(argv):
     run_argv = resolve.infer_task(rest, folders.run_values)
     run, explicit = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
     sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
-    run = resolve.fill_from_data(run, explicit, sizes, topology.platform)
+    scanned = explicit | {"model.scan"}  # traced and compiled once for all layers
+    run = resolve.fill_from_data(run, scanned, sizes, topology.platform)
     devices, exact = topologies.devices(topology, options.simulate)
 
     from train.reporting.console import Log

@@ -12,7 +12,6 @@ import pytest
 from layers.blocks import context_of, run_block
 
 import tfm
-from tfm.layers import rows
 from tfm.layers.rows import unstack
 from tfm.layers.stack import map_layers
 from tfm.norms import norm
@@ -258,30 +257,6 @@ def test_schemes_that_leave_the_stream_as_it_is_have_a_last_norm(residual):
         y = states(model.replace(norm=None), config, x, context_of(x))
         expected = tfm.layer_norm(model.norm, y, config.norm_eps)
         np.testing.assert_allclose(states(model, config, x, context_of(x)), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("platform", "layers", "values", "is_scanned"),
-    [
-        ("cpu", 2, {}, True),
-        ("tpu", 2, {}, True),
-        ("gpu", 3, {}, False),
-        ("gpu", 4, {}, True),
-        ("gpu", 2, {"remat": "dots"}, True),
-        ("gpu", 2, {"scan": True}, True),
-        ("cpu", 2, {"scan": False}, False),
-    ],
-)
-def test_the_device_says_whether_layers_are_scanned_if_the_config_does_not(
-    platform, layers, values, is_scanned, monkeypatch
-):
-    monkeypatch.setattr(rows, "platform", lambda: platform)
-    monkeypatch.setattr(rows, "UNROLLED", {"gpu": 3})
-    config = tfm.Config(layers=layers, **values)
-    specs = tfm.encoder_specs(config)
-    params = jax.eval_shape(lambda: tfm.init(specs, jax.random.key(0)))
-    program = str(jax.make_jaxpr(lambda params: tfm.encoder(params, config, jnp.zeros((1, 4), jnp.int32)))(params))
-    assert rows.is_scanned(config) == (f"length={layers}" in program) == is_scanned
 
 
 def test_unstack():

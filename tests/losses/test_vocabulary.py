@@ -69,7 +69,7 @@ def assert_close(actual, expected):
 
 def in_parts_of(monkeypatch, tokens):
     """Lets so many tokens meet the vocabulary at once."""
-    monkeypatch.setattr(vocabulary, "tokens_at_a_time", lambda vocab, width: tokens)
+    monkeypatch.setattr(vocabulary, "tokens_at_a_time", lambda vocab, width, itemsize: tokens)
 
 
 @pytest.mark.parametrize("tokens", [1000, 7, 1], ids=["one part", "parts of 7 tokens", "of one token"])
@@ -120,9 +120,9 @@ def on_a_gpu(monkeypatch):
 )
 def test_several_chunks_of_an_accelerator_are_whole_tiles(monkeypatch, tokens, at_a_time, size):
     in_parts_of(monkeypatch, at_a_time)
-    assert vocabulary.chunk_size(tokens, 100, 8) == -(-tokens // -(-tokens // at_a_time))
+    assert vocabulary.chunk_size(tokens, 100, 8, 2) == -(-tokens // -(-tokens // at_a_time))
     on_a_gpu(monkeypatch)
-    assert vocabulary.chunk_size(tokens, 100, 8) == size
+    assert vocabulary.chunk_size(tokens, 100, 8, 2) == size
 
 
 @pytest.mark.parametrize("tokens", [1000, 7])
@@ -146,6 +146,7 @@ def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
     np.testing.assert_allclose(rounded_slope.astype(float), slope.astype(float), atol=0.01 * np.abs(slope).max())
     np.testing.assert_allclose(loss(x), expected, rtol=1e-6)
     assert np.isfinite(learned_loss(1e6 * x)[1].astype(float)).all()
+    assert not np.isfinite(learned_loss(3e38 * x)[0])
 
 
 PAIRS = dict.fromkeys(("segments", "positions", "target", "target_segments", "target_positions"), 12)

@@ -164,6 +164,23 @@ def test_the_data_and_the_device_decide_what_no_flag_does():
         resolve.fill_from_data(run, explicit, {"vocab": 901}, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("platform", "flags", "scan"),
+    [
+        ("gpu", ["--model.layers=48"], False),
+        ("gpu", ["--model.layers=49"], True),
+        ("gpu", ["--model.remat=dots"], True),
+        ("gpu", ["--model.residual=reversible"], True),
+        ("gpu", ["--model.scan=true"], True),
+        ("tpu", [], True),
+        ("cpu", [], True),
+    ],
+)
+def test_a_gpu_has_a_block_for_each_layer(platform, flags, scan):
+    run, explicit = resolve.resolve(["--preset=bert-base", *flags], None, None)
+    assert resolve.fill_from_data(run, explicit, {}, platform).model.scan == scan
+
+
 # Help
 
 

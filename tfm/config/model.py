@@ -73,8 +73,7 @@ class Config:
         (stochastic depth: Huang et al. 2016, section 3)
     init_std: standard deviation of the truncated normal that weights start from
     pad_vocab_to: the token table is padded to a multiple of this
-    scan: one compiled period for all layers instead of one block each; none: one block each on a GPU, where that is
-        faster, without remat and up to 48 periods; one period elsewhere
+    scan: one compiled period for all layers instead of one block each
     remat: none | dots | block | offload: recompute nothing, all but products with weights, or blocks; offload: inputs
         on the host
     dtype: float32 | bfloat16 | float16: what matrix products are computed in
@@ -112,7 +111,7 @@ class Config:
     drop_path: float = 0.0
     init_std: float = 0.02
     pad_vocab_to: int = 128
-    scan: bool | None = None
+    scan: bool = True
     remat: Literal["none", "dots", "block", "offload"] = "none"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"

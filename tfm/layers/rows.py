@@ -8,12 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.axes import platform
 from tfm.config.model import Config
-
-# Repetitions of the period up to which each has a program of its own, if the config does not say (M56: 0.77 of a step).
-# Not with remat: what it keeps would be copies of all kernels.
-UNROLLED = {"gpu": 48}
 
 
 @struct.dataclass
@@ -31,20 +26,13 @@ def unstack(tree: Any, rows: int) -> list[Any]:
     return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]
 
 
-def is_scanned(config: Config) -> bool:
-    """Whether one program serves all repetitions of the period, as the config says or else as the device is faster."""
-    if config.scan is not None:
-        return config.scan
-    return config.remat != "none" or config.layer_plan.times > UNROLLED.get(platform(), 0)
-
-
 def separate_rows(config: Config, layers: Any) -> Any:
     """`Layers` for a loop that reads them at every step: leaves of the period become `Rows`, where layers are unrolled.
 
     A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token (M45).
     Leaves that are `Rows` stay.
     """
-    if config.share_layers or is_scanned(config):
+    if config.scan or config.share_layers:
         return layers
 
     def separate(leaf: Any) -> Rows:

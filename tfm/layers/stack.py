@@ -26,7 +26,7 @@ from tfm.config.model import Config, Kind
 from tfm.layers.block import BlockOutput, block_specs, sublayers_of, transformer_block
 from tfm.layers.remat import REMAT
 from tfm.layers.reverse import ReversibleLayers, run_reversible
-from tfm.layers.rows import is_scanned, unstack
+from tfm.layers.rows import unstack
 from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.norms import Norm, norm, norm_specs
 from tfm.positions import position_of
@@ -197,7 +197,7 @@ def _blocks(config: Config, trained: tuple[Any, ...], shared: Shared) -> dict[Ki
             inputs = block_input(kind, config, trained, shared, state, keys_values, drop_path)
             return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), inputs, key)
 
-        return REMAT[config.remat](block, prevent_cse=not is_scanned(config))
+        return REMAT[config.remat](block, prevent_cse=not config.scan)
 
     return {kind: block_of(kind) for kind in config.kinds}
 
@@ -240,7 +240,7 @@ def _loop(config: Config, blocks: dict[Kind, Callable], x: Any, rows: tuple, sha
             outputs.append(output)
         return x, tuple(outputs)
 
-    if is_scanned(config):
+    if config.scan:
         return jax.lax.scan(period, x, rows, plan.times)
     outputs = []
     for start, row in zip(range(first, first + plan.times * size, size), unstack(rows, plan.times), strict=True):
@@ -289,5 +289,5 @@ def _reversibly_repeated(run: Pass, x: Any) -> Any:
             y, cotangent = reverse.invert(names, pull_sublayer, y, cotangent)
         return y, cotangent
 
-    layers = ReversibleLayers(forward, invert, plan.times, is_scanned(config))
+    layers = ReversibleLayers(forward, invert, plan.times, config.scan)
     return run_reversible(layers, x, _period_rows(run), (run.shared_layers, run.trained), run.constants)

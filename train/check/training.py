@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 import tfm
-from tfm.layers.rows import is_scanned
 from tfm.layers.stack import layer_indices
 from tfm.models.encoder import Encoder
 from train.check.result import Result, not_applicable, relative
@@ -40,7 +39,7 @@ def scan_is_unrolled(subject: Subject) -> Result:
     model = subject.job.model
     if model.layer_plan.times < 2:
         return not_applicable("no layer is repeated")
-    gradient, _ = subject.gradient(subject.batch, model=dataclasses.replace(model, scan=not is_scanned(model)))
+    gradient, _ = subject.gradient(subject.batch, model=dataclasses.replace(model, scan=not model.scan))
     return _same_gradient(subject, gradient, subject.plain_gradient[0], "gradient with and without --model.scan")
 
 

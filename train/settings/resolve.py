@@ -1,11 +1,12 @@
 """From the command line to a run: defaults, a preset, a saved run and flags, each layer over the one before."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tfm.config.choices import suggest
 from tfm.config.dotted import flatten
-from tfm.config.model import COMPUTE
+from tfm.config.model import COMPUTE, Config
 from train import UserError
 from train.settings import flags
 from train.settings.presets import PRESETS
@@ -42,6 +43,12 @@ _LISTED = ("cpu.", "distributed.", "teacher.")
 
 # Parts of which `--help` lists what somebody has chosen, as of kinds of layers.
 PARTS = ("model.images.", "model.encoder.", "teacher.")
+
+# Flags of the processor of pictures.
+_OF_PROCESSING = ("task.pixels.", "task.colours", "task.grey", "task.resample")
+
+# Layers up to which a GPU has a block for each (M56: 0.77 of a step of 12); more take long to compile.
+UNSCANNED = 48
 
 # What the data and the device decide, where no flag does, in `--help`.
 _DECIDED_LATER = {"model.vocab": "the tokenizer's", "model.classes": "the data's", "model.dtype": "by device"}
@@ -124,6 +131,11 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     origin = texts.get("init" if source else "teacher.folder")
     if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
+    made = [name for name in texts if name.startswith(_OF_PROCESSING)]
+    if origin and origin.text and made and Path(origin.text, "preprocessor_config.json").is_file():
+        raise UserError(
+            f"--{origin.flag}={origin.text} brings its own processor of pictures; leave --{texts[made[0]].flag} out"
+        )
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
@@ -167,13 +179,16 @@ def split_data_flags(argv: Sequence[str]) -> tuple[dict[str, flags.Text], list[s
 
 
 def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platform: str) -> Run:
-    """The run with what the data and the device decide: sizes of the model, and bfloat16 on accelerators.
+    """The run with what the data and the device decide: sizes of the model, bfloat16 on accelerators, and on a GPU a
+    block for each layer.
 
     A size with a dot in its name is of another section. `explicit` are the names that are decided.
 
     Raises UserError where a size is too small for the data.
     """
     values: dict[str, Any] = {"model.dtype": "float32" if platform == "cpu" else "bfloat16"}
+    if platform == "gpu" and _stores_activations(run.model) and run.model.layers <= UNSCANNED:
+        values["model.scan"] = False
     needed = {name if "." in name else f"model.{name}": size for name, size in sizes.items()}
     values |= needed
     run = flags.build(Run, flatten(run), {name: value for name, value in values.items() if name not in explicit})
@@ -182,6 +197,12 @@ def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platf
         if chosen[name] < size:
             raise UserError(f"--{name}={chosen[name]} is less than the {size} of the data; leave the flag out")
     return run
+
+
+def _stores_activations(model: Config) -> bool:
+    """Whether the backward pass recomputes nothing. Otherwise it would keep a copy of the kernels of each layer that is
+    not scanned."""
+    return model.remat == "none" and model.residual.name != "reversible"
 
 
 def help_text(argv: Sequence[str]) -> str | None:

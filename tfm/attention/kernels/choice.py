@@ -35,12 +35,13 @@ SPARSE = 0.5
 # The same for blocks of queries.
 LARGE_ONCE = 1 << 24
 
-# M10: cuDNN reads a mask that it does not know as an array, of at most so many elements (1 GB in bfloat16). Chunks are
-# taken instead where they compute at most this fraction of the scores.
-LARGE_MASK, SPARSE_MASK = 1 << 29, 1 / 16
-
 # The same for keys. M9: with fewer keys chunks are slower on a CPU.
 LONG = {"cpu": 256}
+
+# M10: cuDNN reads a mask that it does not know as an array, of at most so many elements: 0.5 GB in bfloat16, and as
+# much for a gradient that nobody reads. Lengths are multiples of this; others have not been measured. Chunks are taken
+# instead where they compute at most this fraction of the scores.
+LARGE_MASK, MASK_TILE, SPARSE_MASK = 1 << 28, 128, 1 / 16
 
 # Why a kernel cannot handle a case, empty if it can; the einsum handles every case.
 WHY_NOT: dict[str, Callable[[Case], str]] = {
@@ -113,6 +114,8 @@ def _choose_fused(case: Case) -> Choice:
 
 def _why_not_array(case: Case) -> str:
     """Why cuDNN should not read the mask of a case as an array; empty if it should."""
+    if case.queries % MASK_TILE or case.keys % MASK_TILE:
+        return f"cudnn would read this mask as an array, and lengths are no multiples of {MASK_TILE}"
     if case.mask_elements > LARGE_MASK:
         return f"cudnn would read this mask as an array of {case.mask_elements:,} elements"
     if not why_not_chunked(case) and visited(case) <= SPARSE_MASK:
