@@ -164,6 +164,15 @@ def test_the_data_and_the_device_decide_what_no_flag_does():
         resolve.fill_from_data(run, explicit, {"vocab": 901}, "cpu")
 
 
+def test_flags_of_a_processor_that_init_brings_are_refused(tmp_path):
+    """Not where the folder has none."""
+    flags, source = ["--task=image", f"--init={tmp_path}", "--task.pixels.mean=0.4"], {"task": "image"}
+    assert run_of(*flags, source=source).task.pixels.mean == "0.4"
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(UserError, match="brings its own processor of pictures; leave --task.pixels.mean out$"):
+        run_of(*flags, source=source)
+
+
 @pytest.mark.parametrize(
     ("platform", "flags", "scan"),
     [

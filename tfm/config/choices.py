@@ -71,6 +71,7 @@ class Options:
     depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
     reads_segments: ClassVar[bool] = False  # a token may also see the states of a segment of the text before its own
     keeps_halves: ClassVar[bool] = False  # the halves of the stream, a direction of reading each, never meet
+    recomputes: ClassVar[bool] = False  # the backward pass computes again what layers have read
     streams: ClassVar[int] = 1  # what follows the last layer is as wide as so many streams
 
     def __post_init__(self):

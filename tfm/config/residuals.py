@@ -173,6 +173,7 @@ class Reversible(Options):
     """
 
     name: Literal["reversible"] = tag("reversible")
+    recomputes: ClassVar[bool] = True
     merge: Literal["mean", "concatenated"] = "mean"
 
     @property

@@ -131,10 +131,10 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     origin = texts.get("init" if source else "teacher.folder")
     if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
-    made = [name for name in texts if name.startswith(_OF_PROCESSING)]
-    if origin and origin.text and made and Path(origin.text, "preprocessor_config.json").is_file():
+    processing = [name for name in texts if name.startswith(_OF_PROCESSING)]
+    if origin and origin.text and processing and Path(origin.text, "preprocessor_config.json").is_file():
         raise UserError(
-            f"--{origin.flag}={origin.text} brings its own processor of pictures; leave --{texts[made[0]].flag} out"
+            f"--{origin.flag}={origin.text} brings its own processor of pictures; leave --{texts[processing[0]].flag} out"
         )
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
@@ -202,7 +202,7 @@ def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platf
 def _stores_activations(model: Config) -> bool:
     """Whether the backward pass recomputes nothing. Otherwise it would keep a copy of the kernels of each layer that is
     not scanned."""
-    return model.remat == "none" and model.residual.name != "reversible"
+    return model.remat == "none" and not model.residual.recomputes
 
 
 def help_text(argv: Sequence[str]) -> str | None:
