@@ -132,9 +132,9 @@ def _fresh_layers(texts: Mapping[str, Any], source: Mapping[str, Any]) -> list[M
     if origin and origin.text and trained:
         raise UserError(f"--{origin.flag}={origin.text} brings its own tokenizer; leave --{texts[trained[0]].flag} out")
     processing = [name for name in texts if name.startswith(_OF_PROCESSING)]
-    if source and processing and Path(texts["init"].text, "preprocessor_config.json").is_file():
+    if source and processing and origin and Path(origin.text, "preprocessor_config.json").is_file():
         flag = texts[processing[0]].flag
-        raise UserError(f"--init={texts['init'].text} brings its own processor of pictures; leave --{flag} out")
+        raise UserError(f"--{origin.flag}={origin.text} brings its own processor of pictures; leave --{flag} out")
     chosen, of_source = {"task": task, **PRESETS[task][preset]}, _inherited(task, source)
     of_source |= {name: value for name, value in source.items() if name.partition(".")[0] == "tune"}
     layers = [of_source, chosen] if "preset" in texts else [chosen, of_source]
