@@ -72,11 +72,11 @@ ROOMS = {
 BESIDE = {
     "Scripts of the old Flax classes": {"tfm.compat": ("shift_tokens_right", "FlaxBertForSequenceClassification")},
     "The trainer from Python": {
-        "train.embedding": ("embed",),
-        "train.runs.folder": ("open_folder", "RunFolder"),
+        "train.lab.embedding": ("embed",),
+        "train.runs.run_folder": ("open_folder", "RunFolder"),
         "train.settings.presets": ("model",),
         "train.sentences": ("evaluate", "read_tasks"),
-        "train.sentences.settings": ("PROTOCOLS", "Settings"),
+        "train.lab.sentences.settings": ("PROTOCOLS", "Settings"),
         "train": ("UserError",),
     },
 }

@@ -9,8 +9,8 @@ import numpy as np
 
 import tfm
 from train import main, tasks
-from train.costs import random_task
 from train.devices import mesh
+from train.lab.timing import random_task
 from train.runs.tuning import specs_of
 from train.settings import resolve, schema
 from train.training.job import Job

@@ -148,9 +148,9 @@ WORDS = set(
 
 # Files that name variants of other files, beside the catalogue, presets and Hugging Face families.
 EXCEPTIONS = {
-    "train/costs/random_task.py": ("tokens", "pre"),  # the plain model that train.bench times
-    "train/costs/peers/torch_mixers.py": ("linear",),  # the peer in PyTorch that a variant is timed against
-    "tfm/inputs/characters.py": ("tokens",),  # the table of types is that of tokens
+    "train/lab/timing/random_task.py": ("tokens", "pre"),  # the plain model that train.bench times
+    "train/lab/timing/peers/torch_mixers.py": ("linear",),  # the peer in PyTorch that a variant is timed against
+    "tfm/catalogue/inputs/characters.py": ("tokens",),  # the table of types is that of tokens
 }
 
 

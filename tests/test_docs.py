@@ -97,7 +97,11 @@ def test_links_lead_to_files_and_headings():
 
 
 # Files that a reader of the page makes, and those of transformers.
-OF_THE_READER = {"tfm/mixers/static/average.py", "train/tasks/reversed.py", "tests/models/*/test_modeling_flax_*.py"}
+OF_THE_READER = {
+    "tfm/catalogue/mixers/static/average.py",
+    "train/tasks/reversed.py",
+    "tests/models/*/test_modeling_flax_*.py",
+}
 
 
 def test_files_that_pages_name_exist():
@@ -150,7 +154,7 @@ def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     catalogue.write_text(f"{catalogue.read_text()}\n\n{options}")
     text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
     union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))
-    (tmp_path / "tfm/mixers/static/average.py").write_text(functions)
+    (tmp_path / "tfm/catalogue/mixers/static/average.py").write_text(functions)
     rows = tmp_path / "tests/variants.py"
     rows.write_text(rows.read_text().replace("VARIANTS = {\n", f"VARIANTS = {{\n{row}", 1))
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/contracts.py", "-k", "average"]

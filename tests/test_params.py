@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import tfm
 from tfm.config.inputs import Tokens
-from train.costs import counting
+from train.planning import counting
 from train.settings import presets
 
 pytestmark = pytest.mark.usefixtures("strict")

@@ -29,7 +29,7 @@ class Spec:
     decay: weight decay applies to it
     inputs: how many leading axes, L left out, are the inputs of a product; 0 for biases and norms
     trained: the optimizer changes it
-    running: running state: training steps add the change that layers return in place of a gradient (`tfm.running`)
+    running: training steps add the change that layers return in place of a gradient (`running.py` of clusters)
     branch: it lies on a residual branch and scales its output, as values, outputs and feed-forward matrices do
     redraw: training steps after which it is drawn anew; None: never
     padding: elements that exist only to round the vocabulary up
@@ -91,7 +91,7 @@ def fixed_spec(
 
 def running_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
     """Running state, float32 [...] of the shape of `axes`, that training steps change as its layers say
-    (`tfm.running`)."""
+    (`running.py` of clusters)."""
     spec = _spec(config, axes, init, sizes)
     return dataclasses.replace(spec, trained=False, running=True, dtype="float32")
 

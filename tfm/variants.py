@@ -9,13 +9,25 @@ from tfm.config.choices import Options
 
 
 def load(options: Options) -> ModuleType:
-    """The module of a variant: its options in tfm/config/mixers/kernels.py lead to tfm/mixers/kernels/TAG.py."""
-    return _module(type(options).__module__.replace("tfm.config.", "tfm."), options.name)
+    """The module of a variant: the module of its options leads to it."""
+    package = type(options).__module__.replace("tfm.config.", "")
+    return _module(package, options.name)
 
 
 @functools.cache
 def _module(package: str, name: str) -> ModuleType:
-    return importlib.import_module(f"{package}.{name}")
+    for place in (
+        f"tfm.{package.partition('.')[0]}",
+        f"tfm.catalogue.{package}",
+        f"tfm.catalogue.{package.rpartition('.')[0]}",
+    ):
+        module = f"{place}.{'longformer' if name == 'global' else name}"
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name not in (module, place):
+                raise
+    raise ModuleNotFoundError(name)
 
 
 def no_parameters(*arguments: Any) -> None:

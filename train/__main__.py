@@ -37,16 +37,16 @@ def start(argv: Sequence[str]):
 def command_paths() -> dict[str, Path]:
     """The commands and their files: modules of this package that can be run."""
     root = Path(__file__).parent
-    modules = {
-        path.stem: path for path in sorted(root.glob("[!_]*.py")) if '__name__ == "__main__"' in path.read_text()
-    }
-    packages = {path.parent.name: path for path in sorted(root.glob("*/__main__.py"))}
-    names = [*_FIRST, *sorted((modules.keys() | packages.keys()) - set(_FIRST))]
-    return {name: (modules | packages)[name] for name in names}
+    paths = {path.stem: path for path in sorted(root.glob("[!_]*.py")) if '__name__ == "__main__"' in path.read_text()}
+    names = [*_FIRST, *sorted(paths.keys() - set(_FIRST))]
+    return {name: paths[name] for name in names}
 
 
 def _purpose(path: Path) -> str:
-    """What a command does: the beginning of its docstring; nothing is imported."""
+    """What a command does: the beginning of its docstring, or of that of the tool it runs; nothing is imported."""
+    lab = path.parent / "lab"
+    tools = (lab / path.name, lab / path.stem / "__main__.py")
+    path = next((tool for tool in tools if tool.exists()), path)
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n")[0].partition(": `")[0].rstrip(".")
 

@@ -11,8 +11,8 @@ from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code, tasks
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
-from train.runs.folder import RunFolder, open_folder
 from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder, open_folder
 from train.runs.weights import Weights, as_weights
 from train.settings import flags, resolve, schema
 from train.settings.limits import MAX_BEAMS
@@ -107,7 +107,7 @@ def _measure(
     import tfm
     from train.devices import capacity
     from train.devices.mesh import available_devices
-    from train.reporting.console import Log
+    from train.screens.console import Log
     from train.training import evaluation, step
     from train.training.job import Job
 

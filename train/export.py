@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tfm.config.choices import check_fields, check_minimum
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 from train.settings import flags
 
 USAGE = """usage: python -m train.export --run=DIR --to=FOLDER [--average=N] [--adapter | --merge]
@@ -81,7 +81,7 @@ def export(argv):
         raise UserError(f"--to={options.to} already holds something; choose another folder")
 
     from tfm.low_rank import has_low_rank
-    from train.reporting.console import Log
+    from train.screens.console import Log
 
     log = Log()
     folder = open_folder(options.run)

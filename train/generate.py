@@ -17,7 +17,7 @@ from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.generation.options import Options, choose_strategy
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.settings import flags
 
@@ -53,7 +53,7 @@ def generate(argv):
     _check_writes(folder, explicit)
 
     from train.generation.writer import WRITERS
-    from train.reporting.console import Log
+    from train.screens.console import Log
 
     writer_class = WRITERS[folder.task.GENERATES]
     strategy = strategy or writer_class.default_strategy

@@ -18,13 +18,13 @@ def train(argv):
     """One run: configuration, data, mesh and state, run folder, loop, end."""
     began = time.perf_counter()
     from train.devices import distributed
-    from train.runs import folder as folders
+    from train.runs import run_folder
 
     # ---------------------------------------------------------------- configuration
-    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
+    run, explicit = resolve.resolve(argv, run_folder.resumed_values, run_folder.run_values)
 
     # ---------------------------------------------------------------- run folder, which is this run's alone, and data
-    from train.costs.estimate import estimate, explain_oom
+    from train.planning.estimate import estimate, explain_oom
     from train.training import evaluation, startup
     from train.training.hooks import open_hooks
 
@@ -39,7 +39,9 @@ def train(argv):
         train_step = startup.guarded_step(job, corpus)
         evaluator = evaluation.Evaluator(job, corpus, log, folder)
         # from here on, files are left behind
-        folders.create(distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus, state.teacher))
+        run_folder.create(
+            distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus, state.teacher)
+        )
         startup.announce(job, corpus, step, costs.table(), log)
 
         # ------------------------------------------------------------ loop

@@ -14,12 +14,12 @@ from typing import Any
 
 from tfm.config.choices import check_minimum
 from train import UserError, exit_code
-from train.costs import advice
 from train.devices import topology as topologies
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
-from train.reporting.console import human_bytes
-from train.runs import folder as folders
+from train.planning import advice
+from train.runs import run_folder
+from train.screens.console import human_bytes
 from train.settings import flags, resolve
 from train.settings.schema import Run
 
@@ -78,14 +78,14 @@ def plan(argv):
     own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(Options)])
     options = flags.build(Options, flags.parse(own))
     topology = topologies.parse(options.topology)
-    run_argv = resolve.infer_task(rest, folders.run_values)
-    run, explicit = resolve.resolve(run_argv, folders.resumed_values, folders.run_values)
+    run_argv = resolve.infer_task(rest, run_folder.run_values)
+    run, explicit = resolve.resolve(run_argv, run_folder.resumed_values, run_folder.run_values)
     sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
     scanned = explicit | {"model.scan"}  # traced and compiled once for all layers
     run = resolve.fill_from_data(run, scanned, sizes, topology.platform)
     devices, exact = topologies.devices(topology, options.simulate)
 
-    from train.reporting.console import Log
+    from train.screens.console import Log
 
     planner = Planner(topology, devices, exact, options.tokens, Log())
     report = planner.examine(run)
@@ -127,9 +127,9 @@ class Planner:
 
     def examine(self, run: Run) -> dict[str, Any]:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
-        from train.costs import counting, estimate, hlo
-        from train.costs.memory import step_memory
-        from train.costs.traffic import memory_traffic, roofline
+        from train.planning import counting, estimate, hlo
+        from train.planning.memory import step_memory
+        from train.planning.traffic import memory_traffic, roofline
         from train.training.job import batch_tokens
 
         job = self.job(run)
@@ -211,7 +211,7 @@ class Planner:
 
     def search(self, run: Run) -> str | None:
         """The flags of the first run that fits, by estimate and then by the compiler; None if there is none."""
-        from train.costs.memory import step_memory
+        from train.planning.memory import step_memory
 
         def needs(candidate: Run) -> Mapping[str, float]:
             return step_memory(self.job(candidate))

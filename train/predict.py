@@ -7,7 +7,7 @@ from tfm.config.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 from train.runs.weights import Weights, as_weights
 from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS
@@ -90,7 +90,7 @@ def predict(argv):
     inputs = folder.task.inputs(options, folder)
 
     from train.devices import capacity
-    from train.reporting.console import Log
+    from train.screens.console import Log
 
     log = Log()
     capacity.check_tokens(folder.config.model, options.batch * folder.config.row_tokens)

@@ -12,13 +12,13 @@ from jax.sharding import PartitionSpec as P
 import tfm
 from tfm.attention.dispatch import KERNELS
 from tfm.attention.kernels import block_sizes
+from tfm.catalogue.positions.t5 import T5Bias
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
 from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.masks.place import Restarted
-from tfm.positions.t5 import T5Bias
-from train.costs import counting
+from train.planning import counting
 
 pytestmark = pytest.mark.usefixtures("strict")
 

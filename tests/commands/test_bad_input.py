@@ -13,7 +13,7 @@ from small import FLAGS, write_text
 from train import evaluate
 from train.files import cache
 from train.main import main
-from train.runs import folder as run
+from train.runs import run_folder
 from train.settings import resolve, schema
 from train.tasks import mlm
 
@@ -46,7 +46,7 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "texts" / "a.txt").write_text("a")
     for name in ("run", "damaged"):
         (tmp_path / name).mkdir()
-        run.write_json(tmp_path / name / "run.json", run.describe(schema.Run(preset="bert-tiny"), {}))
+        run_folder.write_json(tmp_path / name / "run.json", run_folder.describe(schema.Run(preset="bert-tiny"), {}))
     (tmp_path / "damaged" / "run.json").write_text('{"config": {"st')
     return tmp_path
 

@@ -12,8 +12,7 @@ from small import FLAGS, call, run, write_text
 
 from train import evaluate
 from train.main import main
-from train.runs import folder as folders
-from train.runs import manifest, saved
+from train.runs import manifest, run_folder, saved
 from train.runs.claim import OWNER, claimed_folder
 from train.settings.schema import Run
 
@@ -193,6 +192,6 @@ def test_a_damaged_checkpoint_is_made_again(copy, home):
 
 def test_run_json_says_what_it_is(home):
     values = json.loads((home / "whole" / "run.json").read_text())
-    assert values["format"] == folders.FORMAT
+    assert values["format"] == run_folder.FORMAT
     assert {"config.model", "config.optim", "data", "files", "versions"} <= values["checksums"].keys()
     assert values["files"].keys() == {"tokenizer.json"}

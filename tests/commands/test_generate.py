@@ -15,7 +15,7 @@ import tfm
 from train import evaluate, predict
 from train.generate import main as generate
 from train.main import main
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_home")]
 SHORT = ("--max-new-tokens=12",)

@@ -21,7 +21,7 @@ from small import FLAGS, call, read_lines, write_text
 
 from train import evaluate, export
 from train.main import main
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 
 MOMENTS = int(os.environ.get("TFM_TEST_MOMENTS", "2"))
 SEED = int(os.environ.get("TFM_TEST_SEED", "0"))

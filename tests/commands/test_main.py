@@ -21,14 +21,14 @@ from small import FLAGS, call, read_lines, run, write_text
 import train.data.tokens
 from train import UserError, evaluate
 from train.devices import specs
+from train.lab.replay import main as replay
 from train.main import main
 from train.predict import main as predict
-from train.replay import main as replay
 from train.runs import checkpoint
 from train.runs.saved import SavedCheckpoints
 from train.runs.state import State
 from train.tasks import mlm
-from train.text import tokenizer
+from train.text import tokenize
 from train.training import hooks
 from train.training.evaluation import Evaluator
 
@@ -179,7 +179,7 @@ def test_default_folder_and_second_run_from_the_cache(uninterrupted, monkeypatch
     (tmp_path / "runs" / "mlm-bert-tiny-1").mkdir(parents=True)
     shutil.copy("text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module, name in ((tokenizer, "train"), (train.data.tokens, "_write")):
+    for module, name in ((tokenize, "train"), (train.data.tokens, "_write")):
         monkeypatch.setattr(module, name, lambda *args: pytest.fail("not from the cache"))
     run(*FLAGS, "--stop-at=1")
     assert (tmp_path / "runs" / "mlm-bert-tiny-2" / "run.json").exists()

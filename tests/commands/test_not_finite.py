@@ -16,11 +16,11 @@ from runs.test_hf_folder import tokenizer
 from small import call
 
 import tfm
-from train.embed import main as embed
 from train.evaluate import main as evaluate
 from train.export import main as export
 from train.generate import main as generate
 from train.images import palette
+from train.lab.embed import main as embed
 from train.predict import main as predict
 from train.runs.hf_folder import HfFolder
 

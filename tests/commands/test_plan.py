@@ -13,8 +13,8 @@ from small import TINY, call, job_of
 
 import tfm
 from train import UserError, plan, tasks
-from train.costs.memory import step_memory
 from train.devices import mesh, specs, topology
+from train.planning.memory import step_memory
 from train.settings import resolve
 from train.training.job import Job
 

@@ -6,12 +6,12 @@ import pytest
 from train import UserError
 from train.data.rows import pairs
 from train.data.tokens import Tokens
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.settings.schema import Tokenizer as Options
 from train.settings.tasks import Mlm
 from train.tasks import mlm
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 

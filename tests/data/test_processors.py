@@ -11,7 +11,7 @@ from small import FLAGS, call
 from train import UserError, evaluate, main, tasks
 from train.data.corpus import Corpus
 from train.data.processors import ProcessorKind
-from train.runs import folder as folders
+from train.runs import run_folder
 from train.settings.schema import Run
 from train.settings.tasks import Lm
 from train.tasks import lm
@@ -81,7 +81,7 @@ def test_a_run_on_images(images, tmp_path):
     assert not (tmp_path / "grey/tokenizer.json").exists()
     facts = json.loads((tmp_path / "grey/run.json").read_text())["data"]
     assert (facts["levels"], "tokenizer" in facts) == (10, False)
-    assert folders.open_folder("grey").processor == GreyLevels(10)
+    assert run_folder.open_folder("grey").processor == GreyLevels(10)
 
     code, _, err = call(main.main, "--resume", "--out=grey", "--steps=8")
     assert code == 0, err
@@ -92,10 +92,10 @@ def test_a_run_on_images(images, tmp_path):
 
 
 def test_a_processor_that_cannot_be_read(images, tmp_path):
-    folders.create(tmp_path / "grey", Run(task=Lm()), GreyLevels(10), {})
+    run_folder.create(tmp_path / "grey", Run(task=Lm()), GreyLevels(10), {})
     (tmp_path / "grey/levels.json").unlink()
     with pytest.raises(UserError, match=r"grey is not a run folder: it has no levels.json"):
-        _ = folders.open_folder("grey").processor
+        _ = run_folder.open_folder("grey").processor
     (tmp_path / "grey/levels.json").write_text("{")
     with pytest.raises(UserError, match=r"grey/levels.json is damaged, .*; restore it or start a new run"):
-        _ = folders.open_folder("grey").processor
+        _ = run_folder.open_folder("grey").processor

@@ -18,8 +18,8 @@ import tfm
 from train import UserError
 from train.data import feed
 from train.devices import distributed
+from train.lab.replay import main as replay
 from train.main import main
-from train.replay import main as replay
 from train.settings.schema import Distributed
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from train.data import tokens
 from train.data.sources import builtin
 from train.files import cache
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings import schema
-from train.text import tokenizer
+from train.text import tokenize
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def tokenized():
 
 
 def trained():
-    return tokenizer.load(schema.Tokenizer(vocab=300), ["ab"] * 9, Log(quiet=True)).to_str()
+    return tokenize.load(schema.Tokenizer(vocab=300), ["ab"] * 9, Log(quiet=True)).to_str()
 
 
 @pytest.mark.parametrize("make", [tokenized, trained, builtin.documents])

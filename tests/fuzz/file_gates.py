@@ -19,13 +19,13 @@ from PIL import Image
 
 from tfm.hf import tensors
 from train.data.labels import label_checker
-from train.embedding.word_vectors import BagOfWords
 from train.files import checksum
 from train.images import palette
 from train.images import sources as pictures
+from train.lab.difference import _by_step
+from train.lab.embedding.word_vectors import BagOfWords
 from train.runs import manifest
 from train.runs.checkpoint import Checkpoints
-from train.runs.difference import _by_step
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
 from train.runs.saved import SavedCheckpoints, load_params
 from train.runs.state import State

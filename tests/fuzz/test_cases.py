@@ -19,11 +19,11 @@ from train.devices import capacity
 from train.devices.distributed import find_cluster
 from train.files.lines import line_writer
 from train.generation import options as generation
-from train.runs import folder as folders
+from train.runs import run_folder
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
 from train.settings import flags, resolve, schema
 from train.settings.tasks import Lm
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 from train.training import startup
 
 HUGE = 10**30
@@ -133,7 +133,7 @@ def test_fields_of_run_json(changes, instead, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(saved if changes else instead))
 
     def read():
-        folder = folders.RunFolder(tmp_path)
+        folder = run_folder.RunFolder(tmp_path)
         return folder.facts, folder.config
 
     assert "run.json" in outcome(read)
@@ -227,7 +227,7 @@ MAIN = [
 @pytest.mark.parametrize("text", MAIN)
 def test_flags_of_a_run(text):
     def read():
-        run, explicit = resolve.resolve(text.split(), folders.resumed_values, folders.run_values)
+        run, explicit = resolve.resolve(text.split(), run_folder.resumed_values, run_folder.run_values)
         startup.check_memory(run, explicit)
 
     sentence = outcome(read)

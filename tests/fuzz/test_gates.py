@@ -20,19 +20,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from train import bench, embed, evaluate, exit_code, export, harness, plan, predict
+from train import evaluate, exit_code, export, plan, predict
 from train.data.labels import Labels, label_checker
 from train.data.sources import conll, documents, files, parallel, sources
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.sources.squad import Squad, questions_of
 from train.devices.distributed import find_cluster
 from train.generation import options as generation
-from train.glue import __main__ as glue
-from train.runs import folder as folders
-from train.sentences import __main__ as sentences
+from train.lab import bench, embed, harness
+from train.lab.glue import __main__ as glue
+from train.lab.sentences import __main__ as sentences
+from train.runs import run_folder
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 from train.text.tokenizer_kinds import TRAINERS
 from train.training import startup
 
@@ -91,7 +92,7 @@ def read_hf(case, folder: Path):
         stored(folder / name, name, architecture)
     for file, data in content.items():
         (folder / name / file).write_bytes(data)
-    opened = folders.open_folder(folder / name)
+    opened = run_folder.open_folder(folder / name)
     assert opened.values["out"]
     for member in ("processor", "config", "facts"):
         getattr(opened, member)
@@ -107,7 +108,7 @@ DATA = {"source": "builtin", "hash": "0", "classes": ["a", "b"], "train_tokens":
 
 def run_json() -> dict[str, Any]:
     run = schema.Run(preset="bert-tiny", model=dataclasses.replace(schema.Run().model, layers=3, prefix=()))
-    sections = json.loads(json.dumps(folders.describe(run, {"data": DATA})))
+    sections = json.loads(json.dumps(run_folder.describe(run, {"data": DATA})))
     sections.pop("checksums", None)  # else they alone would refuse what is changed
     return sections
 
@@ -115,12 +116,12 @@ def run_json() -> dict[str, Any]:
 def read_run(data: bytes, folder: Path):
     (folder / "run.json").write_bytes(data)
     (folder / "tokenizer.json").write_text(word_tokenizer().to_str())
-    opened = folders.RunFolder(folder)
+    opened = run_folder.RunFolder(folder)
     for member in ("values", "config", "facts", "task", "processor"):
         getattr(opened, member)
     startup.check_memory(opened.config, set(opened.values))
-    resolve.resolve(["--resume", f"--out={folder}"], folders.resumed_values, folders.run_values)
-    resolve.resolve([f"--init={folder}", "--task=classify"], folders.resumed_values, folders.run_values)
+    resolve.resolve(["--resume", f"--out={folder}"], run_folder.resumed_values, run_folder.run_values)
+    resolve.resolve([f"--init={folder}", "--task=classify"], run_folder.resumed_values, run_folder.run_values)
 
 
 # Rows
@@ -240,7 +241,7 @@ def read_flags(case, folder: Path):
     if command != "main":
         flags.build(OPTIONS[command], flags.parse(argv))
         return
-    run, explicit = resolve.resolve(argv, folders.resumed_values, folders.run_values)
+    run, explicit = resolve.resolve(argv, run_folder.resumed_values, run_folder.run_values)
     startup.check_memory(run, explicit)
     resolve.fill_from_data(run, explicit, {"vocab": 300, "classes": 3}, "cpu")
 

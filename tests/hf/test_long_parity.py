@@ -7,7 +7,7 @@ from hf_models import BIG_BIRD, LONGFORMER, MODELS, inputs, results, torch_model
 
 import tfm
 from tfm import from_hf
-from tfm.patterns.bigbird import random_blocks
+from tfm.catalogue.patterns.bigbird import random_blocks
 
 pytestmark = pytest.mark.parity
 LENGTH = 900

@@ -8,7 +8,7 @@ import numpy as np
 
 import tfm
 from oracles import heads, output, softmax
-from tfm.patterns.bigbird import random_blocks
+from tfm.catalogue.patterns.bigbird import random_blocks
 
 Rule = Callable[[int, int], bool]
 

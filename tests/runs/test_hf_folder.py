@@ -18,7 +18,7 @@ from train.export import main as export
 from train.generate import main as generate
 from train.main import main
 from train.settings.schema import Batch
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 WORDS = [f"w{n}" for n in range(98)]
 

@@ -12,13 +12,13 @@ from small import call
 import tfm
 from train import OutOfMemoryError
 from train.devices import capacity
-from train.embed import main as embed
 from train.evaluate import main as evaluate
 from train.export import main as export
 from train.generate import main as generate
+from train.lab.embed import main as embed
 from train.main import main as train
 from train.predict import main as predict
-from train.runs.folder import RunFolder, open_folder
+from train.runs.run_folder import RunFolder, open_folder
 from train.runs.saved import SavedCheckpoints
 
 pytestmark = pytest.mark.usefixtures("in_home")

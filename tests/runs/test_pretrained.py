@@ -13,7 +13,7 @@ import tfm
 from train import UserError, evaluate
 from train.main import main
 from train.runs import pretrained
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 
 VIT = tfm.override(
     tfm.Config(layers=1, heads=2, width=16, ffn=16, classes=2),

@@ -18,14 +18,14 @@ from small import call, read_lines, run
 from tokenizers import Tokenizer
 
 import tfm
-from train import UserError, embed, export, predict
+from train import UserError, export, predict
 from train.export import Options
+from train.lab import embed
 from train.serving import forward, onnx, stablehlo
 from train.settings import presets, schema
 from train.settings.tasks import Classify
 from train.tasks import classify
-from train.text import hf_tokenizer
-from train.text import tokenizer as tokenize
+from train.text import hf_tokenizer, tokenize
 
 PAGE = Path(__file__).parents[2] / "docs/guide/export.md"
 LENGTH = 8

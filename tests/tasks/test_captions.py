@@ -12,20 +12,21 @@ from PIL import Image
 from small import call, read_lines, run
 
 import tfm
-from train import UserError, embed, evaluate, inspect, plan, predict
+from train import UserError, evaluate, plan, predict
 from train.data import feed
 from train.data.tokens import in_memory
 from train.images import drawings, sources
 from train.images.captions import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, TextFrame
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
+from train.lab import embed, inspect
 from train.main import main
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings import resolve
 from train.settings.schema import Run
 from train.tasks import captions, of
 from train.tasks.predicting import zero_shot
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 from train.training.gradient_cache import cached_gradient
 
 SMALL = (
@@ -357,7 +358,7 @@ def test_transformers_reads_an_exported_folder(tmp_path):
 
 
 def test_a_model_of_texts_embeds_no_pictures(home):
-    from train.embedding import options
+    from train.lab.embedding import options
 
     Image.new("RGB", (8, 8)).save(home / "a.png")
     (home / "vectors.txt").write_text("cat 1 2\n")

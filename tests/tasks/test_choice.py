@@ -20,10 +20,10 @@ from train.data.rows.choices import Choices, ChoiceTokens, first_places
 from train.data.sources.multiple_choice import MultipleChoice
 from train.data.tokens import Tokens, in_memory
 from train.main import main
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks import choice
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
 

@@ -15,7 +15,7 @@ from train.data.rows.examples import Examples
 from train.data.tokens import in_memory
 from train.main import main
 from train.tasks import classify
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
 

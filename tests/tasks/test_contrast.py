@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from small import call, run
 
-from train import embed, embedding, evaluate, export, predict
+from train import evaluate, export, predict
 from train.data.rows.sides import RowFields, SideRows
 from train.data.sources.sides import Sides
 from train.data.tokens import in_memory
+from train.lab import embed, embedding
 from train.main import main
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Batch, Data, Run
-from train.text import sentence_transformers
-from train.text import tokenizer as tokenize
+from train.text import sentence_transformers, tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
 

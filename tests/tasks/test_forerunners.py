@@ -9,14 +9,15 @@ import pytest
 from small import call, run, write_text
 
 import tfm
-from train import UserError, embed
+from train import UserError
 from train.data.rows.directions import BothDirections, Samples
 from train.data.rows.neighbours import SentenceTriples, check_triples
 from train.data.tokens import Tokens
-from train.embedding.expansion import Expansion
+from train.lab import embed
+from train.lab.embedding.expansion import Expansion
 from train.settings import presets
 from train.tasks import bilm, skipthought
-from train.text.tokenizer import SpecialTokens
+from train.text.tokenize import SpecialTokens
 
 SPECIALS = SpecialTokens(pad=0, unk=1, cls=2, sep=3, mask=4)
 SMALL = "--tokenizer.vocab=300 --batch.size=8 --batch.length=16 --steps=4 --log.every=2 --eval.every=4".split()

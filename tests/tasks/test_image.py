@@ -12,10 +12,11 @@ from small import call, read_lines, run
 
 import tfm
 from tfm.hf import FAMILIES
-from train import UserError, evaluate, export, inspect, plan, predict
+from train import UserError, evaluate, export, plan, predict
 from train.images import attention, drawings, sources
 from train.images.decoding import decode
 from train.images.processor import ImageProcessor, to_text
+from train.lab import inspect
 from train.main import main
 from train.settings import presets, resolve
 from train.tasks import image

@@ -12,11 +12,11 @@ import tfm
 from train import UserError
 from train.data import feed
 from train.data.masking import Masker
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Batch, Data, Run
 from train.settings.schema import Tokenizer as Options
 from train.tasks import mlm
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
 VOCAB = 50

@@ -11,11 +11,11 @@ import pytest
 
 import tfm
 from train import UserError
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings import schema
 from train.settings.tasks import Lm, Mlm
 from train.tasks.predicting import blanks, scoring
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 SENTENCES = ["the cat sat on the mat", "a dog ran over the old house", "birds flew under a tree"] * 20
 LENGTH = 16

@@ -14,13 +14,13 @@ from train import evaluate, predict
 from train.data.rows.answering import Passages
 from train.data.sources.squad import Answer, Question
 from train.main import main
-from train.reporting import squad
-from train.reporting.console import Log
+from train.metrics import squad
+from train.screens.console import Log
 from train.settings import schema
 from train.settings.tasks import Span
 from train.tasks import span
 from train.tasks.predicting.answers import search
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
 

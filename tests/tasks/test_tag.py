@@ -14,13 +14,13 @@ from train import evaluate, export, predict
 from train.data.rows.tagging import Lexicon, Pieces, Sentences, split
 from train.data.synthetic import entities as builtin
 from train.main import main
-from train.reporting.console import Log
-from train.reporting.entities import Entity
+from train.metrics.entities import Entity
+from train.screens.console import Log
 from train.settings.schema import Tokenizer as Tokenization
 from train.tasks import tag
 from train.tasks.predicting.tagged import Query, tagged
-from train.text import tokenizer as tokenize
-from train.text.tokenizer import SpecialTokens
+from train.text import tokenize
+from train.text.tokenize import SpecialTokens
 from train.text.words import basic_words
 
 pytestmark = pytest.mark.usefixtures("in_home")

@@ -388,7 +388,7 @@ def test_a_student_gets_nearer_to_its_teacher(home, monkeypatch):
 
 def said(path, images):
     """The logits of a run for drawings."""
-    from train.runs.folder import open_folder
+    from train.runs.run_folder import open_folder
 
     folder = open_folder(path)
     params, model, processor = folder.load(), folder.config.model, folder.processor

@@ -19,10 +19,10 @@ from train import UserError, evaluate, predict
 from train.data.sources import parallel
 from train.generate import main as generate
 from train.main import main
-from train.reporting import metrics
-from train.reporting.console import Log
-from train.runs.folder import open_folder
+from train.metrics import scores
+from train.runs.run_folder import open_folder
 from train.runs.saved import SavedCheckpoints
+from train.screens.console import Log
 from train.settings import resolve
 from train.tasks import translate, translation
 
@@ -244,7 +244,7 @@ def test_evaluate_repeats_the_result_and_says_how_sure_it_is():
     call(generate, "--run=run", "--file=dev.en", "--to=greedy.txt", "--strategy=greedy")
     lines = Path("greedy.txt").read_text().removesuffix("\n").split("\n")
     assert greedy["bleu"] == pytest.approx(
-        metrics.translation_metrics(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
+        scores.translation_metrics(lines, Path("dev.de").read_text().removesuffix("\n").split("\n"))["bleu"]
     )
     against = evaluated("--against=greedy.txt")
     assert against["bleu_against"] == pytest.approx(greedy["bleu"])

@@ -13,10 +13,10 @@ import sentencepiece
 from tokenizers import Tokenizer
 
 from train import UserError
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Tokenizer as Options
 from train.text import sentencepiece as spm
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tokenizers" / "t5"
 SYMBOLS = ["<sym>", "<symbol>", "\n", "①"]

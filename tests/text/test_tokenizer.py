@@ -8,10 +8,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from train import UserError
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings.schema import Tokenizer as Options
-from train.text import tokenizer as tokenize
-from train.text import tokenizer_kinds
+from train.text import tokenize, tokenizer_kinds
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.\nIt's 1984; ain't it, Zoë?",

@@ -12,11 +12,11 @@ from small import FLAGS, call, read_lines, run, write_text
 
 import tfm
 from train import UserError, tasks
+from train.lab.replay import main as replay_command
 from train.main import main
-from train.replay import main as replay_command
-from train.reporting.console import Log
-from train.runs.folder import CHECKPOINTS, RunFolder, read_saved
+from train.runs.run_folder import CHECKPOINTS, RunFolder, read_saved
 from train.runs.saved import SavedCheckpoints
+from train.screens.console import Log
 from train.settings import flags, schema
 from train.tasks import lm
 from train.training.diverged import blackbox, replay

@@ -6,7 +6,7 @@ import pytest
 from small import FLAGS, job_of, write_text
 
 from train import tasks
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.settings import resolve
 from train.training.job import largest_batch
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from train.reporting.console import Log
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
+from train.screens.console import Log
 from train.training import recorder
 
 

@@ -7,7 +7,7 @@ import pytest
 from oracles import clustered
 
 import tfm
-from tfm import running
+from tfm.catalogue.mixers.clustered import running
 from tfm.config.mixers import Routing
 from tfm.params import constant
 from train.training import step

@@ -12,7 +12,7 @@ from small import job_of, random_job
 
 import tfm
 from train.devices import cpu
-from train.reporting.console import Log
+from train.screens.console import Log
 from train.training import startup
 from train.training.job import largest_batch
 

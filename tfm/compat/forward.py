@@ -12,6 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.context import AttentionContext
+from tfm.catalogue.studies.pruning import head_gates, with_gates
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, Seq2SeqReader, is_bare
 from tfm.compat.predictions import predictions, reader_predictions
 from tfm.config.model import Config
@@ -28,7 +29,6 @@ from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.norms import norm
 from tfm.ops import split
 from tfm.params import abstract
-from tfm.pruning import head_gates, with_gates
 
 PAD = 1  # of RoBERTa: the token, and its position
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from tfm.catalogue.models import towers
 from tfm.config.model import Config
 from tfm.hf.names import Names
-from tfm.models import classifier, heads, seq2seq, towers
+from tfm.models import classifier, heads, seq2seq
 
 
 class Head(NamedTuple):

@@ -16,7 +16,7 @@ from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refu
 from tfm.attention.dispatch import attend_once, attend_scores, attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries, swap_heads
 from tfm.attention.scores import score_function, score_queries, score_specs
-from tfm.attention.windows import WindowPartition
+from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.masks.mask import MASK_VALUE, Mask

@@ -11,7 +11,7 @@ from jax import Array
 from tfm import variants
 from tfm.attention.bias import ScoreBias
 from tfm.attention.context import AttentionContext, LayerCall
-from tfm.attention.windows import WindowPartition
+from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
 from tfm.config.patterns import Pattern as PatternOptions
 from tfm.masks.distance import after_memory, window

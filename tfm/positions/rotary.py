@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.context import AttentionContext, LayerCall
-from tfm.attention.positions.frequencies import frequencies
-from tfm.attention.positions.grid import places
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.positions import Position
+from tfm.positions.frequencies import frequencies
+from tfm.positions.grid_axes import places
 
 
 def rotary_angles(options: Rotary, head_size: int, positions: Array, length: int | None = None) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 
 from train import UserError
 from train.settings.tasks import Mlm
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 
 @dataclasses.dataclass(frozen=True)

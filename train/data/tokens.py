@@ -11,7 +11,7 @@ import numpy as np
 from train import UserError
 from train.files import cache
 from train.settings.schema import Run
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Characters of a piece of a text, and of the pieces that are tokenized together.
 _PIECE, _BATCH = 50_000, 800_000

@@ -16,7 +16,7 @@ from train import OutOfMemoryError, UserError
 from train.devices import cpu
 from train.devices.mesh import available_devices
 from train.devices.specs import memory_bytes
-from train.reporting.console import human_bytes
+from train.screens.console import human_bytes
 
 # Integers of a batch for each of its tokens, such as tokens, positions, segments and targets.
 _FIELDS = 4

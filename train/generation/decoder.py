@@ -11,7 +11,7 @@ import tfm
 from train import UserError
 from train.devices import capacity
 from train.generation.options import Options
-from train.reporting import finite
+from train.screens import finite
 
 # Seconds that a reader of a stream may wait for the next piece.
 _PACE = 0.1

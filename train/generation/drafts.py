@@ -3,10 +3,10 @@
 from typing import Any
 
 import tfm
-from tfm.decoding.speculation import AHEAD
+from tfm.catalogue.decoding.speculation import AHEAD
 from train import UserError
-from train.runs.folder import open_folder
-from train.text import tokenizer as tokenize
+from train.runs.run_folder import open_folder
+from train.text import tokenize
 
 NGRAM = "ngram"
 

@@ -28,7 +28,7 @@ def write(folder: Any, options: Options, explicit: Mapping[str, Any], strategy: 
         raise UserError(f"--to={options.to} cannot be drawn; name a file that ends in .png, in a folder that is there")
 
     from train.images import completion, sheets
-    from train.reporting.console import Log
+    from train.screens.console import Log
 
     processor = folder.processor
     originals = _originals(options.complete, processor)

@@ -10,11 +10,11 @@ from train.data.batching import row_batches
 from train.generation import drafts
 from train.generation.decoder import Completion, Decoder
 from train.generation.options import Options
-from train.runs.folder import RunFolder
 from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
 from train.tasks import translation
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Tokens that are added if --max-new-tokens does not say how many.
 _MAX_NEW_TOKENS = 200

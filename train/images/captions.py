@@ -11,7 +11,7 @@ from train.data.tokens import Tokens
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 
 class CaptionProcessor(NamedTuple):

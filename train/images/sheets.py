@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train.reporting.plots import figure
+from train.screens.plots import figure
 
 _COLUMNS = 8
 

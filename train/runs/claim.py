@@ -20,7 +20,7 @@ from typing import Any
 
 from train import UserError
 from train.devices import distributed
-from train.runs.folder import ROOT
+from train.runs.run_folder import ROOT
 from train.settings.schema import Run
 
 OWNER = ".owner"

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from tfm.config.dotted import flatten
 from train import tasks
-from train.reporting import finite
+from train.screens import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
@@ -107,9 +107,9 @@ class HfFolder:
     @property
     def text_prefix(self) -> list[int]:
         """The tokens before every document in training: those that the tokenizer adds."""
-        from train.text import tokenizer
+        from train.text import tokenize
 
-        return tokenizer.prefix_tokens(self.processor)
+        return tokenize.prefix_tokens(self.processor)
 
     @property
     def text_template(self) -> tuple[str, ...]:

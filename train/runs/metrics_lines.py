@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 from tfm.config.choices import Range, check_object
 from tfm.config.json_text import decode_text, parse_object
 from train.files.strict_json import json_text
-from train.runs import folder as folders
+from train.runs import run_folder
 from train.settings.gate import check_complete
 from train.settings.limits import MAX_STEPS
 
@@ -55,7 +55,7 @@ class MetricsFile:
                 os.truncate(path, written.size)
         else:
             kept = _whole_lines(path, content, start, log)
-            folders.write(path, kept.decode())
+            run_folder.write(path, kept.decode())
             written.size, written.crc = 0, 0
             written.add(kept)
         self._file = path.open("ab")

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 
+from tfm.catalogue.models.interpolation import interpolate_positions
 from tfm.config.model import Config
 from tfm.low_rank import low_rank_base, merge_low_rank, with_base
 from tfm.models.classifier import Classifier
 from tfm.models.heads import CausalLM
-from tfm.models.interpolation import interpolate_positions
 from train import UserError
-from train.runs.folder import open_folder
+from train.runs.run_folder import open_folder
 from train.settings.gate import user_errors
 
 

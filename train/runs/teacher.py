@@ -11,8 +11,8 @@ from tfm.config.model import Config
 from train import UserError, tasks
 from train.devices import distributed
 from train.losses.teaching import OutputLoss
-from train.runs.folder import Saved, open_folder
 from train.runs.pretrained import take_parts
+from train.runs.run_folder import Saved, open_folder
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS

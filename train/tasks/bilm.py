@@ -36,7 +36,7 @@ from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, se
 from train.files import cache
 from train.settings.schema import Run
 from train.tasks.defaults import *
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "accuracy": max}

@@ -32,12 +32,12 @@ from train.images.model_processor import image_tokens, picture_shape, run_proces
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
-from train.reporting.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
+from train.metrics.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.defaults import *
 from train.tasks.predicting import zero_shot
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5"), max)

@@ -39,14 +39,14 @@ from train.data.synthetic.kept import kept
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
-from train.reporting import plots
-from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
+from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
+from train.screens import plots
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, read, softmax, used_types
 from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "accuracy": max}
@@ -113,7 +113,7 @@ loss = OutputLoss(outputs, sums)
 
 
 def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
-    """Means from sums; with the `scores` of every row also calibration (`train.reporting.calibration`)."""
+    """Means from sums; with the `scores` of every row also calibration (`train.metrics.calibration`)."""
     weight = max(sums["weight"], 1)
     names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
     means = {name: sums[total] / weight for total, name in names.items()}

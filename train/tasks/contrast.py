@@ -38,14 +38,13 @@ from train.data.sources.sides import WITHHELD, Sides, builtin, read_pairs
 from train.data.tokens import PLAIN, Segmentation, encode, in_memory, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.joint import JointLoss
-from train.reporting import metrics as scores
-from train.reporting.finite import checked
-from train.reporting.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
+from train.metrics import scores
+from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
+from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.defaults import *
-from train.text import sentence_transformers
-from train.text import tokenizer as tokenize
+from train.text import sentence_transformers, tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5", "pearson", "spearman"), max)

@@ -35,10 +35,10 @@ from train.images.model_processor import picture_shape, run_processor
 from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
 from train.images.rows import ImageRows
 from train.losses.teaching import ClassOutputs, OutputLoss
-from train.reporting import metrics as scores
-from train.reporting import plots
-from train.reporting.calibration import calibration_metrics, reliability, scaled_reliability
-from train.reporting.finite import checked
+from train.metrics import scores
+from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
+from train.screens import plots
+from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read

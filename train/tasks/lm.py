@@ -37,7 +37,7 @@ from train.settings.schema import Run
 from train.tasks.defaults import *
 from train.tasks.predicting.scoring import inputs as inputs  # of train.predict
 from train.tasks.predicting.scoring import predict as predict
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}

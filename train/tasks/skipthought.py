@@ -28,10 +28,10 @@ from train.data.rows.neighbours import SentenceTriples, check_triples
 from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
-from train.reporting.finite import checked
+from train.screens.finite import checked
 from train.settings.schema import Run
 from train.tasks.defaults import *
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "accuracy": max}

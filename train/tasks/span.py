@@ -38,14 +38,15 @@ from train.data.sources.squad import Question, Squad, questions_of
 from train.data.synthetic import questions as builtin
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
-from train.reporting import plots, squad
+from train.metrics import squad
+from train.screens import plots
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import read, used_types
 from train.tasks.defaults import *
 from train.tasks.predicting.answers import Answers, prediction, search
 from train.tasks.predicting.by_length import blocks, read_by_length
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "accuracy": max, "exact_match": max, "f1": max}

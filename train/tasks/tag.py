@@ -31,9 +31,9 @@ from train.data.synthetic import entities as builtin
 from train.data.synthetic.kept import kept
 from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
-from train.reporting import entities as spans
-from train.reporting import plots
-from train.reporting.metrics import confusion
+from train.metrics import entities as spans
+from train.metrics.scores import confusion
+from train.screens import plots
 from train.settings.schema import Run
 from train.tasks import Prediction
 from train.tasks.classification import read
@@ -41,7 +41,7 @@ from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
 from train.tasks.predicting.tagged import Query, marked, tagged
 from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "precision", "recall", "f1_seen", "f1_unseen"), max)

@@ -37,12 +37,12 @@ from train.data.synthetic import grammar
 from train.data.tokens import segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
-from train.reporting import metrics as scores
-from train.reporting import plots
+from train.metrics import scores
+from train.screens import plots
 from train.settings.schema import Run
 from train.tasks import Prediction, translation
 from train.tasks.defaults import *
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Metrics that may choose the best checkpoint, and which of two values is better.
 METRICS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}

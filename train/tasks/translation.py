@@ -13,10 +13,10 @@ from train.data.ahead import side_by_side
 from train.data.batching import length_sorted_batches
 from train.devices.capacity import check_decoding
 from train.devices.cpu import core_count
-from train.reporting.finite import checked
+from train.screens.finite import checked
 from train.settings.schema import Run
-from train.text import tokenizer as tokenize
-from train.text.tokenizer import SequenceTemplate
+from train.text import tokenize
+from train.text.tokenize import SequenceTemplate
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,7 @@ from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 
 def read(folder: Path, model: Any) -> Any:

@@ -15,11 +15,10 @@ import tfm
 from train import DivergedError, tasks
 from train.data import feed
 from train.devices import distributed
-from train.reporting import finite, plots
-from train.reporting.console import Log
-from train.runs import folder as folders
-from train.runs import saved
+from train.runs import run_folder, saved
 from train.runs.state import State
+from train.screens import finite, plots
+from train.screens.console import Log
 from train.training import step
 from train.training.job import Job, new_memory
 
@@ -52,7 +51,7 @@ class Evaluator:
             params = state.eval_params
             if job.run.eval.patience:
                 verify = job.run.checkpoint.verify
-                params = saved.load_params(folder / folders.CHECKPOINTS, params, self.log.info, verify, best=True)
+                params = saved.load_params(folder / run_folder.CHECKPOINTS, params, self.log.info, verify, best=True)
             metrics = self._final_metrics(params, distributed.output_dir(folder))
         facts = {
             "task": job.run.task.name,
@@ -60,7 +59,7 @@ class Evaluator:
             "seconds": round(seconds, 1),
             "params": tfm.count_params(job.specs),
         }
-        folders.write_json(distributed.output_dir(folder) / folders.RESULT, facts | metrics)
+        run_folder.write_json(distributed.output_dir(folder) / run_folder.RESULT, facts | metrics)
         if job.run.eval.final:
             with single_device(job.mesh, params) as local_params:
                 _draw_positions(local_params, job.model, distributed.output_dir(folder))

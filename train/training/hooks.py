@@ -13,8 +13,7 @@ from tfm.config.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.losses.teaching import training_metrics
-from train.runs import checkpoint
-from train.runs import folder as folders
+from train.runs import checkpoint, run_folder
 from train.runs.state import State
 from train.settings.schema import Run
 from train.training import optimizer
@@ -48,7 +47,7 @@ def open_hooks(
     deferral = interruption.Deferral()
     start = int(distributed.to_host(state.step))
     goal = progress.stopping.goal
-    store = checkpoint.Checkpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
+    store = checkpoint.Checkpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.keep, goal=goal)
     tracked = job.run.log.trackers if distributed.is_main() else ()
     output = distributed.output_dir(folder)
     recorder = Recorder(log, output, start, job.run.steps, progress.written, tracked, flatten(job.run))

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from train.reporting import plots, trackers
-from train.reporting.console import Log
-from train.runs.folder import METRICS
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
+from train.runs.run_folder import METRICS
+from train.screens import plots, trackers
+from train.screens.console import Log
 
 # Metrics that a line on stderr leaves to metrics.jsonl, and those that fit on a bar of 80 columns.
 _NOT_SHOWN = ("perplexity", "grad_norm", "ms_per_step")

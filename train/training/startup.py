@@ -17,17 +17,16 @@ from train.devices import capacity, cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
 from train.losses.teaching import TEACHER
-from train.reporting import trackers
-from train.reporting.console import Log
-from train.runs import adapters, claim, pretrained, saved
-from train.runs import folder as folders
+from train.runs import adapters, claim, pretrained, run_folder, saved
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
+from train.screens import trackers
+from train.screens.console import Log
 from train.settings import resolve
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping
 from train.training.job import Job, planned_shapes, train_step_for
@@ -57,7 +56,9 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
 
     No folder is made. Raises UserError for `--resume`, and for whatever train.main would refuse until then.
     """
-    run, explicit = resolve.resolve(resolve.infer_task(argv, folders.run_values), read_resumed, folders.run_values)
+    run, explicit = resolve.resolve(
+        resolve.infer_task(argv, run_folder.run_values), read_resumed, run_folder.run_values
+    )
     devices.use_cores(run)
     check_memory(run, explicit)
     corpus = _read_corpus(run, None, log)
@@ -92,7 +93,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
     """The corpus of the task, the same as before and in all processes."""
     corpus = _read_corpus(run, folder if run.resume else None, log)
     if run.resume:
-        folders.RunFolder(folder).check_data(corpus.facts())
+        run_folder.RunFolder(folder).check_data(corpus.facts())
     if not distributed.all_equal(json.dumps(corpus.facts(), sort_keys=True)):
         raise UserError(
             "the text is not the same in all processes; let them share one folder of data, and one cache with TFM_CACHE"
@@ -105,9 +106,9 @@ def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
     task, saved = tasks.of(run), None
     teacher = TeacherModel(run, task) if run.teacher.folder else None
     if resumed is not None:
-        saved = folders.read_saved(resumed)
+        saved = run_folder.read_saved(resumed)
     elif run.init:
-        saved = folders.read_saved(run.init, facts=False)
+        saved = run_folder.read_saved(run.init, facts=False)
     elif teacher is not None:
         saved = teacher.saved
     corpus = task.load(run, log, saved)
@@ -160,7 +161,7 @@ def guarded_step(job: Job, corpus: Any) -> Guard:
 
 def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log) -> tuple[State, int, Progress]:
     """The newest checkpoint of a run folder; the fresh state if there is none."""
-    checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
+    checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.verify)
     if not checkpoints.steps:
         log.info(f"{folder} holds no checkpoint yet; starting at step 0")
         return state, 0, progress
@@ -176,7 +177,7 @@ def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log)
 
 def _check_teacher(state: State, folder: Path):
     """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
-    before = folders.RunFolder(folder).surroundings.get(TEACHER) if state.teacher is not None else None
+    before = run_folder.RunFolder(folder).surroundings.get(TEACHER) if state.teacher is not None else None
     if before and before["hash"] != fingerprint(state.teacher):
         raise UserError(
             f"the weights of --teacher={before['folder']} have changed since {folder} began; restore them, or start a "

@@ -10,7 +10,7 @@ from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.tokens import Tokens
 from train.settings.schema import Batch
 from train.tasks import translate
-from train.text.tokenizer import SequenceTemplate
+from train.text.tokenize import SequenceTemplate
 
 RNG = np.random.default_rng(0)
 COUNT, VOCAB = 60, 40

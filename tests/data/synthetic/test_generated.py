@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from small import call
 
-from train import UserError, inspect
+from train import UserError
 from train.data.rows.causal import Packed, Windows, count_between
 from train.data.sources import files, generated
 from train.data.synthetic import listops, memory
 from train.data.tokens import Tokens
+from train.lab import inspect
 
 LABELLED, PLAIN = files.Columns(("words",), ("class",)), files.Columns(("text",))
 

@@ -14,7 +14,7 @@ from train.data.rows import pairs
 from train.data.sources.squad import Question
 from train.data.windows import best_windows, cut
 from train.settings.tasks import Span
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # Passages that are tokenized together.
 _BATCH = 1000

@@ -7,7 +7,7 @@ import numpy as np
 
 from train.data.rows import packing
 from train.data.tokens import Tokens
-from train.text.tokenizer import SpecialTokens
+from train.text.tokenize import SpecialTokens
 
 
 class Samples(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from train.data.labels import LossFields
 from train.data.rows import pairs
 from train.data.tokens import Tokens
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 
 class Examples:

@@ -6,7 +6,7 @@ import numpy as np
 
 from train import UserError
 from train.data.tokens import Tokens, ranges
-from train.text.tokenizer import SpecialTokens
+from train.text.tokenize import SpecialTokens
 
 
 class SentenceTriples:

@@ -14,7 +14,7 @@ import numpy as np
 from train import UserError
 from train.data.masking import Masker
 from train.data.tokens import Tokens
-from train.text.tokenizer import SpecialTokens
+from train.text.tokenize import SpecialTokens
 
 # A sentence ends at a stop before a capital, a digit or a line break, and at an empty line.
 _END = re.compile(r"""[.!?]["')\]\u201d\u2019]*(?:\s+(?=["'(\[\u201c\u2018]*[A-Z0-9])|[ \t]*\n)|\n\s*\n""")

@@ -9,7 +9,7 @@ from train.data.buckets import Buckets, bucket_shapes
 from train.data.rows import pairs
 from train.data.tokens import Tokens
 from train.settings.schema import Batch
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from train import UserError
 from train.data import windows
 from train.data.sources.conll import place_of
 from train.data.sources.files import Row
-from train.reporting.entities import OUTSIDE, Entity, entities, inside_starts, scheme
-from train.text import tokenizer as tokenize
+from train.metrics.entities import OUTSIDE, Entity, entities, inside_starts, scheme
+from train.text import tokenize
 
 # Sentences that are split at a time, and the multiple that the length of a row for predictions is.
 _BATCH, _MULTIPLE = 1000, 16

@@ -11,8 +11,8 @@ from train.data.rows.pair_packing import RowPlan
 from train.data.sources.parallel import Pair
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, ranges
 from train.settings.schema import Batch, Run
-from train.text import tokenizer as tokenize
-from train.text.tokenizer import SequenceTemplate
+from train.text import tokenize
+from train.text.tokenize import SequenceTemplate
 
 
 class RowOptions(NamedTuple):

@@ -14,9 +14,9 @@ from train import UserError
 from train.data.batching import length_sorted_batches
 from train.data.rows import packing, pairs
 from train.data.sources import files
-from train.reporting.finite import checked
+from train.screens.finite import checked
 from train.tasks import Prediction
-from train.text import tokenizer as tokenize
+from train.text import tokenize
 
 # What a text may say for a blank, whatever the tokenizer calls it.
 _BLANK = re.compile("|".join(map(re.escape, tokenize.ROLES["mask"])))

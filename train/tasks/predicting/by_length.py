@@ -7,7 +7,7 @@ import numpy as np
 
 import tfm
 from train.data.batching import length_sorted_batches
-from train.reporting.finite import checked
+from train.screens.finite import checked
 
 # Batches whose rows are sorted together: enough for similar lengths, few enough for their fields to fit into memory.
 BATCHES = 64

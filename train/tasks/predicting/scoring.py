@@ -15,7 +15,7 @@ import tfm
 from train.data.batching import length_sorted_batches
 from train.data.fields import Field
 from train.data.sources import files
-from train.reporting.finite import checked
+from train.screens.finite import checked
 from train.tasks import Prediction
 
 # The fields of a batch to score.

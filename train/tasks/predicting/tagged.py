@@ -8,8 +8,8 @@ import numpy as np
 
 from train.data.sources import conll, files
 from train.data.sources.files import Row
-from train.reporting import entities as spans
-from train.reporting.entities import Entity
+from train.metrics import entities as spans
+from train.metrics.entities import Entity
 from train.tasks import Prediction
 from train.tasks.classification import softmax
 from train.text.words import Word, basic_words, joined_words

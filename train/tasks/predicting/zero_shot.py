@@ -16,7 +16,7 @@ from train.data.sources import files
 from train.data.tokens import in_memory
 from train.images import sources
 from train.images.captions import TextFrame
-from train.reporting.finite import checked
+from train.screens.finite import checked
 from train.tasks import Prediction
 from train.tasks.classification import prediction
 

@@ -21,7 +21,7 @@ import numpy as np
 from train import UserError
 from train.devices import distributed
 from train.files import checksum
-from train.runs import folder as folders
+from train.runs import run_folder
 from train.runs.checkpoint import Checkpoints
 from train.runs.saved import SavedCheckpoints
 from train.runs.state import State
@@ -83,7 +83,7 @@ class BlackBox:
 
     def write_report(self, batch: Batch, facts: Mapping[str, Any]):
         """Writes what is known of the step."""
-        folders.write_json(self.path / REPORT, {"step": self.step, "rows": batch.rows.tolist(), **facts})
+        run_folder.write_json(self.path / REPORT, {"step": self.step, "rows": batch.rows.tolist(), **facts})
 
     def read(self, job: Job, log: Callable[[str], None]) -> tuple[State, Batch]:
         """The state before the step on the mesh of a job, and its batch. Raises UserError if the box is damaged."""

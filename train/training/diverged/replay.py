@@ -13,10 +13,9 @@ from tfm.low_rank import with_dropout_keys
 from train import UserError, sentence
 from train.devices import distributed
 from train.losses.joint import scalar_sums
-from train.reporting.console import Log
-from train.runs import folder as folders
-from train.runs import saved
+from train.runs import run_folder, saved
 from train.runs.state import State
+from train.screens.console import Log
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.diverged import blackbox
 from train.training.diverged.blackbox import Batch
@@ -93,7 +92,7 @@ def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log, train
 
     By the `train_step` of a run on its own devices, it is bit for bit the state that the run had.
     """
-    checkpoints = saved.SavedCheckpoints(folder / folders.CHECKPOINTS, job.run.checkpoint.verify)
+    checkpoints = saved.SavedCheckpoints(folder / run_folder.CHECKPOINTS, job.run.checkpoint.verify)
     train_step = train_step or job.train_step
     with jax.set_mesh(job.mesh):
         if any(saved_step < step for saved_step in checkpoints.steps):

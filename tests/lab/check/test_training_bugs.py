@@ -1,0 +1,147 @@
+"""Bugs that are planted in training steps and checkpoints: the right probe notices each, and passes without it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tfm.layers import stack
+from tfm.losses import vocabulary as losses
+from train.data.corpus import Corpus
+from train.lab.check import training
+from train.runs.saved import SavedCheckpoints
+from train.tasks import lm
+from train.training import step
+
+pytestmark = pytest.mark.slow
+
+
+def mean_of_means(plant):
+    """Every part of a batch counts as much as another, however few targets it has."""
+
+    def by_part(original):
+        def normalized(gradient):
+            grads, (sums, memory) = gradient
+            return jax.tree.map(lambda leaf: leaf / sums["weight"], grads), (sums, memory)
+
+        def accumulate(compute, first, inputs):
+            grads, sums, memory = original(lambda *part: normalized(compute(*part)), normalized(first), inputs)
+            scale = sums["weight"] / step._parts(inputs)
+            return jax.tree.map(lambda leaf: leaf * scale, grads), sums, memory
+
+        return accumulate
+
+    plant(step, "_accumulate", by_part)
+
+
+def forgotten_part(plant):
+    def first_only(original):
+        return lambda compute, first, inputs: (first[0], first[1][0], step._stacked(first[1][1]))
+
+    plant(step, "_accumulate", first_only)
+
+
+def weight_that_counts_rows(plant):
+    """The loss is divided by rows, not by targets."""
+
+    def counts_rows(original):
+        def loss(params, model, batch, key):
+            return original(params, model, batch, key) | {"weight": jnp.float32(len(batch["tokens"]))}
+
+        return loss
+
+    plant(lm, "loss", counts_rows)
+
+
+def layers_in_another_order(plant):
+    """A scan goes through the layers from the last to the first."""
+
+    def reversed_scan(original):
+        def repeated(run, x):
+            if run.config.scan:
+                period = jax.tree.map(lambda leaf: leaf[::-1], run.params.period)
+                run = run._replace(params=dataclasses.replace(run.params, period=period))
+            return original(run, x)
+
+        return repeated
+
+    plant(stack, "_repeated", reversed_scan)
+
+
+def sums_of_one_device(plant):
+    """Gradients of the output table are not added up over devices."""
+    plant(losses.ShardAxes, "sum_tokens", lambda original: lambda axes, sums: sums)
+
+
+def layer_without_gradient(plant):
+    def constant(original):
+        return lambda layer, *arguments: original(jax.lax.stop_gradient(layer), *arguments)
+
+    plant(stack, "transformer_block", constant)
+
+
+def gradients_that_vanish(plant):
+    def vanishing(original):
+        def block(layer, kind, config, x, *rest):
+            return original(layer, kind, config, 1e-4 * x + jax.lax.stop_gradient((1 - 1e-4) * x), *rest)
+
+        return block
+
+    plant(stack, "transformer_block", vanishing)
+
+
+def uphill(plant):
+    plant(optax, "apply_updates", lambda original: lambda params, updates: jax.tree.map(jnp.subtract, params, updates))
+
+
+def forgotten_optimizer(plant):
+    def without_moments(original):
+        def restore(checkpoints, like, log):
+            state, note, done = original(checkpoints, like, log)
+            return dataclasses.replace(state, opt=like.opt), note, done
+
+        return restore
+
+    plant(SavedCheckpoints, "restore", without_moments)
+
+
+def batches_that_depend_on_the_past(plant):
+    """Random numbers of a batch come from one stream, and a resumed run draws them anew."""
+    stream = np.random.default_rng(0)
+    plant(Corpus, "_rng", lambda original: lambda corpus, name, n: stream)
+
+
+# Bug, the run that it is planted in, and the probe that notices it.
+BUGS = [
+    (layers_in_another_order, "lm", training.scan_is_unrolled),
+    (sums_of_one_device, "lm", training.devices_are_one),
+    (mean_of_means, "lm", training.accumulation_is_one_batch),
+    (mean_of_means, "translate", training.accumulation_is_one_batch),
+    (mean_of_means, "bilm", training.accumulation_is_one_batch),
+    (forgotten_part, "lm", training.accumulation_is_one_batch),
+    (weight_that_counts_rows, "lm", training.accumulation_is_one_batch),
+    (layer_without_gradient, "lm", training.gradients_of_layers),
+    (gradients_that_vanish, "lm", training.gradients_of_layers),
+    (uphill, "lm", training.overfits_a_batch),
+    (forgotten_optimizer, "lm", training.resumed_is_unstopped),
+    (batches_that_depend_on_the_past, "mlm", training.resumed_is_unstopped),
+]
+
+PROBES = dict.fromkeys((name, probe) for _, name, probe in BUGS)
+
+
+@pytest.mark.parametrize(("name", "probe"), PROBES, ids=lambda item: getattr(item, "__name__", item))
+def test_without_bugs_a_probe_passes(subjects, name, probe):
+    result = probe(subjects(name))
+    assert result.status == "pass", result
+
+
+@pytest.mark.parametrize(("bug", "name", "probe"), BUGS, ids=lambda item: getattr(item, "__name__", item))
+def test_a_bug_is_noticed(subjects, plant, bug, name, probe):
+    subject = subjects(name)
+    bug(plant)
+    result = probe(subject)
+    assert result.status == "fail", result

@@ -1,1 +1,0 @@
-"""What position schemes share: vectors of distances, and where vectors of absolute positions go."""

@@ -1,0 +1,1 @@
+"""Decoding beside greedy search, sampling and beams: drafts that a model verifies."""

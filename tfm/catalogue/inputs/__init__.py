@@ -1,0 +1,1 @@
+"""Inputs beside tokens: one file each, named like its tag."""

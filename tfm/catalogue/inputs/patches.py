@@ -1,0 +1,128 @@
+"""Patches of an image as vectors: one linear map of the pixels of each (Dosovitskiy et al. 2021, section 3.1)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.catalogue.grid import squares
+from tfm.config.inputs import Patches
+from tfm.config.model import Config
+from tfm.inputs import Input, MaskedPixels, default_positions
+from tfm.norms import Norm, norm, norm_specs
+from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
+from tfm.params import vector_spec
+from tfm.positions import position_of
+from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
+
+
+@struct.dataclass
+class PatchEmbed:
+    """The map [h,w,c,D] of the pixels of a patch, what positions need, the vectors [D] before the patches and in place
+    of masked ones, and the norm over all.
+
+    None where a model lacks one.
+    """
+
+    projection: Linear
+    positions: Any
+    cls: Array | None
+    distilled: Array | None
+    mask_token: Array | None
+    norm: Norm | None
+
+
+def specs(options: Patches, config: Config) -> PatchEmbed:
+    """The spec tree of the embeddings."""
+    side, channels = options.kernel or options.patch, options.channels
+    return PatchEmbed(
+        projection=linear_specs(config, "hwc", "D", bias=options.bias, h=side, w=side, c=channels),
+        positions=position_of(config.position).embed_specs(config.position, config),
+        cls=vector_spec(config, "D") if options.cls else None,
+        distilled=vector_spec(config, "D") if options.distilled else None,
+        mask_token=vector_spec(config, "D") if options.mask_token else None,
+        norm=norm_specs(config) if options.norm else None,
+    )
+
+
+def embed(
+    tables: PatchEmbed,
+    options: Patches,
+    config: Config,
+    inputs: Array | MaskedPixels,
+    positions: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """pixels float [B,H,W,C] -> [B,T,D], as `tfm.embed` does: [CLS], if any, then the patches row by row.
+
+    A processor has normalized the pixels: their mean is about 0, their deviation about 1.
+    """
+    pixels, masked = (inputs.pixels, inputs.masked) if isinstance(inputs, MaskedPixels) else (inputs, None)
+    _check(options, pixels, types)
+    x = einsum("BThwc,hwcD->BTD", patches(options, pixels).astype(config.dtype), tables.projection.kernel, jnp.float32)
+    if tables.projection.bias is not None:
+        x = x + broadcast_param(tables.projection.bias, x)
+    x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
+    vectors = [_rows(vector, x) for vector in (tables.cls, tables.distilled) if vector is not None]
+    x = shard_patches(jnp.concatenate([*vectors, x], axis=1))
+    positions = default_positions(x) if positions is None else positions
+    x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
+    x = x if tables.norm is None else norm(config, tables.norm, x)
+    return dropout(x, config.dropout, key).astype(config.dtype)
+
+
+def patches(options: Patches, pixels: Array) -> Array:
+    """pixels [B,H,W,C] -> the patches [B,T,h,w,c], row by row; with `options.kernel`, the squares around them."""
+    if options.kernel is not None:
+        shifts = squares(pixels, options.kernel, options.patch)
+        x = jnp.stack([jnp.stack(row, axis=3) for row in shifts], axis=3)
+        return reshape_rows(x, len(x), x.shape[1] * x.shape[2], *x.shape[3:])
+    (rows, columns), side, batch = options.grid, options.patch, len(pixels)
+    x = reshape_rows(pixels, batch, rows, side, columns, side, options.channels).swapaxes(2, 3)
+    return reshape_rows(x, batch, rows * columns, side, side, options.channels)
+
+
+def _with_mask_token(mask_token: Array | None, masked: Array, x: Array) -> Array:
+    """x [B,P,D] of patches -> the same with the vector of masked ones. Raises ValueError where there is none."""
+    if mask_token is None:
+        raise ValueError("patches are masked, and the model has no vector for them; take input.mask_token=true")
+    if masked.shape != x.shape[:2]:
+        raise ValueError(
+            f"masked has shape {list(masked.shape)}; it must be {list(x.shape[:2])}, a bool for each patch"
+        )
+    return jnp.where(masked.astype(bool)[..., None], broadcast_param(mask_token, x), x)
+
+
+def _rows(vector: Array, x: Array) -> Array:
+    """A vector [D] -> [B,1,D], sharded like x [B,T,D]."""
+    row = expand_param(vector, x)
+    return jnp.broadcast_to(row, (len(x), *row.shape[1:]), out_sharding=named_sharding(x, x, *spec_of(x)))
+
+
+def _check(options: Patches, pixels: Any, types: Any) -> None:
+    """Raises ValueError unless pixels are floating-point numbers of images of the size that the model reads."""
+    shape, dtype = getattr(pixels, "shape", None), getattr(pixels, "dtype", None)
+    if shape is None or dtype is None:
+        raise ValueError(f"pixels must be an array [B,H,W,C], not a {type(pixels).__name__}; wrap it in jnp.array")
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"pixels must be floating-point numbers, not {dtype}; divide by 255 and normalize them")
+    if len(shape) != 4 or tuple(shape[1:]) != options.pixels:
+        height, width, channels = options.pixels
+        raise ValueError(
+            f"pixels must have the shape [B,{height},{width},{channels}] of the images that the model reads, not "
+            f"{list(shape)}; resize them, or adapt the model with tfm.interpolate_positions"
+        )
+    if types is not None:
+        raise ValueError("types tell the sentences of a pair apart, and an image has none; leave them out")
+
+
+def contents(options: Patches, config: Config, count: int, length: int) -> Array:
+    """float32 [count,H,W,C]: images, each of one random patch that is repeated."""
+    patch = jax.random.normal(jax.random.key(0), (count, options.patch, options.patch, options.channels))
+    return jnp.tile(patch, (1, *options.grid, 1))
+
+
+INPUT = Input(specs, embed, contents)

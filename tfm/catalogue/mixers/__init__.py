@@ -1,0 +1,1 @@
+"""Mixers beside softmax attention: one file each, named like its tag."""

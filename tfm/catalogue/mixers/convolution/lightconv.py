@@ -1,0 +1,34 @@
+"""Lightweight convolution (Wu et al. 2019): one kernel a head, softmax-normalized."""
+
+from typing import Any
+
+from jax import Array
+
+from tfm.attention.context import LayerCall, MixerOutput
+from tfm.catalogue.mixers.convolution import (
+    Convolution,
+    convolution_specs,
+    convolve,
+    gated_inputs,
+    last_inputs,
+    prepare,
+)
+from tfm.config.mixers.convolution import LightConv
+from tfm.config.model import Config
+from tfm.mixers import Mixer
+from tfm.params import weight_spec
+from tfm.sharding import unshard_fsdp
+
+
+def specs(options: LightConv, config: Config) -> Convolution:
+    """A kernel [K,G,w]."""
+    return convolution_specs(config, weight_spec(config, "KGw", inputs=2, w=options.window))
+
+
+def forward(call: LayerCall, x: Array, score: Any, state: Array | None) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]."""
+    kernel = unshard_fsdp(call.params.kernel)[None, None]
+    return convolve(call, gated_inputs(call.params, x), kernel, state)
+
+
+MIXER = Mixer(specs, prepare, forward, last_inputs)

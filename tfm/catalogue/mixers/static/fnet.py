@@ -1,0 +1,37 @@
+"""FNet (Lee-Thorp et al. 2021, eq. 3): tokens are mixed by a Fourier transform, which has no parameters.
+
+A transform mixes all places of a row, and so those of padding too. They are zeros, unless an option says otherwise:
+what stands at them is then never seen, but how many there are is.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
+from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
+from tfm.config.mixers.static import FNet
+from tfm.config.model import Config
+from tfm.mixers import Mixer
+from tfm.sharding import replicate_length
+from tfm.variants import no_parameters
+
+
+def prepare(options: FNet, config: Config, context: AttentionContext) -> Array | None:
+    """bool [B or 1,T], which places hold tokens; None: all. Raises ValueError for causality and other masks."""
+    refuse_decoders(options, context)
+    valid = valid_tokens(options, context)
+    return None if options.reads_padding else valid
+
+
+def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]; computed in float32."""
+    refuse_scores(call)
+    x, dtype = replicate_length(x), x.dtype
+    if call.prepared is not None:
+        x = jnp.where(call.prepared[:, :, None], x, 0)
+    return jnp.fft.fft2(x.astype(jnp.float32), axes=(1, 2)).real.astype(dtype), MixerOutput()
+
+
+MIXER = Mixer(no_parameters, prepare, forward)

@@ -1,0 +1,1 @@
+"""Kinds of models beside encoders, decoders and encoder-decoders."""

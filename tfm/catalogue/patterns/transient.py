@@ -1,0 +1,119 @@
+"""A window, and transient global tokens: keys of blocks (LongT5: Guo et al. 2022, section 3.1).
+
+The key and the value of a block are those of the normalized sum of what its tokens bring to the layer. Nothing of it is
+left for the next layer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.bias import ScoreBias
+from tfm.attention.context import LayerCall, refuse
+from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
+from tfm.config.model import Config
+from tfm.config.patterns import Transient
+from tfm.masks.by_example import padding
+from tfm.masks.distance import window
+from tfm.masks.mask import Mask
+from tfm.masks.place import Extended
+from tfm.norms import Norm, norm, norm_specs
+from tfm.patterns import Keys, Pattern
+from tfm.scopes import SUMS
+from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
+
+
+def mask(options: Transient, config: Config, is_causal: bool) -> Mask:
+    """The window."""
+    return window(options.radius, options.radius)
+
+
+def specs(options: Transient, config: Config) -> Norm:
+    """The norm of sums."""
+    return norm_specs(config)
+
+
+def extend(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tuple[Array, Array]]) -> Keys:
+    """The keys with those of blocks behind them. Raises VariantError for decoders, for masks of other kinds, and for
+    positions that do more than add to scores."""
+    options, context, tokens = call.options, call.prepared, x.shape[1]
+    refuse_decoders(options, context, "pattern, such as mixer.pattern=sliding")
+    bias, count = keys.bias, tokens // options.block
+    if bias is not None and (not bias.blockwise or bias.adds_values or type(bias).apply is not ScoreBias.apply):
+        refuse(options, "adds keys that have no distance", "try position=t5 or position=learned")
+    valid = valid_tokens(options, context)
+    valid = jnp.ones((1, tokens), bool) if valid is None else replicate_length(valid)
+    blocks = block_of_tokens(valid, options.block)
+    sums = block_sums(replicate_length(x), jnp.where(valid, blocks, -1), options.block)
+    k, v = project(norm(call.config, call.params, sums).astype(x.dtype))
+    exists = jnp.arange(count)[None] <= jnp.where(valid, blocks, -1).max(1, keepdims=True)
+    block_bias = None if bias is None else BlockBias(_with_row(bias), _with_row(bias.of_blocks()), blocks, tokens)
+    return Keys(
+        keys=jnp.concatenate([replicate_length(keys.keys), k], axis=1),
+        values=jnp.concatenate([replicate_length(keys.values), v], axis=1),
+        mask=Extended(mask(options, call.config, False), tokens) & padding(jnp.concatenate([valid, exists], axis=1)),
+        bias=block_bias,
+    )
+
+
+def block_of_tokens(valid: Array, block: int) -> Array:
+    """bool [B or 1,T], which places hold tokens -> int32 [B or 1,T], the block of each place, at most the last one
+    whose last place holds a token; -1 where there is none."""
+    places = jnp.arange(valid.shape[1])[None]
+    full = (valid & (places % block == block - 1)).sum(1, keepdims=True)
+    return jnp.minimum(places // block, full - 1)
+
+
+@jax.named_scope(SUMS)
+def block_sums(x: Array, blocks: Array, block: int) -> Array:
+    """x [B,T,D] and the block of each token [B or 1,T], -1 for none -> float32 [B, T // block, D]."""
+    count = x.shape[1] // block
+    x = jnp.where((blocks >= 0)[:, :, None], x.astype(jnp.float32), 0)
+    by_place = jnp.pad(x, ((0, 0), (0, -x.shape[1] % block), (0, 0)))
+    rows, _, columns = spec_of(x)
+    shape = (x.shape[0], by_place.shape[1] // block, block, x.shape[2])
+    by_place = jnp.reshape(by_place, shape, out_sharding=named_sharding(x, x, rows, None, None, columns)).sum(2)
+    from_here = jnp.flip(jnp.cumsum(jnp.flip(by_place, 1), 1), 1)[:, :count]
+    is_last = jnp.arange(count)[None] == blocks.max(1, keepdims=True)
+    return jnp.where(is_last[:, :, None], from_here, by_place[:, :count])
+
+
+@struct.dataclass
+class BlockBias(ScoreBias):
+    """The bias of tokens for the first `tokens` keys, and that of blocks for the keys behind them; 0 where one is None.
+
+    tokens_bias, blocks_bias: their arrays have a first axis of size 1
+    blocks: int32 [B or 1,T], the block of each token
+    """
+
+    tokens_bias: ScoreBias
+    blocks_bias: ScoreBias | None
+    blocks: Array
+    tokens: int = struct.field(pytree_node=False)
+
+    batched = True
+
+    def __call__(self, i, j):  # noqa: D102
+        of_tokens = _without_row(self.tokens_bias)(i, jnp.minimum(j, self.tokens - 1))
+        is_token = (j < self.tokens)[:, None, None, None, :]
+        if self.blocks_bias is None:
+            return jnp.where(is_token, of_tokens, 0)
+        of_blocks = _without_row(self.blocks_bias)(take_positions(self.blocks, i), jnp.maximum(j - self.tokens, 0))
+        return jnp.where(is_token, of_tokens, of_blocks)
+
+
+def _with_row(tree: Any) -> Any:
+    """A tree whose arrays get a first axis of size 1."""
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def _without_row(tree: Any) -> Any:
+    """The inverse."""
+    return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+PATTERN = Pattern(mask, specs=specs, extend=extend)

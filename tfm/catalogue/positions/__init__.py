@@ -1,0 +1,1 @@
+"""Schemes of positions beside learned, sinusoidal and rotary: one file each, named like its tag."""

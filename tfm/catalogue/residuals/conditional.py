@@ -1,0 +1,57 @@
+"""x + convolution(x), then x + f(norm(x)), for each sublayer f: its neighbours tell a patch where it stands (Chu et al.
+2021, section 3.2; DaViT: Ding et al. 2022, in code)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flax import struct
+from jax import Array
+
+from tfm.catalogue.grid import depthwise
+from tfm.config.model import Config
+from tfm.config.residuals import Conditional
+from tfm.norms import norm
+from tfm.ops import broadcast_param
+from tfm.params import bias_spec, weight_spec
+from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+from tfm.sharding import shard_axis, spec_of
+
+
+@struct.dataclass
+class Convolution:
+    """The weights of the places of a square [h,w,D], and a bias [D]."""
+
+    weights: Array
+    bias: Array
+
+
+@struct.dataclass
+class ConditionalNorms:
+    """The norm of each sublayer, and by the name of a sublayer the convolution before it."""
+
+    norms: Norms
+    convolutions: dict[str, Any]
+
+
+def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> ConditionalNorms:
+    """A norm and a convolution for each sublayer."""
+    sides: dict[str, Any] = {"h": options.kernel, "w": options.kernel}
+    convolution = Convolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
+    return ConditionalNorms(sublayer_norms(config, names), dict.fromkeys(names, convolution))
+
+
+def chain(
+    params: ConditionalNorms, options: Conditional, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+) -> tuple[Array, dict[str, Any]]:
+    """x [B,T,D] -> [B,T,D]."""
+    outputs = {}
+    for name, sublayer in sublayers.items():
+        convolution = params.convolutions[name]
+        places = shard_axis(depthwise(convolution.weights, x, config.grid), spec_of(x)[1])
+        x = x + places + broadcast_param(convolution.bias, x)
+        y, outputs[name] = branch(sublayer, config, norm(config, getattr(params.norms, name), x), x)
+        x = x + y
+    return x, outputs
+
+
+RESIDUAL = Residual(specs, chain, final_norm=True)

@@ -1,1 +1,0 @@
-"""Positions that have a vector each."""

@@ -1,0 +1,8 @@
+"""`python -m train.glue` runs `train.lab.glue`."""
+
+import sys
+
+from train.lab.glue.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())

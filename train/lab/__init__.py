@@ -1,0 +1,1 @@
+"""Tools: nothing imports them. `python -m train.NAME` runs each."""

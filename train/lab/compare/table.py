@@ -1,0 +1,172 @@
+"""The result of a comparison: one object, a table in Markdown, and a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train.lab.compare.budget import Costs
+from train.lab.compare.cells import DONE, Record
+from train.lab.compare.rows import Row
+from train.lab.compare.statistics import mean_and_deviation, paired
+from train.screens.markdown import table as markdown_table
+
+RESULTS, TABLE, PICTURE = "results.json", "table.md", "compare.png"
+
+# What the arrows of a table mean.
+_ARROWS = {min: "lower is better", max: "higher is better"}
+
+
+def summary(
+    rows: Sequence[Row],
+    costs: Mapping[str, Costs],
+    cells: Mapping[str, Mapping[int, Record]],
+    trials: Mapping[str, Sequence[Record]],
+) -> dict[str, Any]:
+    """The costs of every row, its cells by seed, all numbers that they reached, and differences to the first row.
+
+    `trials` are the records of the search of a row, the chosen one with `chosen`; none where nothing is tuned.
+    """
+    values = {row.name: _values(cells[row.name]) for row in rows}
+    baseline = values[rows[0].name]
+    table = []
+    for row in rows:
+        own, plan = values[row.name], costs[row.name]
+        metrics = {}
+        for name, by_seed in own.items():
+            mean, deviation = mean_and_deviation(list(by_seed.values()))
+            difference = paired(by_seed, baseline.get(name, {})) if row is not rows[0] else None
+            metrics[name] = {
+                "mean": mean,
+                "std": deviation,
+                "n": len(by_seed),
+                "difference": difference and difference._asdict(),
+            }
+        entry = {
+            "name": row.name,
+            "words": list(row.words),
+            "params": plan.params,
+            "steps": plan.steps,
+            "tokens": round(plan.tokens * plan.steps),
+            "flops": round(plan.flops * plan.steps),
+            "metrics": metrics,
+            "cells": {str(seed): dict(record) for seed, record in cells[row.name].items()},
+            "trials": [dict(record) for record in trials.get(row.name, ())],
+        }
+        table.append(entry | ({"seconds_planned": plan.seconds * plan.steps} if plan.seconds else {}))
+    return {"rows": table, "notes": _notes(table)}
+
+
+def _values(cells: Mapping[int, Record]) -> dict[str, dict[int, float]]:
+    """Every metric of the runs that are done, by seed; no clock and no sizes, which are not results."""
+    values: dict[str, dict[int, float]] = {}
+    for seed, record in cells.items():
+        for name, value in record.get("metrics", {}).items():
+            if name.startswith("eval_"):
+                values.setdefault(name, {})[seed] = value
+    return values
+
+
+def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader must know before the numbers are believed."""
+    notes = []
+    for row in rows[1:]:
+        records = [cells for entry in (rows[0], row) for cells in entry["cells"].values() if cells["status"] == DONE]
+        if len({tuple(record["data"]) for record in records}) > 1:
+            notes.append(
+                f"{row['name']} has other data, or another tokenizer, than the first row: losses do not compare"
+            )
+        if row["tokens"] != rows[0]["tokens"] and row["tokens"] and rows[0]["tokens"]:
+            notes.append(
+                f"{row['name']} reads {row['tokens'] / rows[0]['tokens']:.3g} times the tokens of the first row"
+            )
+    for row in rows:
+        statuses = [record["status"] for record in row["cells"].values()]
+        for status in sorted(set(statuses) - {DONE}):
+            notes.append(f"{row['name']}: {statuses.count(status)} of {len(statuses)} runs failed: {status}")
+        chosen = [index for index, trial in enumerate(row["trials"]) if trial.get("chosen")]
+        if chosen and len(row["trials"]) > 2 and chosen[0] in (0, len(row["trials"]) - 1):
+            notes.append(f"{row['name']}: the chosen trial is at the end of what was tried: try further")
+    if len(rows[0]["cells"]) < 5:
+        notes.append(f"{len(rows[0]['cells'])} seeds are few: intervals are far too narrow")
+    return notes
+
+
+def markdown(result: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """The table: a line a row, and the notes below. `metrics` maps names to `min` or `max`, which is better."""
+    has_trials = any(row["trials"] for row in result["rows"])
+    has_seconds = any("seconds_planned" in row for row in result["rows"])
+    header = ["row", "seeds", "parameters", "steps", "tokens", "FLOPs"]
+    header += ["seconds, planned"] * has_seconds + ["chosen"] * has_trials
+    for name in metrics:
+        header += [name, "difference, 95 % interval", "seeds that agree"]
+    lines = [header]
+    for row in result["rows"]:
+        done = sum(record["status"] == DONE for record in row["cells"].values())
+        line = [row["name"], f"{done}", f"{row['params']:,}", f"{row['steps']:,}", f"{row['tokens']:,}"]
+        line.append(f"{row['flops']:.3g}")
+        line += [f"{row.get('seconds_planned', 0):.0f}"] * has_seconds + [_chosen(row)] * has_trials
+        for name in metrics:
+            line += _cells_of(row, f"eval_{name}")
+        lines.append(line)
+    better = "; ".join(f"{name}: {_ARROWS[best]}" for name, best in metrics.items())
+    notes = [f"- {note}" for note in (better, *result["notes"])]
+    trials = [_trial(row, trial, metrics) for row in result["rows"] for trial in row["trials"]]
+    return "\n".join([markdown_table(lines), "", *notes, *(["", "Trials:", "", *trials] if trials else [])])
+
+
+def _cells_of(row: Mapping[str, Any], name: str) -> list[str]:
+    """Mean and deviation, difference and interval, and agreement, as a table shows them."""
+    values = row["metrics"].get(name)
+    if values is None:
+        failed = sorted({record["status"] for record in row["cells"].values()})
+        return [", ".join(failed), "", ""]
+    mean = f"{values['mean']:.4f}" + (f" ± {values['std']:.4f}" if values["n"] > 1 else "")
+    difference = values["difference"]
+    if difference is None:
+        return [mean, "", ""]
+    interval = "" if difference["low"] is None else f" [{difference['low']:+.4f}, {difference['high']:+.4f}]"
+    return [mean, f"{difference['mean']:+.4f}{interval}", f"{difference['agree']} of {difference['n']}"]
+
+
+def _chosen(row: Mapping[str, Any]) -> str:
+    return next((trial["name"] for trial in row["trials"] if trial.get("chosen")), "")
+
+
+def _trial(row: Mapping[str, Any], trial: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """A line about a trial."""
+    name = next(iter(metrics))
+    value = trial.get("metrics", {}).get(f"eval_{name}")
+    reached = trial["status"] if value is None else f"{name} {value:.4f}"
+    return f"- {row['name']}, {trial['name']}: {reached}{' (chosen)' if trial.get('chosen') else ''}"
+
+
+def draw(result: Mapping[str, Any], metric: str, path: Path):
+    """Left the metric of every row, a point a seed and a line at the mean; right the differences to the first row."""
+    from matplotlib.figure import Figure
+
+    rows, name = result["rows"], f"eval_{metric}"
+    figure = Figure(figsize=(10, 1.4 + 0.45 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for place, row in enumerate(rows):
+        points = [record["metrics"][name] for record in row["cells"].values() if name in record.get("metrics", {})]
+        if not points:
+            failed = ", ".join(sorted({record["status"] for record in row["cells"].values()}))
+            left.text(0.02, place, failed, transform=left.get_yaxis_transform(), va="center", color="#c0392b")
+            continue
+        left.plot(points, [place] * len(points), "o", color="#4292c6", alpha=0.6, markersize=5)
+        left.plot([row["metrics"][name]["mean"]] * 2, [place - 0.3, place + 0.3], color="#08306b", linewidth=2)
+        difference = row["metrics"][name]["difference"]
+        if difference is None:
+            continue
+        right.plot(difference["mean"], place, "o", color="#08306b")
+        if difference["low"] is not None:
+            right.plot([difference["low"], difference["high"]], [place] * 2, color="#08306b", linewidth=1.5)
+    left.set(xlabel=metric, yticks=range(len(rows)), yticklabels=[row["name"] for row in rows])
+    right.axvline(0, color="0.5", linestyle="--", linewidth=1)
+    right.set(xlabel=f"{metric} - {metric} of {rows[0]['name']}, 95 % interval")
+    left.set_ylim(len(rows) - 0.5, -0.5)
+    for axes in (left, right):
+        axes.locator_params(axis="x", nbins=6)
+        axes.grid(axis="x", alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,184 @@
+"""Texts as vectors by the model of a run folder or a Hugging Face folder: one vector a text, pooled from its tokens."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.low_rank import merge_low_rank
+from train import UserError
+from train.data import windows
+from train.data.batching import token_batches
+from train.data.processors import TOKENIZER
+from train.data.tokens import Tokens, in_memory
+from train.lab.embedding.expansion import Expansion
+from train.runs.run_folder import open_folder
+from train.screens.finite import checked
+from train.text import tokenize
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """How the states of tokens become the vector of a text.
+
+    pool: mean | first | last | max | ends, special tokens included; none: as the task has it, or the mean
+    layers: whose states are pooled, and the vectors joined; 0 are embeddings, 1 the first layer, -1 the last
+    length: tokens of a window, special tokens included; none: as the run was trained, or as the model allows
+    expand: a file of word vectors, from which words that are no token get an embedding; "": they are cut into tokens
+    """
+
+    pool: str | None = None
+    layers: tuple[int, ...] = (-1,)
+    length: int | None = None
+    expand: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What a compiled program depends on beside shapes.
+
+    causal: whether tokens see only those before them
+    """
+
+    config: tfm.Config
+    causal: bool
+    layers: tuple[int, ...]
+    pool: str
+
+
+@final
+class FolderEncoder:
+    """`encoder(texts)` -> float32 [N,D]. Raises UserError where the folder, its model or a text cannot be used."""
+
+    def __init__(self, path: str, pooling: Pooling, log):
+        folder = open_folder(path)
+        if folder.task.PROCESSOR is not TOKENIZER:
+            raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
+        self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
+        config = folder.config.model
+        self.prefix, self.suffix = text_frame(folder)
+        self.window = pooling.length or folder.window
+        if config.max_length is not None and self.window > config.max_length:
+            raise UserError(f"--length={self.window} is more than the {config.max_length} tokens that the model reads")
+        if self.window <= len(self.prefix) + len(self.suffix):
+            raise UserError(f"--length={self.window} leaves no place for a text; raise it")
+        self.params, config, causal = _stack_of(merge_low_rank(folder.load(log=log.info)), config)
+        _check_layers(pooling.layers, config)
+        self.pool = pooling.pool or folder.task.text_pool(folder.config)
+        self.reading = Reading(config, causal, pooling.layers, self.pool)
+        self.expansion = self._expansion(pooling.expand)
+        self.pad = tokenize.special_tokens(self.tokenizer).pad
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """One vector of each text; a text of several windows has the mean, the maximum, the first or the last."""
+        capacity = self.window - len(self.prefix) - len(self.suffix)
+        tokens, params = self._tokens(texts)
+        cut = windows.cut(tokens.lengths.tolist(), capacity, capacity)
+        rows = [
+            np.concatenate([self.prefix, tokens[text][start:end], self.suffix]).astype(np.int32)
+            for text, start, end in zip(*cut, strict=True)
+        ]
+        lengths = np.array([len(row) for row in rows])
+        if not lengths.all():
+            text = int(cut.texts[(lengths == 0).argmax()])
+            raise UserError(f"text {text + 1} has no tokens, and the model adds none; leave it out")
+        return _merge_windows(self._rows(params, rows, lengths), cut.texts, lengths, self.pool)
+
+    def _expansion(self, path: str) -> Expansion | None:
+        """What makes embeddings of new words. Raises UserError for a model without a table of tokens."""
+        if not path:
+            return None
+        table = getattr(self.params.embed, "tokens", None)
+        if table is None:
+            raise UserError(f"--expand={path} adds words to a table of tokens, and this model has none; leave it out")
+        return Expansion(path, np.asarray(table, np.float32), self.tokenizer)
+
+    def _tokens(self, texts: Sequence[str]) -> tuple[Tokens, tfm.Encoder]:
+        """The tokens of the texts, and the parameters that read them: with a row for each new word."""
+        if self.expansion is None:
+            return in_memory(self.tokenizer, texts), self.params
+        tokens, rows = self.expansion.encode(texts)
+        spare = (1 << len(rows).bit_length()) - len(rows)  # few shapes to compile
+        tables = self.params.embed
+        table = jnp.concatenate([tables.tokens, jnp.pad(rows, ((0, spare), (0, 0))).astype(tables.tokens.dtype)])
+        return tokens, dataclasses.replace(self.params, embed=dataclasses.replace(tables, tokens=table))
+
+    def _rows(self, params: tfm.Encoder, rows: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+        """The vector of every row of tokens."""
+        vectors: np.ndarray | None = None
+        with self.log.progress(f"encoding {len(rows):,} rows of text", len(rows)) as advance:
+            for members, shape in token_batches(lengths, self.window):
+                places = np.full(shape, self.pad, np.int32)
+                for place, member in enumerate(members):
+                    places[place, : lengths[member]] = rows[member]
+                sizes = np.pad(lengths[members], (0, shape[0] - len(members)), constant_values=1)
+                valid = np.arange(shape[1]) < sizes[:, None]
+                pooled = np.asarray(checked(_vectors, params, self.reading, places, valid))
+                if vectors is None:
+                    vectors = np.empty((len(rows), pooled.shape[1]), np.float32)
+                vectors[members] = pooled[: len(members)]
+                advance(len(members))
+        assert vectors is not None
+        return vectors
+
+
+def text_frame(folder: Any) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text: those of the training, or those that the tokenizer adds."""
+    template = folder.text_template
+    if not template:
+        prefix, _, suffix = tokenize.added_tokens(folder.processor, "a")
+        return prefix, suffix
+    ids: Mapping[str, int] = tokenize.special_tokens(folder.processor)._asdict()
+    prefix, _, suffix = template[0].partition("$A")
+    return [ids[role.strip("{}")] for role in prefix.split()], [ids[role.strip("{}")] for role in suffix.split()]
+
+
+@partial(jax.jit, static_argnums=1)
+def _vectors(params: tfm.Encoder, reading: Reading, tokens: Array, valid: Array) -> Array:
+    """tokens [B,T], of which `valid` [B,T] are no padding -> float32 [B,D], D for each layer that is pooled."""
+    config, mask = reading.config, tfm.padding(valid)
+    if set(reading.layers) <= {-1, config.layers}:
+        stack = tfm.decoder if reading.causal else tfm.encoder
+        states = dict.fromkeys(reading.layers, stack(params, config, tokens, mask))
+    else:
+        by_layer = tfm.hidden_states(params, config, tokens, mask, causal=reading.causal)
+        states = {layer: by_layer[layer] for layer in reading.layers}
+    vectors = [tfm.pool(states[layer].astype(jnp.float32), valid, reading.pool) for layer in reading.layers]
+    return jnp.concatenate(vectors, axis=1)
+
+
+def _stack_of(params: Any, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config, bool]:
+    """The part of a model that reads, its configuration, and whether it is a decoder: its encoder, where it has one."""
+    if isinstance(params, tfm.Seq2Seq):
+        config = tfm.encoder_config(config)
+    if hasattr(params, "encoder"):
+        return params.encoder, config, config.head.causal
+    return params.decoder, config, True
+
+
+def _check_layers(layers: Sequence[int], config: tfm.Config):
+    """Raises UserError for a layer that the model has not."""
+    for layer in layers:
+        if not -config.layers - 1 <= layer <= config.layers:
+            raise UserError(
+                f"--layer={layer} is none of the {config.layers} layers of the model; 0 are embeddings, -1 is the last"
+            )
+
+
+def _merge_windows(vectors: np.ndarray, texts: np.ndarray, lengths: np.ndarray, pool: str) -> np.ndarray:
+    """Vectors of windows -> those of texts; means are weighted by tokens."""
+    starts = np.flatnonzero(np.diff(texts, prepend=-1))
+    if len(starts) == len(texts):
+        return vectors
+    if pool == "mean":
+        totals = np.add.reduceat(vectors * lengths[:, None], starts)
+        return (totals / np.add.reduceat(lengths, starts)[:, None]).astype(np.float32)
+    if pool == "max":
+        return np.maximum.reduceat(vectors, starts)
+    return vectors[starts if pool == "first" else np.append(starts[1:], len(texts)) - 1]

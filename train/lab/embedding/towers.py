@@ -1,0 +1,41 @@
+"""Texts and pictures as vectors of one space, by a model with a tower for each."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from train import UserError
+from train.lab.embedding.folder import FolderEncoder, Pooling
+from train.runs.run_folder import open_folder
+
+
+@final
+class TowersEncoder:
+    """`encoder(items)` -> float32 [N,D] of length 1; an item is a text or a picture (`train.images.sources.Picture`).
+
+    Raises UserError for a pooling, which towers have of their own, and for a picture that is broken.
+    """
+
+    def __init__(self, folder: Any, pooling: Pooling, log):
+        if pooling != Pooling():
+            raise UserError(
+                f"--run={folder.path} has towers of texts and pictures, which make one vector of each; leave --pool, "
+                "--layer, --length and --expand out"
+            )
+        self.folder, self.log = folder, log
+        self.params = folder.load(log=log.info)
+
+    def __call__(self, items: Sequence[Any]) -> np.ndarray:
+        """The vector of each item."""
+        return self.folder.task.encode_items(self.params, self.folder, items, self.log)
+
+
+def folder_encoder(path: str, pooling: Pooling, log, pictures: bool) -> TowersEncoder | FolderEncoder:
+    """The encoder of a folder. Raises UserError where it is to read pictures, and reads texts alone."""
+    folder = open_folder(path)
+    if folder.task.encode_items:
+        return TowersEncoder(folder, pooling, log)
+    if pictures:
+        raise UserError(f"--run={path} reads no pictures with texts; name a run of --task=contrast with --model.images")
+    return FolderEncoder(path, pooling, log)

@@ -1,0 +1,1 @@
+"""A stopwatch: steps, passes and peers, timed in turns (`python -m train.bench`)."""

@@ -1,0 +1,179 @@
+"""The work that train.bench times, in PyTorch: a process that runs steps when it is told to.
+
+    python -m train.lab.timing.peers.torch_peer '{"model": "gpt", "layers": 4, ..., "compile": false}'
+    python -m train.lab.timing.peers.torch_peer '{"folder": "FOLDER", "batch": 8, ..., "compile": false}'
+
+It writes a line of JSON when it is ready, reads a count of steps a line, and answers with the seconds of each. The
+first work is that of `random_task`: pre-norm blocks, tanh GELU, learned positions, one table for input and output,
+fused attention or another mixer of `torch_mixers`, a cross entropy over all positions. The second is the classifier of
+pictures of transformers that reads the folder. Gradients are clipped at 1; AdamW. Only these two files need torch.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from train.lab.timing.peers.torch_mixers import mixer_of
+
+
+class Attention(nn.Module):
+    """Attention of x [B,T,D] to a memory [B,S,D]."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query, self.output = nn.Linear(width, width), nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+
+    def forward(self, x, memory, causal: bool):
+        """[B,T,D] -> [B,T,D]."""
+        batch, length, width = x.shape
+        shape = (batch, -1, self.heads, width // self.heads)
+        key, value = self.key_value(memory).split(width, dim=-1)
+        query, key, value = (part.reshape(shape).transpose(1, 2) for part in (self.query(x), key, value))
+        heads = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        return self.output(heads.transpose(1, 2).reshape(batch, length, width))
+
+
+class Block(nn.Module):
+    """A pre-norm block; with `cross` it attends to a memory too."""
+
+    def __init__(self, shape: dict[str, Any], cross: bool):
+        super().__init__()
+        width, heads, ffn = shape["width"], shape["heads"], shape["ffn"]
+        self.attention = mixer_of(shape) or Attention(width, heads)
+        self.cross = Attention(width, heads) if cross else None
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if cross else 2))
+        self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
+
+    def forward(self, x, memory, causal: bool):
+        """[B,T,D] -> [B,T,D]."""
+        y = self.norms[0](x)
+        x = x + self.attention(y, y, causal)
+        if self.cross is not None:
+            x = x + self.cross(self.norms[1](x), memory, False)
+        return x + self.down(functional.gelu(self.up(self.norms[-1](x)), approximate="tanh"))
+
+
+class Stack(nn.Module):
+    """Positions, blocks and the last norm."""
+
+    def __init__(self, shape: dict[str, Any], causal: bool, cross: bool = False):
+        super().__init__()
+        self.causal = causal
+        self.positions = nn.Parameter(0.02 * torch.randn(shape["length"], shape["width"]))
+        self.blocks = nn.ModuleList(Block(shape, cross) for _ in range(shape["layers"]))
+        self.norm = nn.LayerNorm(shape["width"])
+
+    def forward(self, x, memory=None):
+        """Embeddings [B,T,D] -> states [B,T,D]."""
+        x = x + self.positions
+        for block in self.blocks:
+            x = block(x, memory, self.causal)
+        return self.norm(x)
+
+
+class Transformer(nn.Module):
+    """An encoder (bert), a decoder (gpt), or both (seq2seq), with one table of tokens."""
+
+    def __init__(self, shape: dict[str, Any]):
+        super().__init__()
+        self.table = nn.Parameter(0.02 * torch.randn(shape["vocab"], shape["width"]))
+        family = shape["model"]
+        self.reader = None if family == "gpt" else Stack(shape, causal=False)
+        self.writer = None if family == "bert" else Stack(shape, causal=True, cross=family == "seq2seq")
+
+    def forward(self, tokens, target):
+        """Tokens [B,T] -> logits [B,T,V]."""
+        states: Any = None if self.reader is None else self.reader(self.table[tokens])
+        if self.writer is not None:
+            states = self.writer(self.table[tokens if self.reader is None else target], states)
+        return states @ self.table.T
+
+
+class Texts(nn.Module):
+    """The loss of a plain model on new random tokens."""
+
+    def __init__(self, shape: dict[str, Any]):
+        super().__init__()
+        self.vocab, self.size = shape["vocab"], (shape["batch"], shape["length"])
+        self.model = Transformer(shape)
+
+    def batch(self, device: str):
+        """Sources, targets and labels, each [B,T]."""
+        return [torch.randint(self.vocab, self.size, device=device) for _ in range(3)]
+
+    def forward(self, tokens, target, labels):
+        """The mean cross entropy."""
+        return functional.cross_entropy(self.model(tokens, target).float().flatten(0, 1), labels.flatten())
+
+
+class Pictures(nn.Module):
+    """The loss of a folder's classifier on new random pictures."""
+
+    def __init__(self, work: dict[str, Any]):
+        from transformers import AutoModelForImageClassification
+
+        super().__init__()
+        self.model = AutoModelForImageClassification.from_pretrained(work["folder"])
+        self.size = (work["batch"], self.model.config.num_channels, *[self.model.config.image_size] * 2)
+
+    def batch(self, device: str):
+        """Pictures [B,C,H,W] and labels [B]."""
+        labels = torch.randint(self.model.config.num_labels, self.size[:1], device=device)
+        return torch.randn(self.size, device=device), labels
+
+    def forward(self, pictures, labels):
+        """The mean cross entropy."""
+        return functional.cross_entropy(self.model(pixel_values=pictures).logits.float(), labels)
+
+
+class Trainer:
+    """A model with its optimizer."""
+
+    def __init__(self, work: dict[str, Any]):
+        torch.manual_seed(0)
+        self.device, self.is_half = work["device"], work["dtype"] == "bfloat16"
+        self.model = (Pictures(work) if "folder" in work else Texts(work)).to(self.device).train()
+        self.parameters = list(self.model.parameters())
+        self.run = torch.compile(self.model) if work["compile"] else self.model
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=1e-3, weight_decay=0.1, fused=True if self.device == "cuda" else None
+        )
+
+    def step(self) -> float:
+        """A step on a new batch -> its loss; it ends when the device has done it."""
+        batch = self.model.batch(self.device)
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.is_half):
+            loss = self.run(*batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+
+def main():
+    """Serves until its input ends."""
+    trainer = Trainer(json.loads(sys.argv[1]))
+    if trainer.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+    trainer.step()
+    params = sum(parameter.numel() for parameter in trainer.parameters)
+    print(json.dumps({"torch": torch.__version__, "params": params}), flush=True)
+    for line in sys.stdin:
+        seconds = []
+        for _ in range(int(line)):
+            start = time.perf_counter()
+            loss = trainer.step()
+            seconds.append(time.perf_counter() - start)
+        print(json.dumps({"seconds": seconds, "loss": loss}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

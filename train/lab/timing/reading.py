@@ -1,0 +1,47 @@
+"""How a classifier labels the lines of a file, to be timed."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from train import UserError
+from train.lab.timing.options import TRANSLATES, Options
+from train.lab.timing.writing import FilePasses, TrainedModel
+from train.screens.console import Log
+
+
+def is_classifier(folder: Any) -> bool:
+    """Whether a folder's model gives texts labels."""
+    return folder.task.HF_HEADS == ("classify",)
+
+
+class Labels(FilePasses):
+    """The classes of texts, as train.predict says them: from texts to labels, tokenizing included."""
+
+    UNIT = "texts"
+
+    def __init__(self, options: Options):
+        """Raises UserError for a run that gives texts no single label, and for lines that it does not read."""
+        self.model = TrainedModel(options, writes="")
+        folder = self.model.folder
+        if options.against == TRANSLATES:
+            raise UserError(f"--against={TRANSLATES} translates, and --run={options.run} classifies; choose torch")
+        if folder.config.task.kind != "single":
+            raise UserError(f"--run={options.run} gives a text no single label; choose another run")
+        source = SimpleNamespace(text="", pair="", file=options.data, field="")
+        self.texts = [text for text in folder.task.inputs(source, folder) if any(text.values())]
+        self.batch = min(options.batch, len(self.texts))
+
+    def facts(self) -> dict[str, Any]:
+        """What is read, and how."""
+        return {self.UNIT: len(self.texts), "batch": self.batch}
+
+    def one_pass(self) -> list[str]:
+        """The label of every text."""
+        folder = self.model.folder
+        predictions = folder.task.predict(self.model.params, folder, self.texts, Log(quiet=True), self.batch)
+        return [prediction.row["label"] for prediction in predictions]
+
+    def work(self) -> dict[str, Any]:
+        """What a peer needs beside the model."""
+        texts = [list(text.values()) for text in self.texts]
+        return {"texts": texts, "batch": self.batch, "length": self.model.folder.config.batch.length}

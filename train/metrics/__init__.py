@@ -1,0 +1,1 @@
+"""Metrics of tasks, by their official rules."""

@@ -1,0 +1,1 @@
+"""The planner: memory, operations and traffic of a run, before it starts."""

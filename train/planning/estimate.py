@@ -1,0 +1,68 @@
+"""What a run will cost, for the start-up table and for the log lines; and advice if it runs out of memory."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+
+import tfm
+from train import UserError
+from train.devices.mesh import mesh_for
+from train.devices.specs import memory_bytes, peak_flops
+from train.planning import advice, counting
+from train.planning.memory import step_memory
+from train.runs.tuning import specs_of
+from train.screens.console import human_bytes
+from train.training.job import Job, largest_part
+
+
+class Estimate(NamedTuple):
+    """What computes attention; bytes on a device by purpose; seconds of a step at the peak of all devices, if known."""
+
+    kernels: list[str]
+    memory: dict[str, float]
+    peak_seconds: float | None
+
+    def table(self) -> dict[str, str]:
+        """Rows of the start-up table."""
+        size = human_bytes(self.memory["all"])
+        return {
+            "attention": "; ".join(self.kernels),
+            "memory": f"about {size} a device ({advice.breakdown(self.memory)})",
+        }
+
+
+def estimate(job: Job, batch) -> Estimate:
+    """The costs of steps on batches like this one, which has fields [parts, rows, ...] and may be shapes.
+
+    Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
+    """
+    part = largest_part(job) | jax.tree.map(lambda field: field[0], batch)  # the memory of rows is a shape
+    with model_errors():
+        kernels = counting.job_kernels(job, part)
+    peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None
+    peak_seconds = counting.model_flops(job, part) / (peak * job.mesh.size) if peak else None
+    return Estimate(kernels, step_memory(job, part=part), peak_seconds)
+
+
+@contextlib.contextmanager
+def model_errors() -> Iterator[None]:
+    """A UserError where a kernel or a variant of the model cannot do the task."""
+    try:
+        yield
+    except tfm.KernelError as error:
+        raise UserError(f"--attention.{error}") from error
+    except tfm.VariantError as error:
+        raise UserError(f"--model.mixer or --model.position: {error}") from error
+
+
+def explain_oom(job: Job) -> contextlib.AbstractContextManager[None]:
+    """A UserError with advice if XLA runs out of memory."""
+
+    def needs(run):
+        return step_memory(Job(run, job.task, mesh_for(run, specs_of(job.task, run))))
+
+    return advice.explain_oom(
+        lambda: advice.advise(job.run, job.mesh.size, needs, memory_bytes(jax.local_devices()[0]))
+    )

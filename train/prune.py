@@ -1,0 +1,8 @@
+"""`python -m train.prune` runs `train.lab.prune`."""
+
+import sys
+
+from train.lab.prune.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())

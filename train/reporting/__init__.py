@@ -1,1 +1,0 @@
-"""What people see of a run: lines and tables on stderr, metrics, plots."""

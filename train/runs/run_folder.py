@@ -1,0 +1,299 @@
+"""Run folders: how one is chosen, made and read. `open_folder` takes a Hugging Face folder in its place."""
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from tfm.config.dotted import flatten, flatten_saved, override
+from tfm.config.json_text import read_object
+from train import UserError, tasks
+from train.files import checksum
+from train.files.strict_json import json_text
+from train.runs import adapters
+from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
+from train.screens import finite
+from train.settings import flags
+from train.settings.schema import Run
+
+ROOT = Path("runs")
+CONFIG = "run.json"
+FORMAT = 3  # of run.json
+RESULT = "result.json"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+
+
+@final
+class RunFolder:
+    """A folder that train.main made. Every member raises UserError if its file is missing or damaged.
+
+    `changes` are flags that replace some values of the run. `HfFolder` has the same members.
+    """
+
+    def __init__(self, path: str | Path, changes: Mapping[str, Any] = NO_CHANGES):
+        self.path = Path(path)
+        self.changes = changes
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The configuration by dotted names, `out` set to this folder."""
+        saved = flatten_saved(self._section("config"))
+        if self._sections.get("format") != FORMAT:
+            raise UserError(f"{self.path} was written by an earlier version, which alone can read it; train it again")
+        try:
+            values = flatten(override(Run(), saved))
+        except ValueError as error:
+            raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
+        self._check_unchanged()
+        values |= {"out": str(self.path)}
+        return flatten(flags.build(Run, values, self.changes)) if self.changes else values
+
+    @cached_property
+    def config(self) -> Run:
+        """The run that made the parameters.
+
+        The attention kernel is auto, whatever the devices of the training had. A moving average is float32, whatever
+        dtype was trained.
+        """
+        run = flags.build(Run, self.values)
+        model = dataclasses.replace(run.model, kernel="auto")
+        if run.optim.ema is not None:
+            model = dataclasses.replace(model, param_dtype="float32")
+        return dataclasses.replace(run, model=model)
+
+    @property
+    def task(self):
+        """The module of the task."""
+        return tasks.of(self.config)
+
+    @property
+    def specs(self) -> Any:
+        """The spec tree of the parameters."""
+        from train.runs.tuning import specs_of
+
+        return specs_of(self.task, self.config)
+
+    @cached_property
+    def processor(self) -> Any:
+        """The tokenizer, or another processor that the task names."""
+        kind = self.task.PROCESSOR
+        paths = [self.path / name for name in kind.files]
+        for path in paths:
+            if not path.exists():
+                raise UserError(f"{self.path} is not a run folder: it has no {path.name}")
+            checksums = self._section("files")
+            if not isinstance(checksums, dict) or checksums.get(path.name) != checksum.of_bytes(path.read_bytes()):
+                raise UserError(f"{path} is damaged, or of another run; restore it or start a new run")
+        try:
+            return kind.read(*paths)
+        except ValueError as error:
+            names = " or ".join(map(str, paths))
+            raise UserError(f"{names} is damaged ({error}); restore it or start a new run") from error
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The section of run.json about the data."""
+        self._check_unchanged()
+        return self._section("data")
+
+    @cached_property
+    def surroundings(self) -> dict[str, Any]:
+        """What run.json says beside the configuration: versions, data, devices, mesh, checksums of files."""
+        self._check_unchanged()
+        separate = ("format", "config", "command", "checksums")
+        return {name: value for name, value in self._sections.items() if name not in separate}
+
+    @property
+    def text_prefix(self) -> list[int]:
+        """The tokens before every document in training, of a language model."""
+        return self.task.text_prefix(self.config, self.processor)
+
+    @property
+    def text_template(self) -> tuple[str, ...]:
+        """What training put around a text, in the words of `TemplateProcessing`; () where the tokenizer says it."""
+        return self.task.hf_template(self.config)
+
+    @property
+    def window(self) -> int:
+        """The tokens of a row in training."""
+        return self.config.batch.length
+
+    def hf_fields(self) -> dict[str, Any]:
+        """The fields of config.json that the model's configuration does not have.
+
+        `architectures` are those whose head is trained by the task: two heads may have the same shapes.
+        """
+        from tfm.hf import FAMILIES
+
+        heads = [item for family in FAMILIES.values() for item in family.heads.items()]
+        fields = {"architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS]}
+        fields |= self.task.PROCESSOR.hf_fields(self.processor)
+        return fields | self.task.hf_fields(self.config, self.processor, self.facts)
+
+    def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
+        """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
+        import tfm
+
+        tfm.to_hf(model, params, to, like=fields)
+        self.save_processor(to)
+        self.task.save_hf(self.config, to)
+
+    def save_processor(self, to: Path):
+        """Writes the tokenizer or the processor of images as transformers loads it."""
+        self.task.PROCESSOR.save_hf(self.processor, self.task, self.config, to)
+
+    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
+        """The parameters on a mesh, by default of one device.
+
+        They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
+        Raises UserError if they are not finite, or more than memory can hold.
+        """
+        import tfm
+        from train.devices import capacity
+        from train.runs import saved
+
+        mesh = capacity.mesh_for_weights(self.specs, self.path, mesh)
+        like = tfm.abstract(self.specs, mesh)
+        verify, best = self.config.checkpoint.verify, self.config.eval.patience is not None
+        params = saved.load_params(self.path / CHECKPOINTS, like, log, verify, best, average)
+        finite.refuse_parameters(params, str(self.path))
+        return params
+
+    def check_data(self, facts: Mapping[str, Any]):
+        """Raises UserError if the data are no longer those that the run began with."""
+        if self.facts["hash"] != facts["hash"]:
+            raise UserError(
+                f"the text of --data={facts['source']} has changed since {self.path} began; "
+                "restore it, or start a new run"
+            )
+        if self.facts.get("segmentation_hash", "") != facts["segmentation_hash"]:
+            raise UserError(
+                f"the cache has lost what --tokenizer.dropout drew for {self.path}; "
+                "restore the cache, or start a new run"
+            )
+
+    def _check_unchanged(self):
+        """Raises UserError if a section of run.json is not as the run wrote it. Without checksums, it is as it is."""
+        checksums = self._sections.get("checksums")
+        if checksums is None or checksums == (actual := _checksums(self._sections)):
+            return
+        names = [name for name in actual if not isinstance(checksums, dict) or checksums.get(name) != actual[name]]
+        raise UserError(
+            f"{self.path / CONFIG} is not as the run wrote it: {names[0] if names else 'checksums'} was changed or "
+            'damaged; undo that, or remove "checksums" from the file to go on with it as it is'
+        )
+
+    def _section(self, name: str) -> dict[str, Any]:
+        """A section of run.json."""
+        section = self._sections.get(name)
+        if not isinstance(section, dict):
+            raise UserError(f"{self.path / CONFIG} is damaged ({name!r}); restore it or start a new run")
+        return section
+
+    @cached_property
+    def _sections(self) -> dict[str, Any]:
+        """The content of run.json."""
+        path = self.path / CONFIG
+        try:
+            return read_object(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UserError(
+                f"{self.path} is not a run folder: it has no {CONFIG} (nor config.json, as models of transformers have)"
+            ) from error
+        except ValueError as error:
+            raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+
+
+def open_folder(path: str | Path, changes: Mapping[str, Any] = NO_CHANGES) -> RunFolder | HfFolder:
+    """The folder to take a model from, with some values of its run changed. Only a member that reads a file raises
+    UserError."""
+    return HfFolder(path, changes) if is_hf_folder(path) else RunFolder(path, changes)
+
+
+def run_values(path: str | Path, adapter: str = "") -> dict[str, Any]:
+    """The dotted values of a run, or of a run that could have made a Hugging Face folder.
+
+    Those of --tune are then what an adapter of PEFT asks for.
+    """
+    values = open_folder(path).values
+    if not adapter:
+        return values
+    tune = adapters.tune_values(adapter, values)
+    return {name: value for name, value in values.items() if name.partition(".")[0] != "tune"} | tune
+
+
+def resumed_values(out: str) -> dict[str, Any]:
+    """The dotted values of the run that `--resume` continues: the one in `out`, or the newest in runs/."""
+    if out:
+        return RunFolder(out).values
+    paths = sorted(ROOT.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
+    if not paths:
+        raise UserError(f"--resume found no run in {ROOT}/; name one with --out=DIR, or start one without --resume")
+    return RunFolder(paths[-1].parent).values
+
+
+class Saved(NamedTuple):
+    """What a run takes over from another one: its processor, and the facts of its data (none if the data differ)."""
+
+    processor: Any
+    facts: Mapping[str, Any]
+
+
+def read_saved(path: str | Path, facts: bool = True) -> Saved:
+    """What a run takes over from a folder; without `facts`, for a run on other data."""
+    folder = open_folder(path)
+    return Saved(folder.processor, folder.facts if facts else {})
+
+
+def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
+    """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
+    path.mkdir(parents=True, exist_ok=True)
+    kind = tasks.of(run).PROCESSOR
+    if not run.resume:
+        for name, text in zip(kind.files, kind.to_texts(processor), strict=True):
+            write(path / name, text)
+    files = {name: checksum.of_bytes((path / name).read_bytes()) for name in kind.files}
+    write_json(path / CONFIG, describe(run, {**facts, "files": files}))
+
+
+def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of run.json: the resolved configuration, the command, versions, and facts about data and devices."""
+    import importlib.metadata as metadata
+
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
+    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
+    sections = {
+        "format": FORMAT,
+        "config": dataclasses.asdict(run),
+        "command": " ".join(sys.argv),
+        "versions": versions,
+        **facts,
+    }
+    return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
+
+
+def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
+    """The checksums of the sections of run.json, and of the parts of its configuration, as JSON is read."""
+    parts = {name: value for name, value in sections.items() if name not in ("config", "checksums")}
+    config = sections.get("config")
+    parts |= {f"config.{name}": value for name, value in config.items()} if isinstance(config, dict) else {}
+    texts = {name: json.dumps(value, sort_keys=True) for name, value in parts.items()}
+    return {name: checksum.of_bytes(text.encode()) for name, text in texts.items()}
+
+
+def write_json(path: Path, value: Mapping[str, Any]):
+    """Writes one JSON object, indented."""
+    write(path, json_text(value, indent=1) + "\n")
+
+
+def write(path: Path, text: str):
+    """Writes a file completely or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,11 @@
+"""`python -m train.sentences` runs `train.lab.sentences`."""
+
+import sys
+
+from train.lab.sentences import PROTOCOLS, Settings, evaluate, read_tasks
+from train.lab.sentences.__main__ import main
+
+__all__ = ["PROTOCOLS", "Settings", "evaluate", "main", "read_tasks"]
+
+if __name__ == "__main__":
+    sys.exit(main())
