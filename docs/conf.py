@@ -57,12 +57,13 @@ LINK_TO_CODE = re.compile(r"\[([^\]\n]+)\]\((?:\.\./)*(?:tfm|train|tests)(?:/[^)
 ROOMS = {
     "Configuration": ("config", "axes"),
     "Parameters": ("params", "low_rank", "int8", "quantization"),
-    "Operations": ("ops", "norms", "finite", "sharding"),
+    "Operations": ("ops", "norms", "sharding"),
     "Masks": ("masks",),
     "Attention": ("attention",),
     "Variants": ("mixers", "positions", "residuals"),
     "Layers": ("layers", "inputs"),
     "Models": ("models", "nnx"),
+    "Catalogue": ("catalogue",),
     "Losses": ("losses",),
     "Decoding": ("decoding",),
     "Hugging Face folders": ("hf",),
@@ -84,16 +85,16 @@ BESIDE = {
 
 def write_reference() -> None:
     """A page for each room: everything that `tfm` lists as public."""
-    rest = set(tfm.PUBLIC)
+    rest = set(tfm.PUBLIC.values())
     folder = GENERATED / "reference"
     folder.mkdir(parents=True)
     for title, prefixes in ROOMS.items():
-        modules = [module for module in tfm.PUBLIC if module.split(".")[0] in prefixes]
+        modules = sorted({module for module in tfm.PUBLIC.values() if module.split(".")[1] in prefixes})
         rest -= {*modules}
         lines = [title, "=" * len(title), ""]
         for module in modules:
-            for name in tfm.PUBLIC[module]:
-                lines += _directive(f"tfm.{module}", name)
+            for name in [name for name, home in tfm.PUBLIC.items() if home == module]:
+                lines += _directive(module, name)
         (folder / f"{prefixes[0]}.rst").write_text("\n".join(lines))
     for title, modules in BESIDE.items():
         lines = [title, "=" * len(title), ""]

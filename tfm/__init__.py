@@ -1,144 +1,154 @@
 """Transformers as pure functions on JAX.
 
-Everything public stands here, by the file it lives in. A name is loaded when it is first used, so that a command's
-`--help` does not wait for jax.
+Everything public stands here, by the file it lives in. Type checkers and editors follow these imports; at run time a
+name is loaded when it is first used, so that a command's `--help` does not wait for jax.
 """
 
+import ast
 import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from tfm.attention.attend import attend, attention_scores, attention_weights, weighted_sum
+    from tfm.attention.bias import ScoreBias
+    from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, VariantError
+    from tfm.attention.cross import Memory
+    from tfm.attention.kernels.choice import Choice, KernelError, choose_kernel, chunked, cudnn, splash
+    from tfm.attention.project import (
+        Attention,
+        attention_specs,
+        keys_values,
+        merge_heads,
+        multi_head_attention,
+        queries,
+    )
+    from tfm.axes import AXES, MESH_AXES, make_mesh, partition
+    from tfm.catalogue.decoding.drafts import DraftModel, NGram
+    from tfm.catalogue.decoding.speculation import Speculation
+    from tfm.catalogue.inputs.patches import PatchEmbed
+    from tfm.catalogue.models.bidirectional_lm import BidirectionalLM, bidirectional_lm_specs, directions
+    from tfm.catalogue.models.calibrate import calibrate
+    from tfm.catalogue.models.interpolation import interpolate_positions
+    from tfm.catalogue.models.segments import SegmentMemory, read_segment, segment_memory
+    from tfm.catalogue.models.skip_thought import SkipThought, sentence_vector, skip_thought_specs, write_sentence
+    from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
+    from tfm.catalogue.patterns.grid_windows import grid_windows
+    from tfm.catalogue.positions.alibi import alibi
+    from tfm.catalogue.positions.t5 import T5Bias
+    from tfm.catalogue.studies.finite import Origin, ScopedRun, first_not_finite, names_not_finite, run_by_scope
+    from tfm.catalogue.studies.position_effects import position_scores, position_similarity
+    from tfm.config.dotted import flatten, override
+    from tfm.config.heads import Head
+    from tfm.config.inputs import Merging, Patches, Tokens
+    from tfm.config.model import COMPUTE, Config, Layer
+    from tfm.config.stages import Stage
+    from tfm.config.towers import ImageTower
+    from tfm.decoding.beam import Hypothesis, beam_search
+    from tfm.decoding.beam_strategy import Beam
+    from tfm.decoding.cache import Cache, allocate_slots, extend, prefill, separate_layers
+    from tfm.decoding.constraints import Constraints
+    from tfm.decoding.generate import Generated, Generation, bucket, generate
+    from tfm.decoding.sampling import Greedy, Sample
+    from tfm.hf.folder import from_hf, to_hf
+    from tfm.inputs import MaskedPixels, default_positions, embed, embed_specs, input_of
+    from tfm.inputs.tokens import Embed
+    from tfm.int8 import Int8
+    from tfm.layers.block import Block, BlockInput, BlockOutput, block_specs, transformer_block
+    from tfm.layers.calibration import needs_calibration
+    from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
+    from tfm.layers.stack import Layers, by_layer, stack, stack_specs
+    from tfm.losses.contrast import in_batch_losses, sigmoid_losses, symmetric_losses
+    from tfm.losses.distillation import cosine_losses, hard_losses, soft_losses
+    from tfm.losses.sampled import log_uniform, sampled_loss
+    from tfm.losses.vocabulary import cross_entropy, unembed, vocabulary_loss
+    from tfm.low_rank import LowRank, low_rank_specs, merge_low_rank
+    from tfm.masks.by_example import left_padding, padding, prefix, segments
+    from tfm.masks.distance import causal, strided, window
+    from tfm.masks.mask import Mask
+    from tfm.masks.place import chosen_blocks, global_places, global_tokens, last_tokens, local_blocks, summaries
+    from tfm.mixers import mixer_of
+    from tfm.models.choices import score_choices
+    from tfm.models.classifier import Classifier, classifier_specs, classify, classify_distilled
+    from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs, hidden_states
+    from tfm.models.features import LayerMix, features
+    from tfm.models.first_layers import first_layers, spaced_layers
+    from tfm.models.heads import (
+        CausalLM,
+        MaskedLM,
+        MlmHead,
+        Tagger,
+        causal_lm,
+        causal_lm_specs,
+        classify_tokens,
+        lm_features,
+        masked_image,
+        masked_image_specs,
+        masked_lm,
+        masked_lm_specs,
+        mlm_features,
+        mlm_logits,
+        next_logits,
+        next_sentence,
+        patch_logits,
+        tagger_specs,
+    )
+    from tfm.models.pooling import pool
+    from tfm.models.seq2seq import (
+        Seq2Seq,
+        alignment,
+        cross_keys_values,
+        decoder_of,
+        encode_packed,
+        encode_source,
+        encoder_config,
+        seq2seq,
+        seq2seq_specs,
+    )
+    from tfm.nnx import Module
+    from tfm.norms import Norm, layer_norm, norm_specs, rms_norm
+    from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup, unit_vectors
+    from tfm.params import (
+        Spec,
+        abstract,
+        bias_spec,
+        constant_spec,
+        count_params,
+        decay_mask,
+        fixed_spec,
+        init,
+        redraw,
+        running_spec,
+        scale_spec,
+        shardings,
+        stacked,
+        trained_mask,
+        vector_spec,
+        weight_spec,
+    )
+    from tfm.positions import position_of
+    from tfm.positions.rotary import rotary_angles, rotate
+    from tfm.positions.sinusoidal import sinusoidal
+    from tfm.quantization import quantize_weights
+    from tfm.residuals import residual_of
+    from tfm.sharding import take_positions, unshard_fsdp
+
+# The module of every public name: the imports above.
 PUBLIC = {
-    "axes": ("AXES", "MESH_AXES", "make_mesh", "partition"),
-    "config.model": ("COMPUTE", "Config", "Layer"),
-    "config.heads": ("Head",),
-    "config.inputs": ("Merging", "Patches", "Tokens"),
-    "config.stages": ("Stage",),
-    "config.towers": ("ImageTower",),
-    "config.dotted": ("flatten", "override"),
-    "params": (
-        *(
-            "Spec",
-            "abstract",
-            "bias_spec",
-            "constant_spec",
-            "count_params",
-            "decay_mask",
-            "fixed_spec",
-            "init",
-            "running_spec",
-            "scale_spec",
-            "shardings",
-        ),
-        *("redraw", "stacked", "trained_mask", "vector_spec", "weight_spec"),
-    ),
-    "int8": ("Int8",),
-    "quantization": ("quantize_weights",),
-    "low_rank": ("LowRank", "low_rank_specs", "merge_low_rank"),
-    "ops": (
-        "Linear",
-        "dropout",
-        "einsum",
-        "linear",
-        "linear_specs",
-        "lookup",
-        "unit_vectors",
-    ),
-    "norms": ("Norm", "layer_norm", "norm_specs", "rms_norm"),
-    "catalogue.studies.finite": ("Origin", "ScopedRun", "first_not_finite", "names_not_finite", "run_by_scope"),
-    "sharding": ("take_positions", "unshard_fsdp"),
-    "masks.mask": ("Mask",),
-    "masks.distance": ("causal", "strided", "window"),
-    "masks.by_example": ("left_padding", "padding", "prefix", "segments"),
-    "catalogue.patterns.grid_windows": ("grid_windows",),
-    "masks.place": ("chosen_blocks", "global_places", "global_tokens", "last_tokens", "local_blocks", "summaries"),
-    "attention.attend": ("attend", "attention_scores", "attention_weights", "weighted_sum"),
-    "attention.bias": ("ScoreBias",),
-    "attention.context": ("AttentionContext", "LayerCall", "MixerOutput", "VariantError"),
-    "attention.cross": ("Memory",),
-    "attention.kernels.choice": ("Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"),
-    "attention.project": (
-        "Attention",
-        "attention_specs",
-        "keys_values",
-        "merge_heads",
-        "multi_head_attention",
-        "queries",
-    ),
-    "mixers": ("mixer_of",),
-    "positions": ("position_of",),
-    "catalogue.positions.alibi": ("alibi",),
-    "positions.rotary": ("rotary_angles", "rotate"),
-    "positions.sinusoidal": ("sinusoidal",),
-    "catalogue.positions.t5": ("T5Bias",),
-    "residuals": ("residual_of",),
-    "layers.feed_forward": ("FeedForward", "feed_forward", "feed_forward_specs"),
-    "layers.block": ("Block", "BlockInput", "BlockOutput", "block_specs", "transformer_block"),
-    "layers.calibration": ("needs_calibration",),
-    "catalogue.models.calibrate": ("calibrate",),
-    "layers.stack": ("Layers", "by_layer", "stack", "stack_specs"),
-    "inputs": ("MaskedPixels", "default_positions", "embed", "embed_specs", "input_of"),
-    "inputs.tokens": ("Embed",),
-    "catalogue.inputs.patches": ("PatchEmbed",),
-    "models.encoder": ("Encoder", "decoder", "encoder", "encoder_specs", "hidden_states"),
-    "models.pooling": ("pool",),
-    "catalogue.models.segments": ("SegmentMemory", "read_segment", "segment_memory"),
-    "catalogue.studies.position_effects": ("position_scores", "position_similarity"),
-    "models.classifier": ("Classifier", "classifier_specs", "classify", "classify_distilled"),
-    "models.first_layers": ("first_layers", "spaced_layers"),
-    "catalogue.models.interpolation": ("interpolate_positions",),
-    "models.heads": (
-        *("CausalLM", "MaskedLM", "MlmHead", "Tagger", "causal_lm", "causal_lm_specs", "classify_tokens"),
-        *(
-            "lm_features",
-            "masked_image",
-            "masked_image_specs",
-            "masked_lm",
-            "masked_lm_specs",
-            "mlm_features",
-            "mlm_logits",
-            "next_logits",
-        ),
-        *("next_sentence", "patch_logits", "tagger_specs"),
-    ),
-    "models.choices": ("score_choices",),
-    "catalogue.models.towers": ("Towers", "image_vectors", "text_vectors", "towers_specs"),
-    "losses.contrast": ("in_batch_losses", "sigmoid_losses", "symmetric_losses"),
-    "losses.distillation": ("cosine_losses", "hard_losses", "soft_losses"),
-    "models.features": ("LayerMix", "features"),
-    "catalogue.models.bidirectional_lm": ("BidirectionalLM", "bidirectional_lm_specs", "directions"),
-    "catalogue.models.skip_thought": ("SkipThought", "sentence_vector", "skip_thought_specs", "write_sentence"),
-    "losses.sampled": ("log_uniform", "sampled_loss"),
-    "models.seq2seq": (
-        "Seq2Seq",
-        "alignment",
-        "decoder_of",
-        "encode_packed",
-        "encode_source",
-        "encoder_config",
-        "cross_keys_values",
-        "seq2seq",
-        "seq2seq_specs",
-    ),
-    "losses.vocabulary": ("cross_entropy", "unembed", "vocabulary_loss"),
-    "decoding.cache": ("Cache", "extend", "prefill", "separate_layers", "allocate_slots"),
-    "decoding.constraints": ("Constraints",),
-    "decoding.sampling": ("Greedy", "Sample"),
-    "decoding.generate": ("Generated", "Generation", "bucket", "generate"),
-    "catalogue.decoding.drafts": ("DraftModel", "NGram"),
-    "catalogue.decoding.speculation": ("Speculation",),
-    "decoding.beam": ("Hypothesis", "beam_search"),
-    "decoding.beam_strategy": ("Beam",),
-    "nnx": ("Module",),
-    "hf.folder": ("from_hf", "to_hf"),
+    alias.name: str(node.module)
+    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    if isinstance(node, ast.ImportFrom) and node.level == 0 and str(node.module).startswith("tfm.")
+    for alias in node.names
 }
-
-_HOME = {name: module for module, names in PUBLIC.items() for name in names}
-__all__ = sorted(_HOME)
+__all__ = sorted(PUBLIC)
 
 
 def __getattr__(name: str):
-    if name not in _HOME:
+    if name not in PUBLIC:
         raise AttributeError(f"tfm has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"tfm.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(PUBLIC[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__():
