@@ -6,10 +6,10 @@ import functools
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
 from variants import VARIANTS
 
 from tfm.config.choices import alternatives, type_hints
@@ -21,13 +21,14 @@ from tfm.variants import load
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
 
-FILES_OF_A_FOLDER = 17
 LINES_OF_A_FILE = 300
 LINES_OF_A_FUNCTION = 40  # without its docstring
 PARAMETERS = 7
+PARAMETERS_OF_ARRAYS = 9  # queries, keys, values, mask and bias are five already
 FIELDS = 35  # of tfm.Config itself
 DEPENDENCIES = 15
 FOREIGN = {"__call__", "encode", "decode", "generate"}  # signatures of transformers that tfm.compat repeats
+TABLES = "tfm.tables"  # the one place of the core that imports the catalogue
 TOP_LEVEL = set("pyproject.toml README.md LICENSE .ci .gitignore docs tfm train notebooks tests".split())
 
 # What a union of options is called in `tfm.Config`, and the folder of its variants.
@@ -54,29 +55,53 @@ def code_lines(function: ast.FunctionDef) -> int:
     return function.end_lineno - function.lineno + 1 - docstring
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file(path):
-    assert len(path.read_text().splitlines()) <= LINES_OF_A_FILE
-    for function in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)):
-        is_foreign = path.parent.name == "compat" and function.name in FOREIGN
-        arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-        names = [argument.arg for argument in arguments if argument.arg != "self"]
-        assert len(names) <= PARAMETERS or is_foreign, f"{function.name} has too many parameters"
-        assert code_lines(function) <= LINES_OF_A_FUNCTION, f"{function.name} is too long"
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """The parsed files of tfm and train, by name."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in SOURCES}
 
 
-def test_files_of_folders():
-    folders: dict[str, int] = {}
-    for name in tracked():
-        if name.startswith(("tfm/", "train/", "tests/")) and name.endswith(".py"):
-            folder = name.rpartition("/")[0]
-            folders[folder] = folders.get(folder, 0) + 1
-    assert {folder: count for folder, count in folders.items() if count > FILES_OF_A_FOLDER} == {}
+def test_lengths_of_files():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_OF_A_FILE} == {}
 
 
-def imported_modules(path, modules):
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of tfm and train, with the names of their files."""
+    for name, tree in trees().items():
+        yield from ((name, node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def test_lengths_of_functions():
+    lengths = {f"{name}:{function.name}": code_lines(function) for name, function in functions()}
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_OF_A_FUNCTION} == {}
+
+
+def parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    """What a function takes, but for `self`."""
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return [argument for argument in arguments if argument.arg != "self"]
+
+
+def takes_arrays(function: ast.FunctionDef) -> bool:
+    """Whether a function is one of arrays: a parameter or the result is said to be an Array."""
+    annotations = [*(argument.annotation for argument in parameters(function)), function.returns]
+    return any(re.search(r"\bArray\b", ast.unparse(annotation)) for annotation in annotations if annotation)
+
+
+def test_parameters_of_functions():
+    excess = []
+    for name, function in functions():
+        is_foreign = name.startswith("tfm/compat/") and function.name in FOREIGN
+        limit = PARAMETERS_OF_ARRAYS if takes_arrays(function) else PARAMETERS
+        if len(parameters(function)) > limit and not is_foreign:
+            excess.append(f"{name}:{function.name}")
+    assert excess == []
+
+
+def imported_modules(tree, modules):
     """The modules of the project that a file imports anywhere, in functions and for types too; `tfm` imports lazily."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in modules:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in modules else node.module for name in names)
@@ -84,11 +109,13 @@ def imported_modules(path, modules):
             yield from (alias.name for alias in node.names if alias.name in modules)
 
 
+@functools.cache
 def imports() -> dict[str, set[str]]:
     """The modules that each module of the project imports, as dotted names."""
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES]
-    modules = dict(zip(names, SOURCES, strict=True))
-    return {name: {*imported_modules(path, modules)} - {"tfm"} for name, path in modules.items()}
+    modules = {
+        name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree for name, tree in trees().items()
+    }
+    return {name: {*imported_modules(tree, modules)} - {"tfm"} for name, tree in modules.items()}
 
 
 def test_no_files_import_each_other_in_a_circle():
@@ -97,13 +124,16 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_no_folders_import_each_other_in_a_circle():
-    """Arrows lead down; a folder and the folders in it are one room."""
+    """Arrows lead down; a folder and the folders in it are one room. The tables of variants alone may lead up, from the
+    core to the catalogue."""
 
     def folder(name):
         return name if (ROOT / name.replace(".", "/")).is_dir() else name.rpartition(".")[0]
 
     graph: dict[str, set[str]] = {}
     for name, imported in imports().items():
+        if _nested(name, TABLES):
+            continue
         folders = {folder(module) for module in imported}
         graph.setdefault(folder(name), set()).update(target for target in folders if not _nested(target, folder(name)))
     assert len([*TopologicalSorter(graph).static_order()]) >= len(graph)  # raises CycleError
@@ -126,17 +156,23 @@ def test_top_level():
     assert {name.split("/")[0] for name in tracked()} <= TOP_LEVEL
 
 
-@pytest.mark.parametrize("folder", SLOTS)
-def test_a_variant_is_a_file_named_like_its_tag(folder):
-    paths = {tag: load(options()).__file__ for tag, options in SLOTS[folder].items()}
-    assert all(Path(path).stem == tag for tag, path in paths.items())
-    files = {str(path) for path in (ROOT / "tfm" / folder).rglob("*.py") if path.stem != "__init__"}
-    assert files == set(paths.values())
+KEYWORDS = {"global": "longformer"}  # no name of a module in Python, and the file that has it
+
+
+def test_a_variant_is_a_file_named_like_its_tag():
+    files = {tag: load(options()).__file__ for variants in SLOTS.values() for tag, options in variants.items()}
+    names = {tag: Path(path).stem for tag, path in files.items()}
+    assert {tag: name for tag, name in names.items() if name != KEYWORDS.get(tag, tag)} == {}
 
 
 # What a field of `tfm.Config` is called that chooses a variant of a folder.
 FIELD = {folder: folder.removesuffix("s") for folder in SLOTS}
 TAGS = [(folder, tag) for folder, variants in SLOTS.items() for tag in variants]
+
+# Where variants are listed: their options, the tables, presets and Hugging Face families.
+LISTS = (
+    r"tfm/config/.*|tfm/catalogue/options/.*|tfm/tables(/.*|\.py)|tfm/hf/.*|tfm/__init__\.py|train/settings/presets/.*"
+)
 
 # Tags that are also words for something else. Of these, only code counts that names the variant.
 WORDS = set(
@@ -167,10 +203,10 @@ def variants_named(tree: ast.AST) -> set[tuple[str, str]]:
         match node:
             case ast.ImportFrom(module=str(module), names=names) if module.startswith("tfm."):
                 modules = {module, *(f"{module}.{alias.name}" for alias in names)}
-                parts = [name.split(".") for name in modules]
-                named |= {(part[1], part[-1]) for part in parts if len(part) > 2}
-                is_catalogue = module.startswith("tfm.config.")
-                named |= {classes[alias.name] for alias in names if is_catalogue and alias.name in classes}
+                parts = [name.removeprefix("tfm.").removeprefix("catalogue.").split(".") for name in modules]
+                named |= {(part[0], part[-1]) for part in parts if len(part) > 1}
+                is_options = module.startswith(("tfm.config.", "tfm.catalogue.options."))
+                named |= {classes[alias.name] for alias in names if is_options and alias.name in classes}
             case ast.Attribute(value=ast.Name(id="tfm"), attr=name) if name in classes:
                 named.add(classes[name])
             case ast.Dict(keys=keys, values=values):
@@ -189,7 +225,7 @@ def test_code_that_names_a_variant_is_noticed():
 from tfm.config.mixers import Softmax
 import tfm.positions
 from tfm.positions import alibi
-from tfm.residuals.rezero import RESIDUAL
+from tfm.catalogue.residuals.rezero import RESIDUAL
 fields = {"model.mixer": "linformer", "rank": 4, "model.period.1.position": "t5"}
 if config.input.name in ("patches", "merging"):
     raise ValueError("try mixer=performer")
@@ -203,41 +239,51 @@ print(tfm.Shaw())
 
 def test_no_code_names_the_variant_of_another_file():
     """The catalogue, a variant's own file and those that build on it, presets and Hugging Face families name it."""
-    own = rf"tfm/({'|'.join(SLOTS)})/(\w+/)*(?!__init__)\w+\.py"
-    places = re.compile(rf"{own}|tfm/config/.*|tfm/hf/.*|tfm/__init__\.py|train/settings/presets/.*")
+    own = rf"tfm/(catalogue/)?({'|'.join(SLOTS)})/(\w+/)*(?!__init__)\w+\.py"
+    places = re.compile(rf"{own}|{LISTS}")
     named = {}
-    for path in SOURCES:
-        name = str(path.relative_to(ROOT))
-        tags = {tag for _, tag in variants_named(ast.parse(path.read_text()))} - {*EXCEPTIONS.get(name, ())}
+    for name, tree in trees().items():
+        tags = {tag for _, tag in variants_named(tree)} - {*EXCEPTIONS.get(name, ())}
         if tags and not places.fullmatch(name):
             named[name] = tags
     assert named == {}
 
 
-@pytest.mark.parametrize("name", EXCEPTIONS)
-def test_exceptions_are_needed(name):
-    text = (ROOT / name).read_text()
-    assert all(
-        re.search(rf"\b({tag}|{SLOTS[folder][tag].__name__})\b", text)
+def test_exceptions_are_needed():
+    unneeded = {
+        (name, tag)
+        for name, tags in EXCEPTIONS.items()
         for folder, tag in TAGS
-        if tag in EXCEPTIONS[name]
-    )
+        if tag in tags
+        if not re.search(rf"\b({tag}|{SLOTS[folder][tag].__name__})\b", (ROOT / name).read_text())
+    }
+    assert unneeded == set()
 
 
-@functools.cache
-def lower_texts() -> dict[str, str]:
-    """The code of tfm and train, in lower case, by name."""
-    names = [name for name in tracked() if name.startswith(("tfm/", "train/")) and name.endswith(".py")]
-    return {name: (ROOT / name).read_text().lower() for name in names}
+def code_words(tree: ast.AST) -> str:
+    """The names and the texts of code in lower case; comments and docstrings may refer to what they want."""
+    words = []
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) not in docstrings:
+            fields = (value for _, value in ast.iter_fields(node))
+            words += [value for value in fields if isinstance(value, str)]
+    return "\n".join(words).lower()
 
 
-@pytest.mark.parametrize("tag", [tag for _, tag in TAGS if tag not in WORDS])
-def test_cost_of_a_variant(tag):
-    """In tfm and train its name occurs in the catalogue, its own file, presets and Hugging Face families."""
-    allowed = rf"tfm/config/[\w/]+\.py|tfm/[\w/]+/{tag}\.py|tfm/__init__\.py|tfm/hf/.*|train/settings/presets/\w+\.py"
-    word = re.compile(rf"(?<![a-z]){tag}(?![a-z])")
-    mentions = [name for name, text in lower_texts().items() if word.search(text)]
-    assert [name for name in mentions if not re.fullmatch(allowed, name)] == []
+def test_cost_of_a_variant():
+    """In the code of tfm and train its name occurs in its options, its own file, tables, presets and Hugging Face
+    families."""
+    tags = [tag for _, tag in TAGS if tag not in WORDS]
+    word = re.compile(rf"(?<![a-z])({'|'.join(tags)})(?![a-z])")
+    mentions = {name: {*word.findall(code_words(tree))} for name, tree in trees().items()}
+    allowed = re.compile(LISTS)
+    foreign = {
+        name: tags - {*EXCEPTIONS.get(name, ()), Path(name).stem}
+        for name, tags in mentions.items()
+        if not allowed.fullmatch(name)
+    }
+    assert {name: tags for name, tags in foreign.items() if tags} == {}
 
 
 def test_every_variant_has_a_row():
@@ -246,12 +292,8 @@ def test_every_variant_has_a_row():
     assert [tag for folder, tag in TAGS if (FIELD[folder], tag) not in chosen] == []
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "tfm").glob("layers/*.py")) + sorted((ROOT / "tfm").glob("models/*.py"))
-)
-def test_the_forward_path_names_no_variant(path):
-    """No class of options, no tag and no module of a variant stands in a file of layers/ or models/."""
-    tree = ast.parse(path.read_text())
+def names_of_variants(tree: ast.AST) -> set[str]:
+    """Classes of options, tags and modules of variants that code names; remedies of errors may name one to try."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -260,10 +302,19 @@ def test_the_forward_path_names_no_variant(path):
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
     }
-    without_remedies = [re.sub(r"; try .*", "", text) for text in texts]
-    for folder, variants in SLOTS.items():
-        for tag, cls in variants.items():
-            assert cls.__name__ not in names
-            assert tag not in texts - {"none"}
-            assert not any(re.search(rf"\b{FIELD[folder]}={tag}\b", text) for text in without_remedies)
-    assert variants_named(tree) == set()
+    without_remedies = "\n".join(re.sub(r"; try .*", "", text) for text in texts)
+    named = {tag for _, tag in variants_named(tree)}
+    for folder, tag in TAGS:
+        named |= {SLOTS[folder][tag].__name__} & names
+        named |= {tag} & (texts - {"none"})
+        named |= {*re.findall(rf"\b{FIELD[folder]}={tag}\b", without_remedies)}
+    return named
+
+
+def test_the_forward_path_names_no_variant():
+    named = {
+        name: names_of_variants(tree)
+        for name, tree in trees().items()
+        if name.startswith(("tfm/layers/", "tfm/models/"))
+    }
+    assert {name: names for name, names in named.items() if names} == {}

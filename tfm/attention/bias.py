@@ -71,28 +71,28 @@ class FollowingBias(ScoreBias):
         """Scores with the other bias -> scores with both; see `apply`."""
         raise NotImplementedError
 
-    def has_rows(self):  # noqa: D102
+    def has_rows(self):
         own = jax.tree.map(lambda leaf: self.batched, replace(self, bias=None))
         return replace(own, bias=None if self.bias is None else self.bias.has_rows())
 
     @property
-    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
+    def blockwise(self) -> bool:  # type: ignore[override]
         return self.bias is None or self.bias.blockwise
 
     @property
-    def adds_values(self):  # noqa: D102
+    def adds_values(self):
         return self.bias is not None and self.bias.adds_values
 
-    def apply(self, scores, i, j):  # noqa: D102
+    def apply(self, scores, i, j):
         return self.change(scores if self.bias is None else self.bias.apply(scores, i, j), i, j)
 
-    def values(self, weights, i, j):  # noqa: D102
+    def values(self, weights, i, j):
         return None if self.bias is None else self.bias.values(weights, i, j)
 
-    def for_keys(self, keys):  # noqa: D102
+    def for_keys(self, keys):
         return replace(self, bias=None if self.bias is None else self.bias.for_keys(keys))
 
-    def for_queries(self, start, count):  # noqa: D102
+    def for_queries(self, start, count):
         bias = None if self.bias is None else self.bias.for_queries(start, count)
         return None if bias is None and self.bias is not None else replace(self, bias=bias)
 
@@ -104,23 +104,23 @@ class BiasAfterMemory(ScoreBias):
     bias: ScoreBias
     size: int = struct.field(pytree_node=False)
 
-    def apply(self, scores, i, j):  # noqa: D102
+    def apply(self, scores, i, j):
         return self.bias.apply(scores, i + self.size, j)
 
-    def values(self, weights, i, j):  # noqa: D102
+    def values(self, weights, i, j):
         return self.bias.values(weights, i + self.size, j)
 
-    def for_queries(self, start, count):  # noqa: D102
+    def for_queries(self, start, count):
         bias = self.bias.for_queries(start, count)
         return None if bias is None else replace(self, bias=bias)
 
     @property
-    def blockwise(self) -> bool:  # type: ignore[override]  # noqa: D102
+    def blockwise(self) -> bool:  # type: ignore[override]
         return self.bias.blockwise
 
-    def has_rows(self):  # noqa: D102
+    def has_rows(self):
         return replace(self, bias=self.bias.has_rows())
 
     @property
-    def adds_values(self):  # noqa: D102
+    def adds_values(self):
         return self.bias.adds_values

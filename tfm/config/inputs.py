@@ -60,15 +60,15 @@ class Tokens(InputOptions):
         check_minimum(self, token_types=1, width=1)
         check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if self.projection == "repeat" and config.width % (self.width or config.width):
             raise ValueError(f"input.width={self.width} must divide width={config.width} for input.projection=repeat")
 
     @property
-    def axis(self) -> str:  # noqa: D102
+    def axis(self) -> str:
         return "D" if self.width is None else "U"
 
-    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+    def sizes(self, config: Any) -> dict[str, int]:
         return {
             "U": self.width or config.width,
             "P": config.length,
@@ -117,17 +117,17 @@ class Characters(InputOptions):
             return ()
         return tuple((int(width), int(count)) for width, _, count in pairs)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if config.tie_embeddings:
             raise ValueError("input=characters has no table of tokens to share; add tie_embeddings=false")
         if config.width % (self.width or config.width):
             raise ValueError(f"input.width={self.width} must divide width={config.width}")
 
     @property
-    def axis(self) -> str:  # noqa: D102
+    def axis(self) -> str:
         return "D" if self.width is None else "U"
 
-    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+    def sizes(self, config: Any) -> dict[str, int]:
         return {"U": self.width or config.width, "P": config.length, "V": config.padded_vocab, "Y": 0}
 
 
@@ -186,11 +186,11 @@ class Patches(InputOptions):
         return self.size, self.image_width or self.size, self.channels
 
     @property
-    def prefix(self) -> int:  # noqa: D102
+    def prefix(self) -> int:
         return self.cls + self.distilled
 
     @property
-    def grid(self) -> tuple[int, int]:  # noqa: D102
+    def grid(self) -> tuple[int, int]:
         height, width, _ = self.pixels
         return height // self.patch, width // self.patch
 
@@ -200,10 +200,10 @@ class Patches(InputOptions):
         rows, columns = self.grid
         return self.prefix + rows * columns
 
-    def max_length(self, config: Any) -> int:  # noqa: D102
+    def max_length(self, config: Any) -> int:
         return self.length
 
-    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+    def sizes(self, config: Any) -> dict[str, int]:
         return {"U": config.width, "P": self.length}
 
 
@@ -240,11 +240,11 @@ class Merging(InputOptions):
         """Rows and columns of what the states become."""
         return -(-self.rows // 2), -(-self.columns // 2)
 
-    def max_length(self, config: Any) -> int:  # noqa: D102
+    def max_length(self, config: Any) -> int:
         rows, columns = self.grid
         return rows * columns
 
-    def sizes(self, config: Any) -> dict[str, int]:  # noqa: D102
+    def sizes(self, config: Any) -> dict[str, int]:
         return {"U": config.width, "P": self.max_length(config)}
 
 

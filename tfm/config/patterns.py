@@ -29,7 +29,7 @@ class Full(Options):
     name: Literal["full"] = tag("full")
     reads_segments: ClassVar[bool] = True
 
-    def within(self, tokens: int) -> "Sliding":  # noqa: D102
+    def within(self, tokens: int) -> "Sliding":
         return Sliding(window=tokens + 1)
 
 
@@ -69,7 +69,7 @@ class Sliding(Options):
         if self.dilated_heads is not None and self.dilation == 1:
             raise ValueError(f"dilated_heads={self.dilated_heads} needs a dilation of at least 2; set it, or say none")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if self.dilated_heads is not None and self.dilated_heads >= config.heads:
             raise ValueError(
                 f"mixer.pattern.dilated_heads={self.dilated_heads} must be less than heads={config.heads}; "
@@ -81,7 +81,7 @@ class Sliding(Options):
         """The last heads have other windows."""
         return self.dilated_heads is not None
 
-    def within(self, tokens: int) -> "Sliding":  # noqa: D102
+    def within(self, tokens: int) -> "Sliding":
         return replace(self, window=min(self.window, tokens // self.dilation + 1))
 
 
@@ -153,7 +153,7 @@ class Global(Options):
         """Global tokens that have their own projections stand in the same columns of all rows."""
         return not (self.projections and self.global_places)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         last = max(self.global_places, default=0)
         if self.places and last >= config.length:
             raise ValueError(
@@ -181,7 +181,7 @@ class Etc(Options):
         _check_sizes(self, "tokens", zero=("radius", "labels"))
         check_maximum(self, "a table has a row for each", labels=1 << 20)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         _check_fits(config, "tokens", self.tokens)
 
 
@@ -244,10 +244,10 @@ class BigBird(Options):
         """Whether a pattern depends on the text alone, and not on the length of its row."""
         return not self.last_blocks and self.draw == "seeded" and not self.dense_blocks
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         _check_fits(config, "global_blocks * block", self.global_blocks * self.block)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.length if self.random and self.draw == "seeded" else None
 
 
@@ -273,7 +273,7 @@ class Windows(Options):
         if self.shift >= self.window:
             raise ValueError(f"shift={self.shift} must be less than window={self.window}")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if config.grid is None:
             raise ValueError(
                 "pattern=windows needs a grid of patches and nothing beside it; take input=patches, without input.cls"

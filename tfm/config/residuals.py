@@ -69,7 +69,7 @@ class Conditional(Options):
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if config.grid is None:
             raise ValueError(
                 "residual=conditional reads a grid of patches and nothing beside it; take input=patches, "
@@ -107,7 +107,7 @@ class TFixup(Options):
 
     name: Literal["tfixup"] = tag("tfixup")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if config.input.norm:
             raise ValueError(
                 "input.norm=true undoes the scale that residual=tfixup gives to embeddings; try input.norm=false"
@@ -121,7 +121,7 @@ class DTFixup(Options):
 
     name: Literal["dtfixup"] = tag("dtfixup")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         _check_not_shared(self, config)
 
 
@@ -132,7 +132,7 @@ class Admin(Options):
 
     name: Literal["admin"] = tag("admin")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         _check_not_shared(self, config)
 
 
@@ -154,7 +154,7 @@ class DeepNorm(Options):
         check_minimum(self, alpha=0, beta=0)
         check_maximum(self, "no model is as deep", alpha=1000, beta=1000)
 
-    def in_encoder(self, config: Any) -> Self:  # noqa: D102
+    def in_encoder(self, config: Any) -> Self:
         depth = (config.encoder.layers or config.layers) ** 4 * config.layers
         return replace(
             self,
@@ -181,10 +181,10 @@ class Reversible(Options):
         """Two where both are kept."""
         return 2 if self.merge == "concatenated" else 1
 
-    def in_encoder(self, config: Any) -> Self:  # noqa: D102
+    def in_encoder(self, config: Any) -> Self:
         return replace(self, merge="mean")
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if self.streams > 1 and (config.stages or config.head.features != "last" or config.head.layer is not None):
             raise ValueError(
                 "residual.merge=concatenated makes the last states wider than all others, so stages, head.features and "

@@ -40,10 +40,10 @@ class Padding(Mask):
     key_only = True
     shardable = True
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         _check_shape("padding: valid", self.valid, batch, keys, "keys")
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return take_positions(self.valid, j)[:, None, :]
 
 
@@ -56,20 +56,20 @@ class Segments(Mask):
 
     shardable = True
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         _check_shape("segments: ids of queries", self.queries, batch, queries, "queries")
         _check_shape("segments: ids of keys", self.keys, batch, keys, "keys")
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return take_positions(self.queries, i)[:, :, None] == take_positions(self.keys, j)[:, None, :]
 
-    def live_blocks(self, block_q, block_k, queries, keys):  # noqa: D102
+    def live_blocks(self, block_q, block_k, queries, keys):
         (first_i, last_i), (first_j, last_j) = block_range(self.queries, block_q), block_range(self.keys, block_k)
         overlap = (first_i[:, :, None] <= last_j[:, None]) & (first_j[:, None] <= last_i[:, :, None])
         return overlap.any(0)
 
     @property
-    def segment_ids(self):  # noqa: D102
+    def segment_ids(self):
         return self.queries, self.keys
 
 
@@ -82,14 +82,14 @@ class Prefix(Mask):
     key_only = True
     shardable = True
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         _check_shape("prefix: lengths", self.lengths, batch)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return (j < self.lengths[:, None])[:, None, :]
 
     @property
-    def key_lengths(self):  # noqa: D102
+    def key_lengths(self):
         return self.lengths
 
 
@@ -102,10 +102,10 @@ class LeftPadding(Mask):
     key_only = True
     shardable = True
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         _check_shape("left_padding: starts", self.starts, batch)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return (j >= self.starts[:, None])[:, None, :]
 
 

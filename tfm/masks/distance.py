@@ -44,7 +44,7 @@ class Window(Mask):
     left: int | None = struct.field(pytree_node=False)
     right: int | None = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         distance = j[:, None, :] - i[:, :, None]
         allowed = distance == distance
         if self.left is not None:
@@ -53,7 +53,7 @@ class Window(Mask):
             allowed &= distance <= self.right
         return allowed
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         visible = super().between(first_i, last_i, first_j, last_j)
         if self.left is not None:
             visible &= last_j - first_i >= -self.left
@@ -62,11 +62,11 @@ class Window(Mask):
         return visible & (self.left is None or self.right is None or self.left + self.right >= 0)
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         return self.left, self.right
 
     @property
-    def shift_invariant(self):  # noqa: D102
+    def shift_invariant(self):
         return True
 
 
@@ -76,19 +76,19 @@ class Strided(Mask):
 
     stride: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return (j[:, None, :] - i[:, :, None]) % self.stride == 0
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         smallest, largest = first_j - last_i, last_j - first_i
         return largest // self.stride > (smallest - 1) // self.stride  # a multiple of the stride lies between them
 
     @property
-    def spacing(self):  # noqa: D102
+    def spacing(self):
         return self.stride
 
     @property
-    def shift_invariant(self):  # noqa: D102
+    def shift_invariant(self):
         return True
 
 
@@ -99,17 +99,17 @@ class AfterMemory(Mask):
     mask: Mask
     size: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self.mask(i + self.size, j)
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         return self.mask.between(first_i + self.size, last_i + self.size, first_j, last_j)
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         left, right = self.mask.reach
         return None if left is None else left - self.size, None if right is None else right + self.size
 
     @property
-    def shift_invariant(self):  # noqa: D102
+    def shift_invariant(self):
         return self.mask.shift_invariant

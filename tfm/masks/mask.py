@@ -135,20 +135,20 @@ class Pair(Mask):
     first: Mask
     second: Mask
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         self.first.check(batch, queries, keys)
         self.second.check(batch, queries, keys)
 
     @property
-    def key_only(self):  # noqa: D102
+    def key_only(self):
         return self.first.key_only and self.second.key_only
 
     @property
-    def shardable(self):  # noqa: D102
+    def shardable(self):
         return self.first.shardable and self.second.shardable
 
     @property
-    def shift_invariant(self):  # noqa: D102
+    def shift_invariant(self):
         return self.first.shift_invariant and self.second.shift_invariant
 
 
@@ -156,26 +156,26 @@ class Pair(Mask):
 class Both(Pair):
     """Allows a pair if both masks allow it."""
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self.first(i, j) & self.second(i, j)
 
-    def between(self, *positions):  # noqa: D102
+    def between(self, *positions):
         return self.first.between(*positions) & self.second.between(*positions)
 
-    def live_blocks(self, *sizes):  # noqa: D102
+    def live_blocks(self, *sizes):
         return self.first.live_blocks(*sizes) & self.second.live_blocks(*sizes)
 
     @property
-    def conjuncts(self):  # noqa: D102
+    def conjuncts(self):
         return self.first.conjuncts + self.second.conjuncts
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         (left, right), (left2, right2) = self.first.reach, self.second.reach
         return _smaller_bound(left, left2), _smaller_bound(right, right2)
 
     @property
-    def spacing(self):  # noqa: D102
+    def spacing(self):
         return math.lcm(self.first.spacing, self.second.spacing)
 
 
@@ -183,22 +183,22 @@ class Both(Pair):
 class Either(Pair):
     """Allows a pair if at least one of two masks allows it."""
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self.first(i, j) | self.second(i, j)
 
-    def between(self, *positions):  # noqa: D102
+    def between(self, *positions):
         return self.first.between(*positions) | self.second.between(*positions)
 
-    def live_blocks(self, *sizes):  # noqa: D102
+    def live_blocks(self, *sizes):
         return self.first.live_blocks(*sizes) | self.second.live_blocks(*sizes)
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         (left, right), (left2, right2) = self.first.reach, self.second.reach
         return _larger_bound(left, left2), _larger_bound(right, right2)
 
     @property
-    def disjuncts(self):  # noqa: D102
+    def disjuncts(self):
         return self.first.disjuncts + self.second.disjuncts
 
 
@@ -208,18 +208,18 @@ class Not(Mask):
 
     mask: Mask
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return ~self.mask(i, j)
 
-    def check(self, batch, queries, keys):  # noqa: D102
+    def check(self, batch, queries, keys):
         self.mask.check(batch, queries, keys)
 
     @property
-    def key_only(self):  # noqa: D102
+    def key_only(self):
         return self.mask.key_only
 
     @property
-    def shardable(self):  # noqa: D102
+    def shardable(self):
         return self.mask.shardable
 
 

@@ -80,16 +80,16 @@ class LocalBlocks(Mask):
     before: int = struct.field(pytree_node=False)
     after: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         distance = j[:, None, :] // self.size - i[:, :, None] // self.size
         return (distance >= -self.before) & (distance <= self.after)
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         smallest, largest = first_j // self.size - last_i // self.size, last_j // self.size - first_i // self.size
         return (smallest <= self.after) & (largest >= -self.before)
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         return (1 + self.before) * self.size - 1, (1 + self.after) * self.size - 1
 
 
@@ -99,10 +99,10 @@ class GlobalTokens(Mask):
 
     spans: tuple[tuple[int, int | None], ...] = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self._any(i, i)[:, :, None] | self._any(j, j)[:, None, :]
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         return self._any(first_i, last_i) | self._any(first_j, last_j)
 
     def _any(self, first: Any, last: Any) -> Any:
@@ -118,11 +118,11 @@ class Summaries(Mask):
     block: int = struct.field(pytree_node=False)
     count: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         is_summary = j % self.block >= self.block - self.count
         return is_summary[:, None, :] & (i == i)[:, :, None]
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         ends_in_summary = last_j % self.block >= self.block - self.count
         return (ends_in_summary | (last_j // self.block > first_j // self.block)) & (first_i <= last_i)
 
@@ -134,13 +134,13 @@ class ChosenBlocks(Mask):
     size: int = struct.field(pytree_node=False)
     table: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         index = jnp.clip(i // self.size, 0, len(self.table) - 1)
         sharding = named_sharding(index, index, *spec_of(index), None)
         chosen = jnp.asarray(self.table, jnp.int32).at[index].get(out_sharding=sharding)
         return (chosen[:, :, None, :] == (j // self.size)[:, None, :, None]).any(-1)
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         sums: Any = _sums(self.table)
         if not isinstance(first_i, np.ndarray):
             sums = jnp.asarray(sums)
@@ -157,10 +157,10 @@ class Extended(Mask):
     mask: Mask
     tokens: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self.mask(i, jnp.minimum(j, self.tokens - 1)) | (j >= self.tokens)[:, None, :]
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         last = self.tokens - 1
         return self.mask.between(first_i, last_i, first_j, last_j.clip(None, last)) | (last_j > last)
 
@@ -179,20 +179,20 @@ class Restarted(Mask):
     shardable = True
 
     @property
-    def in_one_text(self):  # noqa: D102
+    def in_one_text(self):
         return self.mask
 
     @property
-    def segment_ids(self):  # noqa: D102
+    def segment_ids(self):
         if not isinstance(self.mask, LocalBlocks) or self.mask.before or self.mask.after or self.starts.shape[1] == 1:
             return None
         ids = (jnp.arange(self.starts.shape[1])[None] - self.starts) // self.mask.size
         return ids, ids
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return self.mask(self._place(i), self._place(j))
 
-    def live_blocks(self, block_q, block_k, queries, keys):  # noqa: D102
+    def live_blocks(self, block_q, block_k, queries, keys):
         first_i, last_i = block_range(jnp.arange(queries)[None] - self.starts, block_q)
         first_j, last_j = block_range(jnp.arange(keys)[None] - self.starts, block_k)
         return self.mask.between(first_i[:, :, None], last_i[:, :, None], first_j[:, None], last_j[:, None]).any(0)

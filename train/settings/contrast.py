@@ -48,10 +48,10 @@ class Contrast(TaskOptions):
             raise ValueError(f"scale={self.scale} is of kind=scores; leave it out")
 
     @classmethod
-    def module(cls, model: Any) -> str:  # noqa: D102
+    def module(cls, model: Any) -> str:
         return cls.name if model.images is None else "captions"
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if run.batch.size < 2 and self.kind == "pairs":
             raise ValueError(f"batch.size={run.batch.size} leaves no other text to tell apart; raise it")
         if run.model.images is None:

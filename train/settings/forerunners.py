@@ -19,7 +19,7 @@ class SkipThought(TaskOptions):
     name: Literal["skipthought"] = tag("skipthought")
     shuffled: bool = True
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         for kind in run.model.kinds:
             kind.mixer.conditioned()  # raises ValueError for layers that read no vector
         if not run.model.tie_embeddings:
@@ -44,5 +44,5 @@ class Bilm(TaskOptions):
         check_minimum(self, sampled=1)
         check_maximum(self, "no vocabulary is as large", sampled=1 << 24)
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         check_model(check_halves, run.model)

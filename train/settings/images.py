@@ -109,7 +109,7 @@ class Image(TaskOptions):
         if parsed_weights(self.class_weights) is not None and self.augment.mixes:
             raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if run.model.input.grid:
             return
         name = run.model.input.name
@@ -152,7 +152,7 @@ class NextPixel(TaskOptions):
         """The colours and the start token."""
         return self.colours + 1
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         side = math.isqrt(run.model.length)
         if side**2 != run.model.length:
             closest = max(1, round(run.model.length**0.5)) ** 2

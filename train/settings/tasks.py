@@ -58,7 +58,7 @@ class Lm(TaskOptions):
         check_minimum(self, stride=1, memory=1)
         check_maximum(self, "no memory is as long", memory=1 << 20)
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if self.memory is not None:
             _check_memory(self, run)
         if self.score_to is not None and self.score_from is None:
@@ -113,7 +113,7 @@ class Classify(TaskOptions):
             if getattr(self, name) and self.kind == "regression":
                 raise ValueError(f"{name}={getattr(self, name)} is for classes, not for kind=regression; leave it out")
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if run.teacher.folder and self.kind != "single":
             raise ValueError(f"task.kind={self.kind} learns from labels alone; a teacher is for task.kind=single")
 
@@ -161,7 +161,7 @@ class Tag(TaskOptions):
         check_fields(self)
         check_minimum(self, stride=1)
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         largest = run.batch.length - 2
         if self.stride is not None and self.stride > largest:
             raise ValueError(
@@ -208,7 +208,7 @@ class Translate(TaskOptions):
         if self.source == self.target:
             raise ValueError(f"source={self.source} and task.target are the same; name two columns or languages")
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if run.eval.best in ("bleu", "chrf") and not self.bleu:
             raise ValueError(
                 f"eval.best={run.eval.best} needs translations to judge; set --task.bleu to a number of sentences"
@@ -242,7 +242,7 @@ class Span(TaskOptions):
         check_minimum(self, stride=1, max_question=1, max_answer=1, n_best=1)
         check_maximum(self, "starts and ends of each window are combined", n_best=1000)
 
-    def check(self, run: Any) -> None:  # noqa: D102
+    def check(self, run: Any) -> None:
         if run.tokenizer.dropout:
             raise ValueError(
                 f"tokenizer.dropout={run.tokenizer.dropout} is not for task=span, whose answers stand at tokens; "

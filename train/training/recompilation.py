@@ -26,7 +26,7 @@ class Guard:
         self.compiled = False  # whether the last call compiled the step
         self.shapes: set[Any] = set()  # of the batches for which it was compiled
 
-    def __call__(self, state, batch):  # noqa: D102
+    def __call__(self, state, batch):
         programs = self.step._cache_size()
         output = self.step(state, batch)
         self.compiled = self.step._cache_size() > programs

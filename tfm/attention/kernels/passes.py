@@ -78,13 +78,13 @@ class OrderedMask(Mask):
     mask: Mask
     order: ColumnOrder = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         last = self.order.length - 1
         positions_i, positions_j = self.order.position(i), self.order.position(j)
         allowed = self.mask(jnp.minimum(positions_i, last), jnp.minimum(positions_j, last))
         return allowed & (positions_j <= last)[:, None, :]
 
-    def blocks(self, block_q, block_k, queries, keys):  # noqa: D102
+    def blocks(self, block_q, block_k, queries, keys):
         left, right = (None if reach is None else reach // self.order.stride for reach in self.mask.reach)
         return (local_blocks(self.order.rows) & window(left, right)).blocks(block_q, block_k, queries, keys)
 
@@ -96,7 +96,7 @@ class OrderedBias(ScoreBias):
     bias: ScoreBias
     order: ColumnOrder = struct.field(pytree_node=False)
 
-    def apply(self, scores, i, j):  # noqa: D102
+    def apply(self, scores, i, j):
         return self.bias.apply(scores, self.order.position(i), self.order.position(j))
 
 

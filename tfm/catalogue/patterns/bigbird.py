@@ -63,7 +63,7 @@ class FirstBlockBias(FollowingBias):
     stop: int = struct.field(pytree_node=False)
     times: int = struct.field(pytree_node=False)
 
-    def change(self, scores, i, j):  # noqa: D102
+    def change(self, scores, i, j):
         pairs = ((i >= self.start) & (i < self.stop))[:, :, None] & (j < self.block)[:, None, :]
         return scores + math.log(self.times) * pairs.astype(scores.dtype)[:, None, None]
 

@@ -63,7 +63,7 @@ class LabelBias(FollowingBias):
 
     batched = True
 
-    def change(self, scores, i, j):  # noqa: D102
+    def change(self, scores, i, j):
         same, mixed = self.same, self.mixed
         if i.shape[1] != same.shape[1]:  # a block of queries
             same, mixed = take_positions(same, i), take_positions(mixed, i)

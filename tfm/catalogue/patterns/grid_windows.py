@@ -33,12 +33,12 @@ class GridWindows(Mask):
     size: int = struct.field(pytree_node=False)
     shift: int = struct.field(pytree_node=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         (row_i, column_i), (row_j, column_j) = self._window(i), self._window(j)
         same_row = row_i[:, :, None] == row_j[:, None, :]
         return same_row & (column_i[:, :, None] == column_j[:, None, :])
 
-    def between(self, first_i, last_i, first_j, last_j):  # noqa: D102
+    def between(self, first_i, last_i, first_j, last_j):
         counts: Any = _counts(self.rows, self.columns, self.size, self.shift)
         if not isinstance(first_i, np.ndarray):
             counts = jnp.asarray(counts)
@@ -52,7 +52,7 @@ class GridWindows(Mask):
         return seen @ shown.swapaxes(-1, -2) > 0
 
     @property
-    def reach(self):  # noqa: D102
+    def reach(self):
         distance = (self.size - 1) * (self.columns + 1)
         return distance, distance
 

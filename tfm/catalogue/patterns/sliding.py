@@ -39,7 +39,7 @@ class HeadWindows(FollowingBias):
     groups: int = struct.field(pytree_node=False)
     dilated_heads: int = struct.field(pytree_node=False)
 
-    def change(self, scores, i, j):  # noqa: D102
+    def change(self, scores, i, j):
         heads = jnp.arange(self.kv_heads * self.groups).reshape(1, self.kv_heads, self.groups, 1, 1)
         is_dilated = heads >= self.kv_heads * self.groups - self.dilated_heads
         local, dilated = (mask(i, j)[:, None, None] for mask in (self.local, self.dilated))

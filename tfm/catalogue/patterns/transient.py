@@ -97,7 +97,7 @@ class BlockBias(ScoreBias):
 
     batched = True
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         of_tokens = _without_row(self.tokens_bias)(i, jnp.minimum(j, self.tokens - 1))
         is_token = (j < self.tokens)[:, None, None, None, :]
         if self.blocks_bias is None:

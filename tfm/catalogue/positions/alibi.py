@@ -23,7 +23,7 @@ class AlibiBias(ScoreBias):
     groups: int = struct.field(pytree_node=False)
     interleaved: bool = struct.field(pytree_node=False, default=False)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         heads = slopes_of(self.kv_heads * self.groups, self.interleaved)
         slopes = jnp.asarray(heads, jnp.float32).reshape(1, self.kv_heads, self.groups, 1, 1)
         distance = jnp.abs(j[:, None, :] - i[:, :, None]).astype(jnp.float32)

@@ -102,7 +102,7 @@ class DisentangledBias(ScoreBias):
     blockwise = False
     batched = True
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         rows = bucket_of(i[:, :, None] - j[:, None, :], self.buckets, self.max_distance)[:, None, None]
         bias = jnp.float32(0) if self.c2p is None else _take_buckets(self.c2p, rows)
         if self.p2c is None:

@@ -39,7 +39,7 @@ class NumberBias(ScoreBias):
     table: Array
     signed: bool = struct.field(pytree_node=False)
 
-    def apply(self, scores, i, j):  # noqa: D102
+    def apply(self, scores, i, j):
         def numbers(table, j, i):
             distance = distances(i, j)
             sizes = jnp.minimum(jnp.abs(distance), len(table) - 1)
@@ -59,7 +59,7 @@ class VectorBias(ScoreBias):
 
     blockwise = False
 
-    def apply(self, scores, i, j):  # noqa: D102
+    def apply(self, scores, i, j):
         def products(queries, keys, table, j, i):
             count, length = j.shape[1], i.shape[1]
             rows = rows_of(table, distances(i, j)).astype(queries.dtype)
@@ -77,10 +77,10 @@ class VectorBias(ScoreBias):
         axes = "BTKGH", "", "", "", "BT", "BKGTS"
         return on_query_shards(products, axes, self.queries, self.keys, self.table, j, i)
 
-    def for_keys(self, keys):  # noqa: D102
+    def for_keys(self, keys):
         return replace(self, keys=keys)
 
-    def for_queries(self, start, count):  # noqa: D102
+    def for_queries(self, start, count):
         return replace(self, queries=jax.lax.dynamic_slice_in_dim(self.queries, start, count, axis=1))
 
 
@@ -90,7 +90,7 @@ class SumBias(ClippedBias):
 
     keys: Array
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         def of_keys(keys, table, j, i):
             vectors = rows_of(table, -distances(j, i)).astype(keys.dtype)
             x = jnp.einsum("BSKH,RH->BKSR", keys, vectors, preferred_element_type=jnp.float32)
@@ -99,7 +99,7 @@ class SumBias(ClippedBias):
         axes = "", "", "", "BT", "BKGTS"
         return super().__call__(i, j) + on_query_shards(of_keys, axes, self.keys, self.key_table, j, i)
 
-    def for_keys(self, keys):  # noqa: D102
+    def for_keys(self, keys):
         return replace(self, keys=keys * keys.shape[-1] ** -0.5, causal=False)
 
 

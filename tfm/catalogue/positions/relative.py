@@ -35,7 +35,7 @@ class RelativeBias(ScoreBias):
         """int32 [R] -> the vectors [R,H] that are added to values at these distances; None for most."""
         return None
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         is_causal = self.is_causal(i, j)
 
         def scores(queries, bias, j, i):
@@ -46,7 +46,7 @@ class RelativeBias(ScoreBias):
         axes = "BTKGH", "", "", "BT", "BKGTS"
         return on_query_shards(scores, axes, self.queries, replace(self, queries=None), j, i)
 
-    def values(self, weights, i, j):  # noqa: D102
+    def values(self, weights, i, j):
         is_causal, dtype = self.is_causal(i, j), self.queries.dtype
 
         def weighted_sum(weights, bias, j, i):
@@ -61,10 +61,10 @@ class RelativeBias(ScoreBias):
         axes = "BKGTS", "", "", "BT", "BTKGH"
         return on_query_shards(weighted_sum, axes, weights, replace(self, queries=None), j, i)
 
-    def for_keys(self, keys):  # noqa: D102
+    def for_keys(self, keys):
         return replace(self, causal=False)
 
-    def for_queries(self, start, count):  # noqa: D102
+    def for_queries(self, start, count):
         return replace(self, queries=jax.lax.dynamic_slice_in_dim(self.queries, start, count, axis=1), causal=False)
 
     def is_causal(self, i: Array, j: Array) -> bool:
@@ -83,7 +83,7 @@ class ClippedBias(RelativeBias):
 
     key_table: Array
 
-    def key_vectors(self, distance, dtype):  # noqa: D102
+    def key_vectors(self, distance, dtype):
         return rows_of(self.key_table, distance).astype(dtype)
 
 

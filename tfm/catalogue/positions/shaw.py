@@ -32,7 +32,7 @@ class KeyValueBias(ClippedBias):
 
     value_table: Array
 
-    def value_vectors(self, distance, dtype):  # noqa: D102
+    def value_vectors(self, distance, dtype):
         return rows_of(self.value_table, distance).astype(dtype)
 
 

@@ -30,10 +30,10 @@ class T5Bias(ScoreBias):
     max_distance: int = struct.field(pytree_node=False)
     blocks: Array | None = None
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
 
-    def of_blocks(self):  # noqa: D102
+    def of_blocks(self):
         return None if self.blocks is None else replace(self, table=self.blocks, blocks=None)
 
     def bucket(self, distance: Array) -> Array:

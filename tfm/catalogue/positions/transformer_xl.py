@@ -44,7 +44,7 @@ class TransformerXLBias(RelativeBias):
     projection: Linear
     width: int = struct.field(pytree_node=False)
 
-    def key_vectors(self, distance, dtype):  # noqa: D102
+    def key_vectors(self, distance, dtype):
         waves = sinusoidal(-distance[None], self.width, "halves").astype(dtype)
         return linear(self.projection, "BRD,DKH->BRKH", waves)[0]
 

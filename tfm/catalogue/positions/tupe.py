@@ -70,7 +70,7 @@ class UntiedBias(ScoreBias):
 
     blockwise = False
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         bias = jnp.zeros((1, 1, 1, 1, 1)) if self.distances is None else self.distances(i, j)
         if self.first is None:
             return bias
@@ -78,10 +78,10 @@ class UntiedBias(ScoreBias):
         bias = jnp.where(self.is_first_key[:, None, None, None], column, bias)
         return jnp.where(self.is_first_query[:, None, None, :, None], row, bias)
 
-    def for_keys(self, keys):  # noqa: D102
+    def for_keys(self, keys):
         return replace(self, is_first_key=jnp.arange(keys.shape[1])[None] == self.starts)
 
-    def for_queries(self, start, count):  # noqa: D102
+    def for_queries(self, start, count):
         rows = jax.lax.dynamic_slice_in_dim(self.is_first_query, start, count, axis=1)
         return replace(self, is_first_query=rows)
 

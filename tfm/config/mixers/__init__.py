@@ -45,7 +45,7 @@ class Softmax(Options):
     key_bias: bool = True
     output_bias: bool = True
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         self.pattern.check(config)
         if self.split_states and config.width % 2:
             raise ValueError(f"width={config.width} must be even for mixer.split_states=true")
@@ -70,10 +70,10 @@ class Softmax(Options):
         """As the pattern does."""
         return self.pattern.depends_on_heads
 
-    def within(self, tokens: int) -> "Softmax":  # noqa: D102
+    def within(self, tokens: int) -> "Softmax":
         return dataclasses.replace(self, pattern=self.pattern.within(tokens))
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return self.pattern.max_length(config)
 
 

@@ -100,5 +100,5 @@ class Sinkhorn(Options):
         check_minimum(self, block=1, iterations=0, temperature=1e-3)
         check_maximum(self, "no model is as large", block=MAX_LENGTH, iterations=1 << 10, temperature=1e3)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.length

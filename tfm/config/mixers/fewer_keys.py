@@ -24,7 +24,7 @@ class Linformer(Options):
         check_minimum(self, rank=1)
         check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.length
 
 
@@ -53,7 +53,7 @@ class Compressed(Options):
         """Tokens that become one key."""
         return self.factor if self.memory is None else -(-config.length // self.memory)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return None if self.memory is None else config.length
 
 

@@ -63,7 +63,7 @@ class AttentionFree(Options):
         check_minimum(self, window=1, rank=1)
         check_maximum(self, "no text is as long", window=MAX_LENGTH, rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return None if self.reach == "simple" else config.length
 
 
@@ -115,7 +115,7 @@ class ChannelGroups(Options):
         check_minimum(self, groups=1)
         check_maximum(self, "no model is as wide", groups=1 << 20)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         groups = self.groups or config.heads
         if config.width % groups:
             nearest = nearest_divisor(groups, config.width)

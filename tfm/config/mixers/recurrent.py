@@ -41,7 +41,7 @@ class Recurrent(Options):
         """Whether states are a projection of units."""
         return False
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if self.separate and config.width % 2:
             raise ValueError(f"width={config.width} must be even for mixer.separate=true")
         size = self.directions * self.state_size(config.width)
@@ -51,7 +51,7 @@ class Recurrent(Options):
                 "mixer.size, or leave out mixer.output"
             )
 
-    def conditioned(self) -> Self:  # noqa: D102
+    def conditioned(self) -> Self:
         size = None if self.size is None or self.output else self.size * self.directions
         return replace(self, size=size, bidirectional=False, separate=False, condition=True)
 
@@ -100,12 +100,12 @@ class Lstm(Recurrent):
             raise ValueError(f"clip={self.clip} must be more than 0; for no limit say none")
 
     @property
-    def has_projection(self) -> bool:  # noqa: D102
+    def has_projection(self) -> bool:
         return self.projection is not None
 
-    def state_size(self, width: int) -> int:  # noqa: D102
+    def state_size(self, width: int) -> int:
         return self.projection or self.units(width)
 
-    def conditioned(self) -> Self:  # noqa: D102
+    def conditioned(self) -> Self:
         projection = None if self.projection is None or self.output else self.projection * self.directions
         return replace(super().conditioned(), projection=projection or self.projection)

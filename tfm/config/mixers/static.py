@@ -41,7 +41,7 @@ class Synthesizer(Options):
         check_minimum(self, rank=1)
         check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.length
 
 
@@ -64,9 +64,9 @@ class Gmlp(Options):
         """Channels before they are split."""
         return self.ffn or config.sizes["F"]
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if self.channels(config) % 2:
             raise ValueError(f"mixer.ffn={self.channels(config)} must be even: one half gates the other")
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.length

@@ -46,7 +46,7 @@ class Rotary(PositionOptions):
         """Elements of a head that are rotated."""
         return int(head_size * self.fraction)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         rotary_dim = self.rotary_dim(config.sizes["H"])
         if rotary_dim % 2 or not rotary_dim:
             raise ValueError(
@@ -128,7 +128,7 @@ class Disentangled(PositionOptions):
                 f"max_distance={self.max_distance} must be at least {minimum} with {self.buckets} buckets; or none"
             )
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.sizes["P"] if self.absolute else None
 
 
@@ -209,7 +209,7 @@ class Tupe(PositionOptions):
     def __post_init__(self):
         check_buckets(self)
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.sizes["P"]
 
 

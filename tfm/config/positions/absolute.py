@@ -18,7 +18,7 @@ class Learned(Absolute):
     name: Literal["learned"] = tag("learned")
     place: Place = "added"
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return config.sizes["P"]
 
 
@@ -40,11 +40,11 @@ class Sinusoidal(Absolute):
     place: Place = "added"
     axes: int = 1
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         super().check(config)
         check_axes(self, config, config.sizes[config.embed_axis])
 
-    def advice(self, config: Any) -> str:  # noqa: D102
+    def advice(self, config: Any) -> str:
         is_small = getattr(config.input, "scale", None) is False and config.init_std < _SMALL
         if self.place != "added" or not is_small:
             return ""
@@ -73,7 +73,7 @@ class Axial(PositionOptions):
         check_minimum(self, rows=1, columns=1, row_width=1)
         check_maximum(self, "no text is as long", rows=1 << 12, columns=1 << 12)
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         width = config.sizes[config.embed_axis]
         if not 0 < self.widths(width)[0] < width:
             raise ValueError(f"row_width={self.row_width} must be less than width={width}; none takes half of it")
@@ -83,5 +83,5 @@ class Axial(PositionOptions):
         rows = width // 2 if self.row_width is None else self.row_width
         return rows, width - rows
 
-    def max_length(self, config: Any) -> int | None:  # noqa: D102
+    def max_length(self, config: Any) -> int | None:
         return self.rows * self.columns

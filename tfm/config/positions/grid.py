@@ -72,7 +72,7 @@ class Beit(PositionOptions):
     shared: bool = False
     absolute: bool = False
 
-    def check(self, config: Any) -> None:  # noqa: D102
+    def check(self, config: Any) -> None:
         if config.input.grid is None:
             raise ValueError(
                 f"position=beit counts rows and columns, which input={config.input.name} does not have; try position=t5"

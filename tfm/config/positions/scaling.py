@@ -66,7 +66,7 @@ class Dynamic(ScalingOptions):
         super().__post_init__()
         _check_length(self)
 
-    def check_pairs(self, pairs: int) -> None:  # noqa: D102
+    def check_pairs(self, pairs: int) -> None:
         if pairs == 1:
             raise ValueError("position.scaling=dynamic needs two pairs of elements that turn; try larger heads")
 
@@ -146,7 +146,7 @@ class LongRope(ScalingOptions):
         numbers = self._numbers("long_factors" if length > self.original_length else "short_factors")
         return numbers * pairs if len(numbers) == 1 else numbers
 
-    def check_pairs(self, pairs: int) -> None:  # noqa: D102
+    def check_pairs(self, pairs: int) -> None:
         for name in ("short_factors", "long_factors"):
             count = len(self._numbers(name))
             if count not in (1, pairs):

@@ -26,7 +26,7 @@ class GridBias(ScoreBias):
     columns: int = struct.field(pytree_node=False)
     prefix: int = struct.field(pytree_node=False, default=0)
 
-    def __call__(self, i, j):  # noqa: D102
+    def __call__(self, i, j):
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.offset(i[:, :, None], j[:, None, :])))
 
     def offset(self, i: Array, j: Array) -> Array:
