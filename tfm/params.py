@@ -204,12 +204,11 @@ def constant(value: float) -> Callable[..., jax.Array]:
 def _spec(config: Config, axes: str, init: Callable[..., jax.Array], sizes: dict[str, int]) -> Spec:
     """A parameter that is not decayed. Raises ValueError for a letter without a size."""
     sizes = config.sizes | sizes
-    unknown = [letter for letter in axes if letter not in sizes or (letter.isupper() and letter not in AXES)]
-    if unknown:
-        raise ValueError(f"axis {unknown[0]} of {axes!r} has no size; give {unknown[0]}=SIZE, in lower case")
+    for letter in axes:
+        if letter not in sizes or (letter.isupper() and letter not in AXES):
+            raise ValueError(f"axis {letter} of {axes!r} has no size; give {letter}=SIZE, in lower case")
     shape = tuple(sizes[letter] for letter in axes)
-    unpadded = tuple(config.vocab if letter == "V" else sizes[letter] for letter in axes)
-    padding = math.prod(shape) - math.prod(unpadded)
+    padding = math.prod(shape) // sizes["V"] * (sizes["V"] - config.vocab) if "V" in axes else 0
     return Spec(axes, shape, init, decay=False, padding=padding, dtype=config.param_dtype)
 
 

@@ -7,6 +7,7 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -20,17 +21,22 @@ from typing import (
     is_typeddict,
 )
 
-from tfm.config.json_text import check_text
+from tfm.config.json_text import text_fault
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# The annotation of a field: a class, a union, or a form of `typing`.
+Hint = object
 
 # What no model and no text exceeds: so nothing is built of absurd sizes.
 MAX_LAYERS, MAX_WIDTH, MAX_LENGTH = 1 << 12, 1 << 20, 1 << 24
 
-_cached_hints = functools.cache(get_type_hints)
 
-
-def type_hints(cls: Any) -> dict[str, Any]:
+@functools.cache
+def type_hints(cls: type) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
-    return _cached_hints(cls)
+    return get_type_hints(cls)
 
 
 # What a value of a type is called in an error.
@@ -54,7 +60,7 @@ class Range(NamedTuple):
     minimum: float = -math.inf
     maximum: float = math.inf
 
-    def check(self, key: str, value: Any) -> Any:
+    def check(self, key: str, value: float | None) -> float | None:
         """The value, None too. Raises ValueError where it lies outside."""
         if value is not None and not value >= self.minimum:
             raise ValueError(f"{key}={value} must be at least {self.minimum}")
@@ -103,29 +109,49 @@ def tag(name: str) -> Any:
 
 
 @functools.cache
-def alternatives(hint: Any) -> dict[str, type]:
+def alternatives(hint: Hint) -> dict[str, type[Options]]:
     """The option classes of a union by tag; of one class alone, that one; {} for any other type."""
-    return {cls.name: cls for cls in _members(hint) if isinstance(cls, type) and issubclass(cls, Options)}
+    return {cls.name: cls for cls in kinds_of(hint) if isinstance(cls, type) and issubclass(cls, Options)}
 
 
 @functools.cache
-def is_list(hint: Any) -> bool:
+def is_list(hint: Hint) -> bool:
     """Whether a field holds a tuple of dataclasses."""
     return get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0])
 
 
 @functools.cache
-def is_optional(hint: Any) -> bool:
+def is_optional(hint: Hint) -> bool:
     """Whether a field may be None."""
-    return type(None) in _members(hint)
+    return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    """The types of a union; any other type alone."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+@functools.cache
+def kinds_of(hint: Hint) -> tuple[Any, ...]:
+    """The types of a union, None left out; any other type alone."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(kind for kind in members if kind is not type(None))
 
 
-def check_type(key: str, value: Any, hint: Any) -> Any:
+@functools.cache
+def plain_type(hint: Hint) -> type:
+    """The type of the values of a field beside None: int, float, bool, str, list or dict."""
+    kind = kinds_of(hint)[0]
+    if get_origin(kind) is Annotated:
+        return plain_type(get_args(kind)[0])
+    if is_typeddict(kind):
+        return dict
+    return str if get_origin(kind) is Literal or alternatives(hint) else get_origin(kind) or kind
+
+
+@functools.cache
+def choices_of(cls: type, name: str) -> tuple[str, ...]:
+    """The values that a field of type Literal may take; () for any other field."""
+    literals = [kind for kind in kinds_of(type_hints(cls)[name]) if get_origin(kind) is Literal]
+    return get_args(literals[0]) if literals else ()
+
+
+def check_type(key: str, value: Any, hint: Hint) -> Any:
     """A value that has the type of its field.
 
     A type is int, float, bool, str, Literal, list[T], dict[str, T] or TypedDict, a union of these and None, or
@@ -136,44 +162,46 @@ def check_type(key: str, value: Any, hint: Any) -> Any:
     if value is None and is_optional(hint):
         return None
     kind = _kind_for(value, hint)
-    origin = get_origin(kind) or kind
-    if origin is Annotated:
+    if get_origin(kind) is Annotated:
         base, limits = get_args(kind)
         return limits.check(key, check_type(key, value, base))
-    wanted = plain_type(kind)
-    if wanted is float and type(value) is int:
-        wanted = int
-    if wanted in TYPE_NAMES and type(value) is not wanted:
+    plain = plain_type(kind)
+    is_exact = type(value) is plain or (plain is float and type(value) is int)
+    if plain in TYPE_NAMES and not is_exact:
         raise ValueError(f"{key}={_abbreviate(value)} must be {type_name(hint)}")
-    if wanted in (int, float):
-        return _checked_number(key, value, plain_type(kind))
-    if wanted is str:
-        check_text(f"{key}={_abbreviate(value)}", value)
-        if origin is Literal and value not in get_args(kind):
+    if plain in (int, float):
+        return _checked_number(key, value, plain)
+    if plain is str:
+        if fault := text_fault(value):
+            raise ValueError(f"{key}={_abbreviate(value)} {fault}")
+        if get_origin(kind) is Literal and value not in get_args(kind):
             raise ValueError(f"{key}={value} is unknown{suggest(value, get_args(kind))}")
-    if origin is list:
+    if get_origin(kind) is list:
         return [check_type(f"{key}[{index}]", member, *get_args(kind)) for index, member in enumerate(value)]
-    if origin is dict:
+    if get_origin(kind) is dict:
         return {name: check_type(f"{key}.{name}", member, get_args(kind)[1]) for name, member in value.items()}
     if is_typeddict(kind):
         return dict(value) | check_object(key, value, get_type_hints(kind, include_extras=True))
     return value
 
 
-def check_object(key: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+def check_object(key: str, values: Mapping[str, Any], hints: Mapping[str, Hint]) -> dict[str, Any]:
     """The fields of an object that have a type, in that type. Raises ValueError as `check_type` does."""
     prefix = f"{key}." if key and not key.endswith(" ") else key
     return {name: check_type(prefix + name, values[name], hint) for name, hint in hints.items() if name in values}
 
 
-def _kind_for(value: Any, hint: Any) -> Any:
+def _kind_for(value: object, hint: Hint) -> Any:
     """The type of a union that a value may have; the first one where it has none of them."""
-    kinds = [kind for kind in _members(hint) if kind is not type(None)]
-    return next((kind for kind in kinds if plain_type(kind) is type(value)), kinds[0])
+    kinds = kinds_of(hint)
+    for kind in kinds:
+        if plain_type(kind) is type(value):
+            return kind
+    return kinds[0]
 
 
-def _checked_number(key: str, value: Any, kind: type) -> Any:
-    """A number that computers can compute with."""
+def _checked_number(key: str, value: float, kind: type) -> float:
+    """A finite number of 64 bits (int) or 32 bits (float)."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{key}={value} must be a finite number")
     if abs(value) > (MAX_INT if kind is int else MAX_FLOAT):
@@ -181,51 +209,43 @@ def _checked_number(key: str, value: Any, kind: type) -> Any:
     return kind(value)
 
 
-def _abbreviate(value: Any) -> str:
+def _abbreviate(value: object) -> str:
     """A value as an error shows it."""
     is_short = not isinstance(value, int) or value.bit_length() <= 256  # Python writes no decimals of longer ones
     text = repr(value) if is_short else f"{value:#x}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def plain_type(hint: Any) -> type:
-    """The type of the values of a field beside None: int, float, bool, str, list or dict."""
-    kind = next(kind for kind in _members(hint) if kind is not type(None))
-    if get_origin(kind) is Annotated:
-        return plain_type(get_args(kind)[0])
-    if is_typeddict(kind):
-        return dict
-    return str if get_origin(kind) is Literal or alternatives(hint) else get_origin(kind) or kind
-
-
-def type_name(hint: Any) -> str:
+def type_name(hint: Hint) -> str:
     """What the values of a field are called in an error."""
-    kinds = dict.fromkeys(_type_name(kind) for kind in _members(hint) if kind is not type(None))
-    return " or ".join([*kinds, *(["none"] if is_optional(hint) else [])])
+    names = dict.fromkeys(map(_type_name, kinds_of(hint)))
+    return " or ".join([*names, *(["none"] if is_optional(hint) else [])])
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: Hint) -> str:
     """The name of one type; that of a list says of what."""
     name, members = TYPE_NAMES[plain_type(kind)], get_args(kind)
     return f"{name} of {PLURALS[plain_type(members[0])]}" if plain_type(kind) is list and members else name
 
 
-def check_fields(config: Any) -> None:
+def check_fields(config: "DataclassInstance") -> None:
     """Raises ValueError where a field of a dataclass has another type, or another value than its Literal allows."""
-    for name, hint in type_hints(type(config)).items():
-        value, choices = getattr(config, name), choices_of(type(config), name)
-        if choices and value not in choices and not (value is None and is_optional(hint)):
+    cls = type(config)
+    for field in dataclasses.fields(config):
+        name, value, hint = field.name, getattr(config, field.name), type_hints(cls)[field.name]
+        if value is None and is_optional(hint):
+            continue
+        choices, classes = choices_of(cls, name), alternatives(hint)
+        if choices and value not in choices:
             raise ValueError(f"{name}={value} is unknown{suggest(str(value), choices)}")
-        if classes := alternatives(hint):
-            if not isinstance(value, tuple(classes.values())) and not (value is None and is_optional(hint)):
-                raise ValueError(
-                    f"{name}={value!r} must be an object of {', '.join(cls.__name__ for cls in classes.values())}"
-                )
-        elif plain_type(hint) in (int, float, bool, str):
+        if classes and not isinstance(value, tuple(classes.values())):
+            names = ", ".join(options.__name__ for options in classes.values())
+            raise ValueError(f"{name}={value!r} must be an object of {names}")
+        if not classes and plain_type(hint) in (int, float, bool, str):
             check_type(name, value, hint)
 
 
-def check_minimum(config: Any, **minimums: float) -> None:
+def check_minimum(config: "DataclassInstance", **minimums: float) -> None:
     """Raises ValueError for a field that is below its minimum; None passes."""
     for name, minimum in minimums.items():
         value = getattr(config, name)
@@ -234,7 +254,7 @@ def check_minimum(config: Any, **minimums: float) -> None:
             raise ValueError(f"{name}={value} must be at least {minimum}{or_none}")
 
 
-def check_maximum(config: Any, reason: str, **maximums: float) -> None:
+def check_maximum(config: "DataclassInstance", reason: str, **maximums: float) -> None:
     """Raises ValueError for a field that is above its maximum, with the reason for it; None passes."""
     for name, maximum in maximums.items():
         value = getattr(config, name)
@@ -242,18 +262,12 @@ def check_maximum(config: Any, reason: str, **maximums: float) -> None:
             raise ValueError(f"{name}={value} must be at most {maximum}: {reason}")
 
 
-def check_rates(config: Any, *names: str, usual: str = "") -> None:
+def check_rates(config: "DataclassInstance", *names: str, usual: str = "") -> None:
     """Raises ValueError for a field outside [0, 1), with what is usual; None passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be at least 0 and less than 1{usual and f'; {usual}'}")
-
-
-def choices_of(cls: type, name: str) -> tuple[str, ...]:
-    """The values that a field of type Literal may take; () for any other field."""
-    literals = [kind for kind in _members(type_hints(cls)[name]) if get_origin(kind) is Literal]
-    return get_args(literals[0]) if literals else ()
 
 
 def suggest(word: str, names: Iterable[str]) -> str:

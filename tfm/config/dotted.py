@@ -10,10 +10,10 @@ Flags, run.json and the fields of Hugging Face folders all pass through `overrid
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from tfm.config.choices import Options, alternatives, check_type, is_list, nearest, suggest, type_hints
+from tfm.config.choices import Hint, Options, alternatives, check_type, is_list, nearest, suggest, type_hints
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_ELEMENTS = 4096
 
 # (dotted name, value, type of the field) -> a value of that type.
-Read = Callable[[str, Any, Any], Any]
+Read = Callable[[str, Any, Hint], Any]
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -60,7 +60,7 @@ def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return values
 
 
-def hint_of(config: Any, name: str) -> Any:
+def hint_of(config: object, name: str) -> Hint:
     """The type of the field with this dotted name."""
     first, _, rest = name.partition(".")
     return hint_of(getattr(config, first), rest) if rest else type_hints(type(config))[first]
@@ -80,7 +80,7 @@ class UnknownNameError(ValueError):
         super().__init__(f"{name} is unknown{suggest(name, [suggestion] if suggestion else first_words)}")
 
 
-def override(config: T, *layers: Mapping[str, Any], read: Read | None = None) -> T:
+def override(config: T, *layers: Mapping[str, Any], read: Read = check_type) -> T:
     """The dataclass with the values of each layer, by dotted name, over those of the layer before.
 
     Another class of a union starts from its own defaults. The dataclasses judge the result of all layers. `read` turns
@@ -89,60 +89,54 @@ def override(config: T, *layers: Mapping[str, Any], read: Read | None = None) ->
     Raises UnknownNameError, and ValueError for a value of another type and for whatever the dataclasses refuse.
     """
     for values in layers:
-        walk = _Walk(values, read or check_type, set())
-        config = _override(config, walk, ("",))
-        unknown = next((name for name in values if name not in walk.used), None)
-        if unknown is not None:
-            _refuse_other_class(config, unknown, unknown.split("."))
-            raise UnknownNameError(unknown, flatten(config))
+        layer = _Layer(values, read, set())
+        config = _override(config, layer, [""])
+        for name in values:
+            if name not in layer.used:
+                _refuse_other_class(config, name, name.split("."))
+                raise UnknownNameError(name, flatten(config))
     return _checked(config)
 
 
-class _Walk(NamedTuple):
+class _Layer(NamedTuple):
     """The values of a layer, how they are read, and the names that a field was found for."""
 
     values: Mapping[str, Any]
     read: Read
     used: set[str]
 
-    def find(self, keys: Iterable[str]) -> list[str]:
-        """Those of the names that have a value."""
-        names = [key for key in keys if key in self.values]
-        self.used.update(names)
-        return names
-
-    def value(self, key: str, hint: Any) -> Any:
-        """The value of a name, in the type of its field."""
-        return self.read(key, self.values[key], hint)
+    def find(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Those of the names that have a value, and that value."""
+        for name in names:
+            if name in self.values:
+                self.used.add(name)
+                yield name, self.values[name]
 
 
-def _override(config: Any, walk: _Walk, prefixes: Sequence[str]) -> Any:
+def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
     """A dataclass that is not judged yet; later prefixes win."""
-    changed = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    changed: dict[str, Any] = {}
     for field in dataclasses.fields(config):
-        if not field.init:
+        if not field.init:  # a tag
             continue
-        value, hint = changed[field.name], type_hints(type(config))[field.name]
-        keys = [prefix + field.name for prefix in prefixes]
-        dotted = [f"{key}." for key in keys]
+        value, hint = getattr(config, field.name), type_hints(type(config))[field.name]
+        names = [prefix + field.name for prefix in prefixes]
         if alternatives(hint):
-            changed[field.name] = _override_choice(value, hint, walk, keys)
+            value = _override_choice(value, hint, layer, names)
         elif is_list(hint):
-            set_keys = walk.find(keys)
-            count = walk.value(set_keys[-1], int) if set_keys else len(value)
-            if not 0 <= count <= MAX_ELEMENTS:
-                raise ValueError(f"{set_keys[-1]}={count} must be at least 0 and at most {MAX_ELEMENTS}")
-            elements = (value + (get_args(hint)[0](),) * (count - len(value)))[:count]
-            changed[field.name] = tuple(
-                _override(element, walk, [*dotted, *(f"{prefix}{index}." for prefix in dotted)])
-                for index, element in enumerate(elements)
-            )
+            value = _override_list(value, hint, layer, names)
         elif dataclasses.is_dataclass(value):
-            changed[field.name] = _override(value, walk, dotted)
+            value = _override(value, layer, _inside(names))
         else:
-            for key in walk.find(keys):
-                changed[field.name] = walk.value(key, hint)
+            for name, text in layer.find(names):
+                value = layer.read(name, text, hint)
+        changed[field.name] = value
     return unchecked(type(config), changed)
+
+
+def _inside(names: Iterable[str]) -> list[str]:
+    """The beginnings of the names of what stands in fields of these names."""
+    return [f"{name}." for name in names]
 
 
 def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -153,27 +147,45 @@ def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
     return result
 
 
-def _override_choice(value: Any, hint: Any, walk: _Walk, keys: Sequence[str]) -> Any:
-    """The options of a union."""
+def _override_choice(options: Options | None, hint: Hint, layer: _Layer, names: Sequence[str]) -> Options | None:
+    """The options of a union; the name of a field, or that with `.name` behind it, says of which class."""
     classes = alternatives(hint)
-    for name in walk.find(name for key in keys for name in (key, f"{key}.name")):
-        tag = walk.value(name, hint)
-        if tag is not None and tag not in classes:
-            raise ValueError(f"{name.removesuffix('.name')}={tag} is unknown{suggest(str(tag), classes)}")
-        if tag != getattr(value, "name", None):
-            value = None if tag is None else classes[tag]()
-    return None if value is None else _override(value, walk, [f"{key}." for key in keys])
+    for field in names:
+        for name, text in layer.find((field, f"{field}.name")):
+            tag = layer.read(name, text, hint)
+            if tag is not None and tag not in classes:
+                raise ValueError(f"{field}={tag} is unknown{suggest(str(tag), classes)}")
+            if tag is None:
+                options = None
+            elif options is None or options.name != tag:
+                options = classes[tag]()
+    return None if options is None else _override(options, layer, _inside(names))
+
+
+def _override_list(elements: tuple, hint: Hint, layer: _Layer, names: Sequence[str]) -> tuple:
+    """A tuple of dataclasses; names without an index set a field of all of them."""
+    count = len(elements)
+    for name, text in layer.find(names):
+        count = layer.read(name, text, int)
+        if not 0 <= count <= MAX_ELEMENTS:
+            raise ValueError(f"{name}={count} must be at least 0 and at most {MAX_ELEMENTS}")
+    prefixes, changed = _inside(names), []
+    for index in range(count):
+        element = elements[index] if index < len(elements) else get_args(hint)[0]()
+        changed.append(_override(element, layer, prefixes + _inside([f"{prefix}{index}" for prefix in prefixes])))
+    return tuple(changed)
 
 
 def _checked(config: Any, prefix: str = "") -> Any:
-    """The same dataclass after all dataclasses in it have judged themselves, the innermost first."""
+    """A dataclass after all dataclasses in it have judged themselves, the innermost first."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(config):
-        value, key = getattr(config, field.name), prefix + field.name
+        value, name = getattr(config, field.name), prefix + field.name
         if dataclasses.is_dataclass(value):
-            changed[field.name] = _checked(value, f"{key}.")
+            changed[field.name] = _checked(value, f"{name}.")
         elif is_list(type_hints(type(config))[field.name]):
-            changed[field.name] = tuple(_checked(element, f"{key}.{index}.") for index, element in enumerate(value))
+            elements = enumerate(value)
+            changed[field.name] = tuple(_checked(element, f"{name}.{index}.") for index, element in elements)
     try:
         return dataclasses.replace(config, **changed)
     except ValueError as error:

@@ -7,7 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Union
+
+# A value of JSON.
+Json = Union[None, bool, int, float, str, list["Json"], dict[str, "Json"]]  # noqa: UP007
 
 # Bytes of a file with the fields of a model, a run or a tokenizer. The largest tokenizers have 35 MB.
 MAX_BYTES = 256 << 20
@@ -30,15 +33,21 @@ def decode_text(data: bytes | bytearray, where: str) -> str:
         ) from error
 
 
-def check_text(where: str, text: str) -> None:
-    """Raises ValueError for text that no file can hold: with NUL, or with surrogates, which stand for broken bytes."""
+def text_fault(text: str) -> str:
+    """Why no file can hold a text: NUL, or surrogates, which stand for broken bytes; empty where nothing is wrong."""
     if "\0" in text:
-        raise ValueError(f"{where} has a NUL character; leave it out")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{where} is not Unicode text (character {error.start}); correct it") from error
+        return "has a NUL character; leave it out"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"is not Unicode text (character {error.start}); correct it"
+    return ""
+
+
+def check_text(where: str, text: str) -> None:
+    """Raises ValueError for text with a `text_fault`."""
+    if fault := text_fault(text):
+        raise ValueError(f"{where} {fault}")
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
@@ -78,19 +87,21 @@ def parse(text: str, where: str) -> Any:
     return value
 
 
-def _check_members(value: Any, where: str) -> None:
+def _check_members(value: Json, where: str) -> None:
     """Raises ValueError for a value that is too deep, or holds broken text; level by level, without recursion."""
-    level = [value]
+    level: list[Json] = [value]
     for _ in range(MAX_DEPTH + 1):
-        for text in level:
-            if isinstance(text, str):
-                check_text(where, text)
-        lists = [member for member in level if isinstance(member, list)]
-        objects = [member for member in level if isinstance(member, dict)]
-        level = [member for members in (*lists, *objects) for member in members]
-        level += [member for members in objects for member in members.values()]
-        if not level:
+        members: list[Json] = []
+        for member in level:
+            if isinstance(member, str) and (fault := text_fault(member)):
+                raise ValueError(f"{where} {fault}")
+            if isinstance(member, list):
+                members += member
+            elif isinstance(member, dict):
+                members += [*member, *member.values()]
+        if not members:
             return
+        level = members
     raise ValueError(_too_deep(where))
 
 

@@ -270,7 +270,7 @@ class Config:
         """The rate at which a pass drops attention weights: 0 without a key."""
         return 0.0 if key is None else self.attn_rate
 
-    @property
+    @functools.cached_property
     def sizes(self) -> dict[str, int]:
         """The size behind each letter of the parameter axes (`tfm.AXES`), in the first stage."""
         kv_heads = self.kv_heads or self.heads
