@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import mask_pictures
 
 import tfm
-from tfm.config import choices
 from tfm.config.heads import Head
 from tfm.config.mixers import Softmax
 from tfm.config.stages import Stage
 from tfm.config.towers import ImageTower
+from tfm.options import choices
 from tfm.patterns import pattern_of
 from train.planning.counting import needed_flops
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from variants import VARIANTS
 
-from tfm.config.choices import alternatives, type_hints
-from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
+from tfm.options.choices import alternatives, type_hints
+from tfm.options.dotted import flatten
 from tfm.variants import load
 
 ROOT = Path(__file__).parent.parent

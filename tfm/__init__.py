@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tfm.catalogue.positions.t5 import T5Bias
     from tfm.catalogue.studies.finite import Origin, ScopedRun, first_not_finite, names_not_finite, run_by_scope
     from tfm.catalogue.studies.position_effects import position_scores, position_similarity
-    from tfm.config.dotted import flatten, override
     from tfm.config.heads import Head
     from tfm.config.inputs import Merging, Patches, Tokens
     from tfm.config.model import COMPUTE, Config, Layer
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     from tfm.nnx import Module
     from tfm.norms import Norm, layer_norm, norm_specs, rms_norm
     from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup, unit_vectors
+    from tfm.options.dotted import flatten, override
     from tfm.params import (
         Spec,
         abstract,

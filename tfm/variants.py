@@ -5,7 +5,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from tfm.config.choices import Options
+from tfm.options.choices import Options
 
 
 def load(options: Options) -> ModuleType:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code, tasks
 from train.files.lines import line_writer
 from train.files.strict_json import json_text

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_minimum
+from tfm.options.choices import check_fields, check_minimum
 from train import UserError, exit_code
 from train.files.strict_json import json_text
 from train.runs.run_folder import open_folder

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import check_minimum
+from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.devices import topology as topologies
 from train.devices.topology import Topology

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text

@@ -11,7 +11,6 @@ import pytest
 import tfm
 from tfm import norms, ops
 from tfm.attention.dispatch import KERNELS
-from tfm.config.choices import Options, choices_of, type_hints
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.layers import EncoderOptions
@@ -23,6 +22,7 @@ from tfm.config.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
 from tfm.config.residuals import PostNorm, PreNorm
 from tfm.config.stages import Stage
 from tfm.models import classifier, pooling
+from tfm.options.choices import Options, choices_of, type_hints
 
 ERRORS = [
     (lambda: Config(heads=5), "heads=5 must divide width=128; try heads=4"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from guide import pages
 
-from tfm.config.choices import alternatives, is_list, type_hints
+from tfm.options.choices import alternatives, is_list, type_hints
 from train import UserError
 from train.__main__ import command_paths
 from train.settings import flags, resolve, schema

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfm.config import choices
 from tfm.config.mixers import Softmax
+from tfm.options import choices
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PATTERNS = choices.alternatives(choices.type_hints(Softmax)["pattern"])

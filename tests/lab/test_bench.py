@@ -10,8 +10,8 @@ import pytest
 from small import call
 from tasks.test_translate import SMALL, counting, write_sides
 
-from tfm.config.choices import alternatives, type_hints
 from tfm.config.model import Config
+from tfm.options.choices import alternatives, type_hints
 from train.lab import bench
 from train.lab.timing import scaling, turns
 from train.main import main

@@ -6,7 +6,7 @@ import jax
 import pytest
 from small import FLAGS, call, run_of, write_text
 
-from tfm.config.dotted import flatten
+from tfm.options.dotted import flatten
 from train import UserError, main
 from train.planning import advice
 from train.settings import flags

@@ -8,7 +8,7 @@ from contracts import TOKENS, model_of
 from variants import VARIANTS
 
 import tfm
-from tfm.config.choices import alternatives, type_hints
+from tfm.options.choices import alternatives, type_hints
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 

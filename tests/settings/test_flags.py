@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from tfm.config.choices import Options, tag
-from tfm.config.dotted import flatten
+from tfm.options.choices import Options, tag
+from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Layer
 from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
+from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags, resolve, schema
 from train.settings.presets import PRESETS

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.config.choices import Options
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
+from tfm.options.choices import Options
 
 
 @struct.dataclass

@@ -15,7 +15,7 @@ from tfm.compat.auto import Auto, Choices
 from tfm.compat.classes import BASES, Encoder, Images, MaskedImages, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
 from tfm.compat.towers import TOWERS
-from tfm.config.choices import suggest
+from tfm.options.choices import suggest
 
 # What an architecture is called besides its family.
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from flax import struct
 
-from tfm.config.choices import Range
 from tfm.config.model import MAX_SIZES, Config
 from tfm.hf import FAMILIES as HF_FAMILIES
 from tfm.hf.config import Family, Head
@@ -16,6 +15,7 @@ from tfm.models.classifier import Classifier
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.seq2seq import Seq2Seq, encoder_config, seq2seq_specs
 from tfm.ops import Linear, linear_specs
+from tfm.options.choices import Range
 
 # Families that had Flax classes, and what their bare models are called inside of models with heads.
 BASE_PREFIXES = {

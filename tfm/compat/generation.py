@@ -15,7 +15,6 @@ from jax import Array
 from tfm.compat.forward import Record, encode_source, source_writer, take_params
 from tfm.compat.outputs import Output
 from tfm.compat.sampling import BatchSample, step_keys
-from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.decoding.beam import Limits, search
 from tfm.decoding.beam_strategy import Beam
@@ -23,6 +22,7 @@ from tfm.decoding.constraints import Constraints
 from tfm.decoding.generate import PromptBatch, advance, bucket, pad_stop, start
 from tfm.decoding.sampling import Greedy, Sample
 from tfm.models.heads import CausalLM
+from tfm.options.json_text import read_object
 
 FILE = "generation_config.json"
 DEFAULTS: dict[str, Any] = dict(

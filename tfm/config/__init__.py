@@ -1,1 +1,1 @@
-"""The catalogue of models: sizes and variants as frozen dataclasses, without jax."""
+"""The configuration of a model: sizes and variants as frozen dataclasses, without jax."""

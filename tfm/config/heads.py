@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_minimum
+from tfm.options.choices import check_fields, check_minimum
 
 
 @dataclass(frozen=True)

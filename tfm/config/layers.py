@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tfm.config.choices import MAX_LAYERS, MAX_LENGTH, check_fields, check_maximum, check_minimum
 from tfm.config.mixers import Mixer
 from tfm.config.positions import Position
 from tfm.config.residuals import Residual
+from tfm.options.choices import MAX_LAYERS, MAX_LENGTH, check_fields, check_maximum, check_minimum
 
 
 @dataclass(frozen=True)

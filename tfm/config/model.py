@@ -4,7 +4,15 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from tfm.config.choices import (
+from tfm.config.heads import Head
+from tfm.config.inputs import Input, Tokens
+from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
+from tfm.config.mixers import Mixer, Softmax
+from tfm.config.positions import Learned, Position
+from tfm.config.residuals import PostNorm, Residual
+from tfm.config.stages import Stage
+from tfm.config.towers import ImageTower
+from tfm.options.choices import (
     MAX_LAYERS,
     MAX_LENGTH,
     MAX_WIDTH,
@@ -14,14 +22,6 @@ from tfm.config.choices import (
     check_rates,
     nearest_divisor,
 )
-from tfm.config.heads import Head
-from tfm.config.inputs import Input, Tokens
-from tfm.config.layers import EncoderOptions, Kind, Layer, LayerPlan
-from tfm.config.mixers import Mixer, Softmax
-from tfm.config.positions import Learned, Position
-from tfm.config.residuals import PostNorm, Residual
-from tfm.config.stages import Stage
-from tfm.config.towers import ImageTower
 
 # The sizes of a model: at least 1, and far below what computers can count, so that nothing is built of absurd ones.
 MAX_SIZES = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
 
 
 def _check_sizes(options: Options, *names: str, zero: Sequence[str] = ()) -> None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tfm.config.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum
 from tfm.config.inputs import Merging
+from tfm.options.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tfm.config.choices import (
+from tfm.config.heads import Head
+from tfm.config.inputs import Patches
+from tfm.config.layers import EncoderOptions, Layer
+from tfm.config.mixers import Mixer, Softmax
+from tfm.config.positions import Learned, Position
+from tfm.options.choices import (
     MAX_LAYERS,
     MAX_LENGTH,
     MAX_WIDTH,
@@ -14,11 +19,6 @@ from tfm.config.choices import (
     check_minimum,
     tag,
 )
-from tfm.config.heads import Head
-from tfm.config.inputs import Patches
-from tfm.config.layers import EncoderOptions, Layer
-from tfm.config.mixers import Mixer, Softmax
-from tfm.config.positions import Learned, Position
 
 
 @dataclass(frozen=True)

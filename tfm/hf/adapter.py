@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.config.choices import Range, check_object
-from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
 from tfm.hf.config import Family
@@ -26,6 +24,8 @@ from tfm.hf.names import Leaf, assemble, leaves
 from tfm.hf.tensors import read_file, write
 from tfm.hf.updates import down_leaf, module_of, up_leaf, update_names
 from tfm.low_rank import LowRank, low_rank_base, merge_low_rank
+from tfm.options.choices import Range, check_object
+from tfm.options.json_text import read_object
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."

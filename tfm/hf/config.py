@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.choices import check_object, check_type
-from tfm.config.dotted import flatten, override
 from tfm.config.model import COMPUTE, Config, Kind, Layer
 from tfm.hf.fields import IGNORED, TYPES, Field, class_names, flat_fields, nested_fields
 from tfm.hf.heads import Head
 from tfm.hf.names import Names
+from tfm.options.choices import check_object, check_type
+from tfm.options.dotted import flatten, override
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -6,9 +6,9 @@ The fields in the tables of families have the types of our fields.
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
-from tfm.config.choices import Range, is_optional, plain_type
-from tfm.config.dotted import hint_of
 from tfm.config.model import MAX_SIZES, Config
+from tfm.options.choices import Range, is_optional, plain_type
+from tfm.options.dotted import hint_of
 
 # Of their code, of how a model was trained, and of text generation.
 IGNORED = frozenset(

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.config.json_text import read_object
 from tfm.hf.names import Leaf, entries
 from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Tensors, Weights
+from tfm.options.json_text import read_object
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
 LAST_WORDS = {"kernel": "weight", "scale": "weight", "embedding": "weight"}

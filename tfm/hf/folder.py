@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from tfm import params as specs_of
-from tfm.config.json_text import read_object
 from tfm.config.model import Config
 from tfm.hf import FAMILIES, family
 from tfm.hf.config import Family, Head, resolved_fields
@@ -22,6 +21,7 @@ from tfm.hf.flax_layout import read_weights
 from tfm.hf.names import Leaf, entries, leaves
 from tfm.hf.parameters import read_parameter
 from tfm.hf.tensors import Weights, write_folder
+from tfm.options.json_text import read_object
 
 # What a tokenizer, or a processor of images, may consist of.
 TOKENIZER_FILES = (

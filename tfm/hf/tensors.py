@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tfm.config import json_text
+from tfm.options import json_text
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NUMPY_TYPES = {

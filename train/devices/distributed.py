@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from tfm.config.choices import Range
+from tfm.options.choices import Range
 from train import UserError
 from train.settings.gate import environment_number
 from train.settings.schema import Distributed

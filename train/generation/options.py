@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, suggest
+from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
 from train.runs.weights import Weights
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED

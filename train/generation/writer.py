@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, final
 
 import tfm
-from tfm.config.json_text import check_text
+from tfm.options.json_text import check_text
 from train import UserError
 from train.data.batching import row_batches
 from train.generation import drafts

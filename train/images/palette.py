@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfm.config.choices import check_type
-from tfm.config.json_text import read_object
+from tfm.options.choices import check_type
+from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import ProcessorKind
 from train.images import processor as images

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfm.config.choices import check_type
-from tfm.config.json_text import read_object
+from tfm.options.choices import check_type
+from tfm.options.json_text import read_object
 from train.images.decoding import MODES, to_array
 
 FILE = "preprocessor_config.json"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfm.config.choices import check_fields
+from tfm.options.choices import check_fields
 from train import UserError, exit_code
 from train.files.strict_json import json_text
 from train.settings import flags

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm.config.choices import check_minimum
+from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfm.config.choices import check_fields, check_minimum
+from tfm.options.choices import check_fields, check_minimum
 from train import UserError, exit_code
 from train.settings import flags
 

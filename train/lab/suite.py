@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import UserError
 from train.runs import run_folder
 from train.settings import flags

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
 from train.files.lines import whole_file
 from train.files.strict_json import json_text

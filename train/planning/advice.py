@@ -7,9 +7,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from tfm.config.choices import choices_of
-from tfm.config.dotted import flatten
 from tfm.config.model import Config
+from tfm.options.choices import choices_of
+from tfm.options.dotted import flatten
 from train import OutOfMemoryError, UserError
 from train.screens.console import human_bytes
 from train.settings import flags

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.dotted import override
 from tfm.config.model import Config
+from tfm.options.dotted import override
 from train.settings.gate import user_errors
 
 

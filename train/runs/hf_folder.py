@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
-from tfm.config.dotted import flatten
+from tfm.options.dotted import flatten
 from train import tasks
 from train.screens import finite
 from train.settings import flags

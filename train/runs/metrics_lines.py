@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from tfm.config.choices import Range, check_object
-from tfm.config.json_text import decode_text, parse_object
+from tfm.options.choices import Range, check_object
+from tfm.options.json_text import decode_text, parse_object
 from train.files.strict_json import json_text
 from train.runs import run_folder
 from train.settings.gate import check_complete

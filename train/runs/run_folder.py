@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from tfm.config.dotted import flatten, flatten_saved, override
-from tfm.config.json_text import read_object
+from tfm.options.dotted import flatten, flatten_saved, override
+from tfm.options.json_text import read_object
 from train import UserError, tasks
 from train.files import checksum
 from train.files.strict_json import json_text

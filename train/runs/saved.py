@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import UserError
 from train.devices import distributed
 from train.runs import manifest

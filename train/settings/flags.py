@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from tfm.config import choices, dotted
 from tfm.config.layers import Layer
+from tfm.options import choices, dotted
 from train import UserError
 
 T = TypeVar("T")

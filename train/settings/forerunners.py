@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.config.reading import check_halves
+from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.task_options import TaskOptions, check_model
 
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints, is_typeddict
 
-from tfm.config.choices import check_type
+from tfm.options.choices import check_type
 from train import UserError
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.task_options import TaskOptions, parsed_weights
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, suggest
+from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train.settings.limits import MAX_STEPS, STEPS
 
 # What --log.to names.

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfm.config.choices import suggest
-from tfm.config.dotted import flatten
 from tfm.config.model import COMPUTE, Config
+from tfm.options.choices import suggest
+from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
 from train.settings.presets import PRESETS

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates
 from tfm.config.model import Config
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Log
 from train.settings.tasks import Mlm, Task

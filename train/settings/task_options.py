@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tfm.config.choices import Options
+from tfm.options.choices import Options
 
 
 class TaskOptions(Options):

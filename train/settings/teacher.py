@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from tfm.config.choices import check_fields, check_maximum
+from tfm.options.choices import check_fields, check_maximum
 
 
 @dataclasses.dataclass(frozen=True)

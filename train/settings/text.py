@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, check_rates
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, check_rates, tag
 
 
 class TuneOptions(Options):

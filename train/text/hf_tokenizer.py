@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tfm.config.choices import check_object
-from tfm.config.json_text import read_object
+from tfm.options.choices import check_object
+from tfm.options.json_text import read_object
 from train import UserError
 from train.files.strict_json import json_text
 from train.settings.gate import user_errors

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from tfm.config.choices import Range, check_type
-from tfm.config.json_text import parse_object, read_object, read_text
+from tfm.options.choices import Range, check_type
+from tfm.options.json_text import parse_object, read_object, read_text
 from train.files.suppress_output import suppress_output
 from train.settings import schema
 from train.text import sentencepiece

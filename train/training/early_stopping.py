@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.choices import suggest
+from tfm.options.choices import suggest
 from train import UserError
 from train.settings.schema import Eval
 

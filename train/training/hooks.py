@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 import tfm
-from tfm.config.dotted import flatten
+from tfm.options.dotted import flatten
 from train import DivergedError, interruption
 from train.devices import cpu, distributed
 from train.losses.teaching import training_metrics

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Any, TypedDict
 
-from tfm.config.choices import Range
+from tfm.options.choices import Range
 from train.runs.metrics_lines import Written
 from train.settings.gate import check_complete
 from train.settings.limits import MAX_STEPS

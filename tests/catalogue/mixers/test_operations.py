@@ -11,9 +11,9 @@ from variants import BASE, VARIANTS
 
 import tfm
 from tfm.catalogue.grid import depthwise
-from tfm.config.choices import alternatives, type_hints
 from tfm.config.mixers import Softmax
 from tfm.masks.pairs import visible_pairs
+from tfm.options.choices import alternatives, type_hints
 from train.planning.counting import flops, needed_flops
 
 T, D, A, N, K, H, F = 12, 16, 16, 4, 2, 4, 24  # A = N H; K H channels of keys

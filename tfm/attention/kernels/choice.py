@@ -18,9 +18,9 @@ from tfm.attention.kernels.chunked import chunked, why_not_chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
 from tfm.attention.kernels.splash import splash, why_not_splash
 from tfm.axes import platform as current_platform
-from tfm.config.choices import choices_of, suggest
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
+from tfm.options.choices import choices_of, suggest
 
 __all__ = ["Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"]
 

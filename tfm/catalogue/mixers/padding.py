@@ -5,8 +5,8 @@ from jax import Array
 
 from tfm.attention.case import MaskParts, decompose
 from tfm.attention.context import AttentionContext, refuse
-from tfm.config.choices import Options
 from tfm.masks.distance import Window
+from tfm.options.choices import Options
 
 
 def refuse_decoders(options: Options, context: AttentionContext, remedy: str = "mixer, such as mixer=softmax") -> None:

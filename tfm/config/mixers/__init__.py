@@ -5,7 +5,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfm.config.choices import Options, tag
 from tfm.config.mixers.clustered import Reformer, Routing, Sinkhorn
 from tfm.config.mixers.convolution import DynamicConv, LightConv
 from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
@@ -20,6 +19,7 @@ from tfm.config.mixers.kernels import (
 from tfm.config.mixers.recurrent import Gru, Lstm
 from tfm.config.mixers.static import FNet, Gmlp, Synthesizer
 from tfm.config.patterns import Full, Pattern
+from tfm.options.choices import Options, tag
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tfm.config.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
 from tfm.config.positions.absolute import Axial, Learned, Sinusoidal
 from tfm.config.positions.checks import check_axes, check_buckets, check_distance
 from tfm.config.positions.grid import Beit, Swin, SwinV2
 from tfm.config.positions.options import PositionOptions
 from tfm.config.positions.scaling import Scaling
+from tfm.options.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.config.positions.checks import check_axes
 from tfm.config.positions.options import Absolute, Place, PositionOptions
+from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 
 
 @dataclass(frozen=True)

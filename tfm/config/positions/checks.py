@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfm.config.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum
+from tfm.options.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum
 
 
 def check_axes(options: Any, config: Any, width: int) -> None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.config.positions.options import PositionOptions
+from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 
 
 class WindowPosition(PositionOptions):

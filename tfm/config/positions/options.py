@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import Options, check_fields
+from tfm.options.choices import Options, check_fields
 
 # Where the vectors of absolute positions go.
 Place = Literal["added", "queries_keys", "concatenated"]

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tfm.config.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_type, tag
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_type, tag
 
 
 class ScalingOptions(Options):

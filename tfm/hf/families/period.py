@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tfm.config.dotted import flatten
 from tfm.config.model import Layer
+from tfm.options.dotted import flatten
 
 
 def period_values(layers: Sequence[Layer], name: str = "period") -> dict[str, Any]:

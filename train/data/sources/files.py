@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
 
-from tfm.config import json_text
+from tfm.options import json_text
 from train import UserError
 from train.devices import cpu
 from train.settings.gate import user_errors

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfm.config import json_text
+from tfm.options import json_text
 from train import UserError
 from train.data.sources import files
 from train.data.sources.files import Format, Row

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tfm
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import OutOfMemoryError, UserError
 from train.lab.compare.rows import Row
 from train.lab.suite import forget_programs

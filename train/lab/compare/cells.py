@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import DivergedError, OutOfMemoryError, UserError, sentence
 from train.lab.suite import forget_programs
 from train.runs import claim, run_folder

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tfm.config.choices import check_fields, check_minimum
+from tfm.options.choices import check_fields, check_minimum
 from train import UserError
 
 # Texts, or pictures of a model that reads both, -> vectors.

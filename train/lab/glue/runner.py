@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.config.json_text import parse_object, read_object, read_text
+from tfm.options.json_text import parse_object, read_object, read_text
 from train import UserError
 from train.files import cache
 from train.files.strict_json import json_text

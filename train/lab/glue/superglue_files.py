@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfm.config import json_text
+from tfm.options import json_text
 from train import UserError
 from train.data.sources import files
 from train.lab.glue.suites import Task

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import UserError, exit_code
 from train.files import cache
 from train.lab.embedding.options import Encode, EncoderOptions, open_encoder

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from tfm.config.choices import check_fields, check_maximum, check_minimum
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train.settings.limits import MAX_ROWS, MAX_SEED
 
 

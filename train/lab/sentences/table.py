@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm.config.json_text import read_object
+from tfm.options.json_text import read_object
 from train import UserError
 from train.lab.compare.statistics import mean_and_deviation
 from train.lab.sentences.suite import TASKS

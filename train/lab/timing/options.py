@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tfm.config.choices import check_fields, check_maximum
+from tfm.options.choices import check_fields, check_maximum
 from train.runs.weights import Weights
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_STEPS, STEPS
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.config.dotted import override
 from tfm.config.inputs import Tokens
 from tfm.config.residuals import PreNorm
+from tfm.options.dotted import override
 from train import UserError
 from train.data.fields import Field
 from train.images.model_processor import picture_shape

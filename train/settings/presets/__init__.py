@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tfm.config.choices import suggest
-from tfm.config.dotted import override
 from tfm.config.model import Config
+from tfm.options.choices import suggest
+from tfm.options.dotted import override
 from train.settings.contrast import QUICK_SIDES, SIDES
 from train.settings.presets import long_texts
 from train.settings.presets.captions import CAPTIONS

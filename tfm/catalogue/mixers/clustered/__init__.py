@@ -12,9 +12,9 @@ from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refu
 from tfm.attention.project import Attention
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys, bucket_attention, cached_bucket_attention, sort_rounds
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
-from tfm.config.choices import Options
 from tfm.config.model import Config
 from tfm.ops import Linear, linear_specs
+from tfm.options.choices import Options
 from tfm.sharding import replicate_length
 
 

@@ -17,8 +17,8 @@ from jax import Array
 from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
-from tfm.config.choices import Options
 from tfm.config.model import Config
+from tfm.options.choices import Options
 from tfm.sharding import replicate_length
 
 # The logarithm of a feature that no key has.

@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from tfm.config.choices import Range
-from tfm.config.dotted import flatten, override
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Reformer, Softmax
 from tfm.config.model import Config, Layer
@@ -23,6 +21,8 @@ from tfm.hf.fields import Size
 from tfm.hf.heads import with_output_bias
 from tfm.hf.names import HfTensor
 from tfm.models.heads import CausalLM
+from tfm.options.choices import Range
+from tfm.options.dotted import flatten, override
 
 LAYER = "reformer.encoder.layers.{}"
 LOCAL, LSH = "local", "lsh"

@@ -7,14 +7,14 @@ them, and counts once more for each: so does `draw=first`. Short rows see every 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from tfm.config.choices import Range
-from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.encoders import bert
 from tfm.hf.fields import Size
+from tfm.options.choices import Range
+from tfm.options.dotted import flatten
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}

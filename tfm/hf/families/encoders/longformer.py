@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from tfm.config.choices import Range
-from tfm.config.dotted import flatten
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.patterns import Global
@@ -21,6 +19,8 @@ from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values
 from tfm.hf.fields import Size
 from tfm.hf.names import HfTensor
+from tfm.options.choices import Range
+from tfm.options.dotted import flatten
 
 SELF = "longformer.encoder.layer.{}.attention.self"
 WINDOW = 512  # transformers' default

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from tfm.config.choices import Range
 from tfm.config.inputs import Patches
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.names import HfTensor
+from tfm.options.choices import Range
 
 Pixels = Annotated[int, Range(1, 1 << 16)]
 FIELDS = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tfm.config import choices
 from tfm.config.model import Config
 from tfm.config.positions import Learned
+from tfm.options import choices
 
 
 @pytest.mark.parametrize(("total", "size", "nearest"), [(128, 5, 4), (12, 100, 12), (12, 7, 6), (9, 0, 1), (7, 2, 1)])

@@ -10,12 +10,12 @@ import pytest
 from variants import VARIANTS
 
 import tfm
-from tfm.config.choices import Options, tag
-from tfm.config.dotted import flatten, flatten_saved, override
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Full, Sliding
 from tfm.config.positions import Disentangled, NoPosition, Rotary
+from tfm.options.choices import Options, tag
+from tfm.options.dotted import flatten, flatten_saved, override
 
 MODERNBERT = Config(
     layers=6,

@@ -21,7 +21,7 @@ from typing import (
     is_typeddict,
 )
 
-from tfm.config.json_text import text_fault
+from tfm.options.json_text import text_fault
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

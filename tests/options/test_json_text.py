@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfm.config.json_text import MAX_DEPTH, check_text, decode_text, parse, parse_object, read_object, read_text
+from tfm.options.json_text import MAX_DEPTH, check_text, decode_text, parse, parse_object, read_object, read_text
 
 
 @pytest.mark.parametrize(

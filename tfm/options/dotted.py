@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from tfm.config.choices import Hint, Options, alternatives, check_type, is_list, nearest, suggest, type_hints
+from tfm.options.choices import Hint, Options, alternatives, check_type, is_list, nearest, suggest, type_hints
 
 T = TypeVar("T")
 
