@@ -17,7 +17,7 @@ from tfm.config.mixers import Softmax
 from tfm.config.stages import Stage
 from tfm.config.towers import ImageTower
 from tfm.options import choices
-from tfm.patterns import pattern_of
+from tfm.tables.patterns import pattern_of
 from train.planning.counting import needed_flops
 
 BASE = tfm.Config(layers=1, width=128, heads=4, vocab=1024, length=4096, dropout=0.0, scan=False, kernel="einsum")

@@ -9,7 +9,7 @@ import numpy as np
 import tfm
 from tfm.config import patterns
 from tfm.masks.place import Extended
-from tfm.patterns import pattern_of
+from tfm.tables.patterns import pattern_of
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

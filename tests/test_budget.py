@@ -16,7 +16,11 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.options.choices import alternatives, type_hints
 from tfm.options.dotted import flatten
-from tfm.variants import load
+from tfm.tables.inputs import INPUTS
+from tfm.tables.mixers import MIXERS
+from tfm.tables.patterns import PATTERNS
+from tfm.tables.positions import POSITIONS
+from tfm.tables.residuals import RESIDUALS
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*ROOT.glob("tfm/**/*.py"), *ROOT.glob("train/**/*.py")])
@@ -38,6 +42,13 @@ SLOTS = {
     "residuals": alternatives(type_hints(Config)["residual"]),
     "inputs": alternatives(type_hints(Config)["input"]),
     "patterns": alternatives(type_hints(Softmax)["pattern"]),
+}
+VARIANT_TABLES = {
+    "mixers": MIXERS,
+    "positions": POSITIONS,
+    "residuals": RESIDUALS,
+    "inputs": INPUTS,
+    "patterns": PATTERNS,
 }
 
 
@@ -156,13 +167,8 @@ def test_top_level():
     assert {name.split("/")[0] for name in tracked()} <= TOP_LEVEL
 
 
-KEYWORDS = {"global": "longformer"}  # no name of a module in Python, and the file that has it
-
-
-def test_a_variant_is_a_file_named_like_its_tag():
-    files = {tag: load(options()).__file__ for variants in SLOTS.values() for tag, options in variants.items()}
-    names = {tag: Path(path).stem for tag, path in files.items()}
-    assert {tag: name for tag, name in names.items() if name != KEYWORDS.get(tag, tag)} == {}
+def test_every_variant_stands_in_a_table():
+    assert {slot: [*table] for slot, table in VARIANT_TABLES.items()} == {slot: [*tags] for slot, tags in SLOTS.items()}
 
 
 # What a field of `tfm.Config` is called that chooses a variant of a folder.

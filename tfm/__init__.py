@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfm.attention.attend import attend, attention_scores, attention_weights, weighted_sum
     from tfm.attention.bias import ScoreBias
-    from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, VariantError
     from tfm.attention.cross import Memory
     from tfm.attention.kernels.choice import Choice, KernelError, choose_kernel, chunked, cudnn, splash
     from tfm.attention.project import (
@@ -50,10 +49,11 @@ if TYPE_CHECKING:
     from tfm.decoding.generate import Generated, Generation, bucket, generate
     from tfm.decoding.sampling import Greedy, Sample
     from tfm.hf.folder import from_hf, to_hf
-    from tfm.inputs import MaskedPixels, default_positions, embed, embed_specs, input_of
+    from tfm.inputs import MaskedPixels, default_positions
     from tfm.inputs.tokens import Embed
     from tfm.int8 import Int8
-    from tfm.layers.block import Block, BlockInput, BlockOutput, block_specs, transformer_block
+    from tfm.interfaces import AttentionContext, BlockOutput, LayerCall, MixerOutput, VariantError
+    from tfm.layers.block import Block, BlockInput, block_specs, transformer_block
     from tfm.layers.calibration import needs_calibration
     from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
     from tfm.layers.stack import Layers, by_layer, stack, stack_specs
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from tfm.masks.distance import causal, strided, window
     from tfm.masks.mask import Mask
     from tfm.masks.place import chosen_blocks, global_places, global_tokens, last_tokens, local_blocks, summaries
-    from tfm.mixers import mixer_of
     from tfm.models.choices import score_choices
     from tfm.models.classifier import Classifier, classifier_specs, classify, classify_distilled
     from tfm.models.encoder import Encoder, decoder, encoder, encoder_specs, hidden_states
@@ -126,12 +125,14 @@ if TYPE_CHECKING:
         vector_spec,
         weight_spec,
     )
-    from tfm.positions import position_of
     from tfm.positions.rotary import rotary_angles, rotate
     from tfm.positions.sinusoidal import sinusoidal
     from tfm.quantization import quantize_weights
-    from tfm.residuals import residual_of
     from tfm.sharding import take_positions, unshard_fsdp
+    from tfm.tables.inputs import embed, embed_specs, input_of
+    from tfm.tables.mixers import mixer_of
+    from tfm.tables.positions import position_of
+    from tfm.tables.residuals import residual_of
 
 # The module of every public name: the imports above.
 PUBLIC = {

@@ -8,7 +8,7 @@ import tfm
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Full, Sliding
-from tfm.patterns import pattern_mask
+from tfm.tables.patterns import pattern_mask
 from train.settings import flags, presets
 from train.settings.schema import Run
 

@@ -8,11 +8,11 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attend, attention_weights, weighted_sum
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.dispatch import attend_scores, attend_with
 from tfm.attention.project import Attention, attention_specs, merge_heads, queries, swap_heads
 from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
 from tfm.ops import dropout

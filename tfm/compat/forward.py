@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.catalogue.studies.pruning import head_gates, with_gates
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, Seq2SeqReader, is_bare
 from tfm.compat.predictions import predictions, reader_predictions
@@ -20,7 +19,8 @@ from tfm.decoding.cache import Cache, prefill, write_cache
 from tfm.hf.config import Head
 from tfm.hf.flax_layout import Layout
 from tfm.hf.names import leaves
-from tfm.inputs import default_positions, embed
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder
@@ -29,6 +29,7 @@ from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.norms import norm
 from tfm.ops import split
 from tfm.params import abstract
+from tfm.tables.inputs import embed
 
 PAD = 1  # of RoBERTa: the token, and its position
 

@@ -21,16 +21,16 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs import embed
+from tfm.interfaces import AttentionContext, Mixer
 from tfm.layers.rows import map_leaves, map_rows, separate_rows
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
-from tfm.mixers import Mixer, mixer_of
 from tfm.models.encoder import Encoder
 from tfm.sharding import replicate_length, shard_like
+from tfm.tables.inputs import embed
+from tfm.tables.mixers import MIXERS
 
 # A model with an encoder, a decoder, or both.
 T = TypeVar("T", bound=Any)
@@ -190,7 +190,7 @@ def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> 
     def part(name: str) -> tuple[Any, ...]:
         kinds = getattr(plan, name)
         return tuple(
-            function(mixer_of(kind.mixer), kind.mixer, *parts)
+            function(MIXERS[kind.mixer.name], kind.mixer, *parts)
             for kind, *parts in zip(kinds, *(getattr(tree, name) for tree in trees), strict=True)
         )
 

@@ -9,11 +9,12 @@ from jax import Array
 
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.inputs import Input, default_positions
+from tfm.inputs import default_positions
+from tfm.interfaces import Input
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
-from tfm.positions import position_of
+from tfm.tables.positions import POSITIONS
 
 
 @struct.dataclass
@@ -39,7 +40,7 @@ def specs(options: Tokens, config: Config) -> Embed:
     )
     return Embed(
         tokens=weight_spec(config, "V" + axis),
-        positions=position_of(config.position).embed_specs(config.position, config),
+        positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         types=weight_spec(config, "Y" + axis) if options.token_types else None,
         norm=norm_specs(config, "D" if options.projection == "first" else axis) if options.norm else None,
         projection=linear_specs(config, "U", "D", bias=projection_bias) if has_map else None,
@@ -66,7 +67,7 @@ def embed(
             )
         positions = default_positions(tokens)
     x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)
-    x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
     if tables.types is not None:
         x = x + lookup(tables.types, jnp.zeros_like(tokens) if types is None else types)
     if options.projection == "first":

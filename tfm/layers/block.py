@@ -9,15 +9,15 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput
 from tfm.attention.cross import cross_attention, cross_specs
 from tfm.config.model import Config, Kind
+from tfm.interfaces import AttentionContext, BlockOutput, LayerCall, MixerOutput, Sublayer
 from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-from tfm.mixers import mixer_of
 from tfm.ops import split
-from tfm.positions import position_of
-from tfm.residuals import Sublayer, residual_of
 from tfm.sharding import replicate_length
+from tfm.tables.mixers import MIXERS
+from tfm.tables.positions import POSITIONS
+from tfm.tables.residuals import RESIDUALS
 
 
 @struct.dataclass
@@ -33,24 +33,6 @@ class Block:
     feed_forward: FeedForward | None
     residual: Any
     cross: Any = None
-
-
-@struct.dataclass
-class BlockOutput:
-    """What a block returns beside its result; None where nobody asks.
-
-    state: what its mixer puts into the decode state
-    weights: attention weights [B,K,G,T,S]
-    cross_weights: those of cross-attention
-    inputs: what the block has read [B,T,D]
-    branches: what each sublayer adds to the stream [B,T,D], by name
-    """
-
-    state: Any = None
-    weights: Array | None = None
-    cross_weights: Array | None = None
-    inputs: Array | None = None
-    branches: dict[str, Array] | None = None
 
 
 class BlockInput(NamedTuple):
@@ -73,11 +55,11 @@ class BlockInput(NamedTuple):
 
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
     """The spec tree of one block of a kind; with `cross` it attends to a memory too."""
-    residual = residual_of(kind.residual)
+    residual = RESIDUALS[kind.residual.name]
     names = tuple(name for name in residual.sublayers if cross or name != "cross")
     specs = Block(
-        mixer=mixer_of(kind.mixer).specs(kind.mixer, config),
-        position=position_of(kind.position).specs(kind.position, config),
+        mixer=MIXERS[kind.mixer.name].specs(kind.mixer, config),
+        position=POSITIONS[kind.position.name].specs(kind.position, config),
         feed_forward=feed_forward_specs(config) if "feed_forward" in names else None,
         residual=residual.specs(kind.residual, config, names),
         cross=cross_specs(kind.mixer, config) if cross else None,
@@ -89,7 +71,7 @@ def transformer_block(
     layer: Block, kind: Kind, config: Config, x: Any, block_input: BlockInput, key: Array | None = None
 ) -> tuple[Any, BlockOutput]:
     """What `Residual.start` or a block has returned, [B,T,D] for one stream -> the same; a key turns dropout on."""
-    residual, sublayers = residual_of(kind.residual), sublayers_of(layer, kind, config, block_input, key)
+    residual, sublayers = RESIDUALS[kind.residual.name], sublayers_of(layer, kind, config, block_input, key)
     branches: dict[str, Array] = {}
 
     def recorded(name: str, sublayer: Sublayer) -> Sublayer:
@@ -117,12 +99,12 @@ def sublayers_of(
     """The sublayers of a block by name, in order; a key turns dropout on."""
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
     position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
-    position = position_of(kind.position)
+    position = POSITIONS[kind.position.name]
     score, in_scores = partial(position.score, position_call), kind.position.in_scores
     mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
 
     def mixed(y: Array):
-        result, output = mixer_of(kind.mixer).forward(mixer_call, y, score, block_input.state)
+        result, output = MIXERS[kind.mixer.name].forward(mixer_call, y, score, block_input.state)
         return result, _keep_states(output, block_input, y)
 
     def attend_memory(y: Array):

@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, Profile
 from tfm.layers.block import block_specs
 from tfm.layers.rows import unstack
 from tfm.layers.stack import Layers, Stacked, by_layer, stack
-from tfm.residuals import Profile, residual_of
+from tfm.tables.residuals import RESIDUALS
 
 
 def needs_calibration(config: Config) -> bool:
     """Whether a residual scheme of the model is set by a batch."""
-    return any(residual_of(kind.residual).calibrate is not None for kind in config.kinds)
+    return any(RESIDUALS[kind.residual.name].calibrate is not None for kind in config.kinds)
 
 
 def calibrate_layers(
@@ -33,7 +33,7 @@ def calibrate_layers(
     kinds = [*plan.prefix, *plan.period * plan.times, *plan.tail]
     profile = Profile(x, branches, [block_specs(kind, config, memory is not None) for kind in kinds])
     for options in dict.fromkeys(kind.residual for kind in kinds):
-        calibrate = residual_of(options).calibrate
+        calibrate = RESIDUALS[options.name].calibrate
         if calibrate is None:
             continue
         calibrated = calibrate(blocks, options, config, profile)

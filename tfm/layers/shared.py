@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config, Kind
+from tfm.interfaces import AttentionContext
 from tfm.layers.block import BlockInput
-from tfm.mixers import mixer_of
-from tfm.positions import position_of
+from tfm.tables.mixers import MIXERS
+from tfm.tables.positions import POSITIONS
 
 
 class Shared(NamedTuple):
@@ -36,13 +36,13 @@ def shared_inputs(
     parameters: of positions, by the order of `config.positions`
     """
     positions = [
-        position_of(options).prepare(shared, options, config, context)
+        POSITIONS[options.name].prepare(shared, options, config, context)
         for options, shared in zip(config.positions, parameters, strict=True)
     ]
     has_parameters = [shared is not None for shared in parameters]
     trained = tuple(prepared if has else None for prepared, has in zip(positions, has_parameters, strict=True))
     plain = tuple(None if has else prepared for prepared, has in zip(positions, has_parameters, strict=True))
-    mixers = tuple(mixer_of(kind.mixer).prepare(kind.mixer, config, context) for kind in config.kinds)
+    mixers = tuple(MIXERS[kind.mixer.name].prepare(kind.mixer, config, context) for kind in config.kinds)
     return trained, Shared(context, mixers, plain, None if memory is None else replace(memory, layers=None))
 
 

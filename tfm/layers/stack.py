@@ -20,19 +20,20 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from tfm import params
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config, Kind
-from tfm.layers.block import BlockOutput, block_specs, sublayers_of, transformer_block
+from tfm.interfaces import SUBLAYERS, AttentionContext, BlockOutput
+from tfm.layers.block import block_specs, sublayers_of, transformer_block
 from tfm.layers.remat import REMAT
 from tfm.layers.reverse import ReversibleLayers, run_reversible
 from tfm.layers.rows import unstack
 from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
 from tfm.norms import Norm, norm, norm_specs
-from tfm.positions import position_of
-from tfm.residuals import SUBLAYERS, has_final_norm, output_axis, residual_of
+from tfm.residuals import output_axis
 from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
+from tfm.tables.positions import POSITIONS
+from tfm.tables.residuals import RESIDUALS, has_final_norm
 
 
 @struct.dataclass
@@ -74,7 +75,7 @@ def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     )
     return {
         "layers": layers,
-        "positions": tuple(position_of(options).shared_specs(options, config) for options in config.positions),
+        "positions": tuple(POSITIONS[options.name].shared_specs(options, config) for options in config.positions),
         "norm": norm_specs(config, axis, **sizes) if has_final_norm(config) else None,
     }
 
@@ -105,7 +106,7 @@ def stack(
         memory=None if memory is None else memory.layers,
         noise=None if key is None else (jax.random.split(key, config.layers), drop_path_rates(config, context)),
     )
-    residual = residual_of(config.residual)
+    residual = RESIDUALS[config.residual.name]
     x, prefix = _unstacked(run, "prefix", residual.start(config.residual, config, scatter_sequence(x)), 0)
     x, period = _repeated(run, x)
     x, tail = _unstacked(run, "tail", x, config.layers - len(model.layers.tail))
@@ -174,7 +175,7 @@ class Pass(NamedTuple):
         """Whether a backward pass computes what layers have read; not where layers return more than x."""
         context = self.constants.context
         returns_more = context.keep or context.record or context.record_inputs or context.record_branches
-        return residual_of(self.config.residual).reverse is not None and self.states is None and not returns_more
+        return RESIDUALS[self.config.residual.name].reverse is not None and self.states is None and not returns_more
 
     @property
     def shared_layers(self) -> tuple[Any, ...] | None:
@@ -275,7 +276,7 @@ def _reversibly_repeated(run: Pass, x: Any) -> Any:
         key, drop_path = noise[index] or (None, None)
         inputs = block_input(kind, config, shared[1], constants, state[index], memory[index], drop_path)
         sublayer = sublayers_of(layer, kind, config, inputs, key)[name]
-        reverse: Any = residual_of(kind.residual).reverse
+        reverse: Any = RESIDUALS[kind.residual.name].reverse
         return reverse.evaluate(layer.residual, kind.residual, config, name, x, sublayer)
 
     def invert(y, cotangent, pull):
@@ -285,7 +286,7 @@ def _reversibly_repeated(run: Pass, x: Any) -> Any:
             def pull_sublayer(name, x, cotangent, index=index):
                 return pull(partial(evaluate, index, name), x, cotangent)
 
-            reverse: Any = residual_of(kind.residual).reverse
+            reverse: Any = RESIDUALS[kind.residual.name].reverse
             y, cotangent = reverse.invert(names, pull_sublayer, y, cotangent)
         return y, cotangent
 

@@ -12,18 +12,18 @@ from jax import Array
 
 from tfm.attention.attend import apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import BiasAfterMemory, ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.dispatch import attend_once, attend_scores, attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries, swap_heads
 from tfm.attention.scores import score_function, score_queries, score_specs
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
 from tfm.masks.mask import MASK_VALUE, Mask
-from tfm.mixers import Mixer
 from tfm.ops import dropout, linear_specs
-from tfm.patterns import Keys, pattern_mask, pattern_of
+from tfm.patterns import Keys
 from tfm.sharding import positions_like, replicate_length
+from tfm.tables.patterns import PATTERNS, pattern_mask
 
 
 @struct.dataclass
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
 def specs(options: Softmax, config: Config) -> Attention:
     """Projections to heads and back, of halves of the states where they are split; and what the score function and the
     pattern train."""
-    score, pattern = score_specs(config, options.score), pattern_of(options.pattern).specs(options.pattern, config)
+    score, pattern = score_specs(config, options.score), PATTERNS[options.pattern.name].specs(options.pattern, config)
     layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
     if not options.key_bias:
         layer = replace(layer, key=replace(layer.key, bias=None))
@@ -87,7 +87,7 @@ def specs(options: Softmax, config: Config) -> Attention:
 
 def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prepared:
     """The pattern, and what the context allows. Raises ValueError where windows of a grid cannot obey it."""
-    windows = pattern_of(options.pattern).windows(options.pattern, config)
+    windows = PATTERNS[options.pattern.name].windows(options.pattern, config)
     if windows is not None:
         return Prepared(context, _window_mask(options, context, windows), None, windows)
     pattern = pattern_mask(options.pattern, config, context)
@@ -119,7 +119,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     score_fn = score_function(call.options.score, layer.score)
     if score_fn is not None and (q is not plain_q or k is not plain_k):
         refuse(call.options, f"with score={call.options.score} multiplies no queries and keys", "try position=learned")
-    pattern = pattern_of(call.options.pattern)
+    pattern = PATTERNS[call.options.pattern.name]
     pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
     bias = pattern.bias(pattern_call, plain_q, bias)
     if bias is not None and past is not None:

@@ -7,15 +7,16 @@ import jax
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.config.model import Config
-from tfm.inputs import default_positions, embed, embed_specs
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, by_layer, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.norms import Norm
 from tfm.ops import split
-from tfm.residuals import residual_of
+from tfm.tables.inputs import embed, embed_specs
+from tfm.tables.residuals import RESIDUALS
 
 
 @struct.dataclass
@@ -47,7 +48,7 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
 
 def _stage_specs(config: Config, cross: bool) -> Encoder:
     """The spec tree of one stage."""
-    embed = residual_of(config.residual).rescale_embed(embed_specs(config), config.residual, config)
+    embed = RESIDUALS[config.residual.name].rescale_embed(embed_specs(config), config.residual, config)
     return Encoder(embed=embed, **stack_specs(config, cross))
 
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.config.model import Config
-from tfm.inputs import embed
+from tfm.interfaces import AttentionContext
 from tfm.layers.stack import by_layer, stack
 from tfm.masks.mask import Mask
 from tfm.models.encoder import Encoder, decoder, encoder, pass_context
@@ -18,6 +17,7 @@ from tfm.models.first_layers import first_layers
 from tfm.ops import broadcast_param, split
 from tfm.params import bias_spec, constant_spec
 from tfm.residuals import output_axis
+from tfm.tables.inputs import embed
 
 
 @struct.dataclass

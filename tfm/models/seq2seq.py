@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.attention.cross import Memory
 from tfm.attention.project import keys_values, swap_heads
 from tfm.config.model import Config
-from tfm.inputs import default_positions, embed
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.block import Block
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
@@ -19,6 +19,7 @@ from tfm.masks.by_example import segments as segment_mask
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.heads import CausalLM, causal_lm, check_reads_tokens, output_specs
 from tfm.ops import split
+from tfm.tables.inputs import embed
 
 
 @struct.dataclass

@@ -1,22 +1,17 @@
 """Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`."""
 
 from collections.abc import Callable
-from functools import reduce
-from operator import and_
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from tfm import variants
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
 from tfm.config.patterns import Pattern as PatternOptions
-from tfm.masks.distance import after_memory, window
+from tfm.interfaces import AttentionContext, LayerCall, no_parameters
 from tfm.masks.mask import Mask
-from tfm.masks.place import Restarted
 from tfm.sharding import replicate_length
 
 
@@ -75,32 +70,11 @@ class Pattern(NamedTuple):
 
     mask: Callable[[Any, Config, bool], Mask | None]
     in_row: Callable[..., Mask | None] = same_mask
-    specs: Callable[..., Any] = variants.no_parameters
+    specs: Callable[..., Any] = no_parameters
     bias: Callable[..., ScoreBias | None] = same_bias
     extend: Callable[..., Keys] = same_keys
     replace: Callable[..., Array] = same_heads
     windows: Callable[[Any, Config], WindowPartition | None] = no_windows
-
-
-def pattern_of(options: PatternOptions) -> Pattern:
-    """The functions of the pattern that options describe."""
-    return variants.load(options).PATTERN
-
-
-def pattern_mask(options: PatternOptions, config: Config, context: AttentionContext) -> Mask | None:
-    """Which keys a query may see by its pattern and by causality; None: all.
-
-    Blocks and global tokens count from the start of each text, wherever that is in its row.
-    """
-    pattern = pattern_of(options)
-    mask = pattern.in_row(options, pattern.mask(options, config, context.causal), context)
-    if mask is not None and context.segment_memory:
-        return after_memory(mask, context.segment_memory)
-    if mask is None or mask.shift_invariant or not context.restarts:
-        return mask
-    starts = text_starts(context)
-    parts = [part if part.shift_invariant else Restarted(part, starts) for part in mask.conjuncts]
-    return reduce(and_, parts, window(*mask.reach))
 
 
 def text_starts(context: AttentionContext) -> Array:

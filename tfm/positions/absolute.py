@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import LayerCall
 from tfm.attention.project import Attention
 from tfm.config.model import Config
+from tfm.interfaces import LayerCall
 from tfm.ops import einsum
 from tfm.params import weight_spec
 

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import reshard
 
-from tfm.attention.context import AttentionContext
 from tfm.config.model import Config
 from tfm.config.positions import Learned
+from tfm.interfaces import AttentionContext, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
-from tfm.positions import Position
 from tfm.positions.absolute import embed_at, embed_specs_at, score_at
 from tfm.positions.sinusoidal import sinusoidal
 

@@ -5,11 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
-from tfm.positions import Position
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.frequencies import frequencies
 from tfm.positions.grid_axes import places
 

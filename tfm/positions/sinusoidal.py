@@ -5,10 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
-from tfm.positions import Position
+from tfm.interfaces import AttentionContext, Position
 from tfm.positions.absolute import embed_at, embed_specs_at, score_at
 from tfm.positions.grid_axes import places
 

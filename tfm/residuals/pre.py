@@ -8,8 +8,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
+from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
-from tfm.residuals import Norms, Residual, Sublayer, branch, scaled, scales, sublayer_norms
+from tfm.residuals import Norms, branch, scaled, scales, sublayer_norms
 
 
 def specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms:

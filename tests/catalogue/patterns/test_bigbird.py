@@ -14,7 +14,7 @@ import tfm
 from tfm.attention.kernels import block_sizes, passes
 from tfm.catalogue.patterns import bigbird
 from tfm.config.patterns import BigBird
-from tfm.patterns import pattern_mask
+from tfm.tables.patterns import pattern_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 

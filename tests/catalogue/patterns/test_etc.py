@@ -13,7 +13,7 @@ from tfm.attention.kernels import block_sizes
 from tfm.attention.project import swap_heads
 from tfm.config.patterns import Etc
 from tfm.mixers.softmax import KeysValues, cached_attend
-from tfm.patterns import pattern_mask, pattern_of
+from tfm.tables.patterns import pattern_mask, pattern_of
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -17,7 +17,8 @@ from variants import VARIANTS
 import tfm
 from tfm.attention.kernels import block_sizes, passes
 from tfm.config.patterns import Sliding, Transient
-from tfm.patterns import Keys, pattern_of
+from tfm.patterns import Keys
+from tfm.tables.patterns import pattern_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 

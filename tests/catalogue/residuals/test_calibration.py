@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.interfaces import SUBLAYERS
 from tfm.layers.block import Block
-from tfm.residuals import SUBLAYERS, post
+from tfm.residuals import post
+from tfm.tables.residuals import RESIDUALS
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -29,7 +31,7 @@ def recorded(monkeypatch):
             results.append(block.replace(residual=norms.replace(**scales)))
         return results
 
-    monkeypatch.setattr(post, "RESIDUAL", post.RESIDUAL._replace(calibrate=calibrate))
+    monkeypatch.setitem(RESIDUALS, "post", post.RESIDUAL._replace(calibrate=calibrate))
 
 
 def test_other_models_are_returned_as_they_are():

@@ -10,8 +10,8 @@ import pytest
 import tfm
 from tfm.decoding import cache
 from tfm.masks import distance
-from tfm.mixers import softmax
 from tfm.models import pooling
+from tfm.tables.mixers import MIXERS
 from train.data.rows import causal, packing
 from train.lab.check import model
 from train.tasks import lm
@@ -83,7 +83,7 @@ def visible_padding_of_sources(plant):
             options, config, context if context.causal else dataclasses.replace(context, mask=None)
         )
 
-    plant(softmax, "MIXER.prepare", unmasked)
+    plant(MIXERS, "softmax.prepare", unmasked)
 
 
 def positions_of_the_cache_off_by_one(plant):
@@ -99,8 +99,8 @@ def positions_of_the_cache_off_by_one(plant):
 
 def slots_of_the_cache_off_by_one(plant):
     plant(
-        softmax,
-        "MIXER.write",
+        MIXERS,
+        "softmax.write",
         lambda original: lambda state, output, length: original(state, output, length + 1),
     )
 

@@ -13,13 +13,14 @@ from jax import Array
 
 from tfm.config.inputs import Characters
 from tfm.config.model import Config
-from tfm.inputs import Input, default_positions
+from tfm.inputs import default_positions
 from tfm.inputs.tokens import check_ids, contents
+from tfm.interfaces import Input
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import bias_spec, constant, fixed_spec, weight_spec
-from tfm.positions import position_of
+from tfm.tables.positions import POSITIONS
 
 # Characters are bytes; behind them come the start and the end of a word, and what fills up its row.
 WORD_START, WORD_END, PADDING = 256, 257, 258
@@ -73,7 +74,7 @@ def specs(options: Characters, config: Config) -> CharacterEmbed:
         filters=tuple(filters(*width_and_count) for width_and_count in options.widths),
         highways=tuple(highway() for _ in range(options.highways)),
         projection=linear_specs(config, "f", "U", bias=True, f=count),
-        positions=position_of(config.position).embed_specs(config.position, config),
+        positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         norm=norm_specs(config, "U") if options.norm else None,
     )
 
@@ -93,7 +94,7 @@ def embed(
     spelling = jnp.round(lookup(tables.spelling, tokens)).astype(jnp.int32)
     x = _words(tables, spelling, jnp.dtype(config.dtype)).astype(jnp.float32)
     positions = default_positions(tokens) if positions is None else positions
-    x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
     x = dropout(x, config.dropout, key).astype(config.dtype)
     return jnp.concatenate([x] * (config.width // x.shape[-1]), axis=-1)

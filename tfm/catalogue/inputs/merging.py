@@ -7,7 +7,7 @@ from jax import Array
 from tfm.catalogue.grid import as_grid, as_sequence, squares
 from tfm.config.inputs import Merging
 from tfm.config.model import Config
-from tfm.inputs import Input
+from tfm.interfaces import Input
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import shard_patches

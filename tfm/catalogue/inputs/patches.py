@@ -10,12 +10,13 @@ from jax import Array
 from tfm.catalogue.grid import squares
 from tfm.config.inputs import Patches
 from tfm.config.model import Config
-from tfm.inputs import Input, MaskedPixels, default_positions
+from tfm.inputs import MaskedPixels, default_positions
+from tfm.interfaces import Input
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
 from tfm.params import vector_spec
-from tfm.positions import position_of
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
+from tfm.tables.positions import POSITIONS
 
 
 @struct.dataclass
@@ -39,7 +40,7 @@ def specs(options: Patches, config: Config) -> PatchEmbed:
     side, channels = options.kernel or options.patch, options.channels
     return PatchEmbed(
         projection=linear_specs(config, "hwc", "D", bias=options.bias, h=side, w=side, c=channels),
-        positions=position_of(config.position).embed_specs(config.position, config),
+        positions=POSITIONS[config.position.name].embed_specs(config.position, config),
         cls=vector_spec(config, "D") if options.cls else None,
         distilled=vector_spec(config, "D") if options.distilled else None,
         mask_token=vector_spec(config, "D") if options.mask_token else None,
@@ -69,7 +70,7 @@ def embed(
     vectors = [_rows(vector, x) for vector in (tables.cls, tables.distilled) if vector is not None]
     x = shard_patches(jnp.concatenate([*vectors, x], axis=1))
     positions = default_positions(x) if positions is None else positions
-    x = position_of(config.position).embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
     return dropout(x, config.dropout, key).astype(config.dtype)
 

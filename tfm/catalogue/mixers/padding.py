@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.case import MaskParts, decompose
-from tfm.attention.context import AttentionContext, refuse
+from tfm.interfaces import AttentionContext, refuse
 from tfm.masks.distance import Window
 from tfm.options.choices import Options
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from jax import Array
 
-from tfm.attention.context import AttentionContext
 from tfm.config.model import Config
-from tfm.inputs import default_positions, embed
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.calibration import calibrate_layers, needs_calibration
 from tfm.models.encoder import Encoder, encoder
 from tfm.models.seq2seq import Seq2Seq, cross_keys_values, decoder_of, encoder_config
+from tfm.tables.inputs import embed
 
 
 def calibrate(params: Any, config: Config, inputs: Array, target: Array | None = None) -> Any:

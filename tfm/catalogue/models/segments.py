@@ -16,15 +16,16 @@ from flax import struct
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tfm.attention.context import AttentionContext
 from tfm.axes import partition
 from tfm.config.model import Config
 from tfm.config.reading import check_segments
-from tfm.inputs import default_positions, embed
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.models.encoder import Encoder
 from tfm.ops import split
+from tfm.tables.inputs import embed
 
 
 @struct.dataclass

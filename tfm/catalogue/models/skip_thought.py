@@ -7,10 +7,10 @@ from flax import struct
 from jax import Array
 
 from tfm import params
-from tfm.attention.context import AttentionContext
 from tfm.config.layers import Layer
 from tfm.config.model import Config
-from tfm.inputs import default_positions, embed
+from tfm.inputs import default_positions
+from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, stack, stack_specs
 from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
@@ -19,6 +19,7 @@ from tfm.models.pooling import pool
 from tfm.norms import Norm
 from tfm.ops import Linear, linear, linear_specs, split
 from tfm.residuals import output_axis
+from tfm.tables.inputs import embed
 
 
 @struct.dataclass

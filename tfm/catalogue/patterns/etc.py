@@ -5,10 +5,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
-from tfm.attention.context import LayerCall
 from tfm.catalogue.positions.relative import ClippedBias
 from tfm.config.model import Config
 from tfm.config.patterns import Etc
+from tfm.interfaces import LayerCall
 from tfm.masks.distance import causal, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import global_tokens

@@ -10,10 +10,10 @@ from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
 from tfm.attention.case import decompose
-from tfm.attention.context import LayerCall, refuse
 from tfm.attention.project import keys_values, queries
 from tfm.config.model import Config
 from tfm.config.patterns import Global
+from tfm.interfaces import LayerCall, refuse
 from tfm.masks.distance import causal, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import global_places, spans_of

@@ -8,9 +8,9 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
-from tfm.attention.context import LayerCall
 from tfm.config.model import Config
 from tfm.config.patterns import Sliding
+from tfm.interfaces import LayerCall
 from tfm.masks.distance import strided, window
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.patterns import Pattern

@@ -13,10 +13,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import LayerCall, refuse
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.model import Config
 from tfm.config.patterns import Transient
+from tfm.interfaces import LayerCall, refuse
 from tfm.masks.by_example import padding
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask

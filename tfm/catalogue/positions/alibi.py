@@ -8,11 +8,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Alibi
-from tfm.positions import Position
+from tfm.interfaces import AttentionContext, LayerCall, Position
 
 
 @struct.dataclass

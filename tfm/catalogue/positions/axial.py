@@ -10,9 +10,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.positions import Axial
+from tfm.interfaces import Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
-from tfm.positions import Position
 
 
 @struct.dataclass

@@ -19,14 +19,14 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall, refuse
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import Disentangled
+from tfm.interfaces import AttentionContext, LayerCall, Position, refuse
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
-from tfm.positions import Position, learned
+from tfm.positions import learned
 from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 

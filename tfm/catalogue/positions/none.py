@@ -1,5 +1,5 @@
 """No positions: a causal model knows order by what its tokens see, an encoder does not know it."""
 
-from tfm.positions import Position
+from tfm.interfaces import Position
 
 POSITION = Position()

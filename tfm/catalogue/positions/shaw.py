@@ -9,13 +9,12 @@ from typing import Any
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.relative import ClippedBias, RelativeBias, rows_of
 from tfm.config.model import Config
 from tfm.config.positions import Shaw
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.params import weight_spec
-from tfm.positions import Position
 
 
 @struct.dataclass

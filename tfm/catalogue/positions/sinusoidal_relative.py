@@ -5,13 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.relative import RelativeBias
 from tfm.catalogue.positions.shaw import DistanceTables, table_bias
 from tfm.config.model import Config
 from tfm.config.positions import SinusoidalRelative
-from tfm.positions import Position
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.sinusoidal import sinusoidal
 
 

@@ -8,13 +8,12 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.config.positions import T5
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
-from tfm.positions import Position
 
 
 @struct.dataclass

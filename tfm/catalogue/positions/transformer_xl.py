@@ -11,14 +11,13 @@ from typing import NamedTuple
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.relative import RelativeBias
 from tfm.config.model import Config
 from tfm.config.positions import TransformerXL
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import Linear, broadcast_param, linear, linear_specs
 from tfm.params import weight_spec
-from tfm.positions import Position
 from tfm.positions.sinusoidal import sinusoidal
 
 

@@ -18,15 +18,14 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.t5 import T5Bias
 from tfm.config.model import Config
 from tfm.config.positions import Tupe
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs, lookup
 from tfm.params import bias_spec, weight_spec
-from tfm.positions import Position
 from tfm.sharding import replicate_length, unshard_fsdp
 
 

@@ -18,10 +18,11 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import Admin
+from tfm.interfaces import SUBLAYERS, Profile, Residual, Sublayer
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import scale_spec
-from tfm.residuals import SUBLAYERS, Norms, Profile, Residual, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, branch, sublayer_norms
 
 
 @struct.dataclass

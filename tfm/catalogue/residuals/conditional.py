@@ -10,10 +10,11 @@ from jax import Array
 from tfm.catalogue.grid import depthwise
 from tfm.config.model import Config
 from tfm.config.residuals import Conditional
+from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
-from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, branch, sublayer_norms
 from tfm.sharding import shard_axis, spec_of
 
 

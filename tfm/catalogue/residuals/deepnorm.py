@@ -13,8 +13,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import DeepNorm
+from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
-from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms, xavier_branches
+from tfm.residuals import Norms, branch, sublayer_norms, xavier_branches
 
 
 def specs(options: DeepNorm, config: Config, names: tuple[str, ...]) -> Norms:

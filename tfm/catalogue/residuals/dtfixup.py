@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from tfm.config.model import Config
 from tfm.config.residuals import DTFixup
-from tfm.residuals import Profile, Residual, sums, xavier_branches
-from tfm.variants import no_parameters
+from tfm.interfaces import Profile, Residual, no_parameters
+from tfm.residuals import sums, xavier_branches
 
 
 def rescale(specs: Any, options: DTFixup, config: Config) -> Any:

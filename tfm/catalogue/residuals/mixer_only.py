@@ -7,7 +7,8 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import MixerOnly
-from tfm.residuals import Residual, Sublayer, branch
+from tfm.interfaces import Residual, Sublayer
+from tfm.residuals import branch
 
 
 def specs(options: MixerOnly, config: Config, names: tuple[str, ...]) -> None:

@@ -7,8 +7,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import ResPostNorm
+from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
-from tfm.residuals import Norms, Residual, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, branch, sublayer_norms
 
 
 def specs(options: ResPostNorm, config: Config, names: tuple[str, ...]) -> Norms:

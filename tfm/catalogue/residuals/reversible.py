@@ -14,8 +14,9 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import Reversible
+from tfm.interfaces import Residual, Reverse, Sublayer
 from tfm.norms import norm
-from tfm.residuals import Norms, Residual, Reverse, Sublayer, branch, sublayer_norms
+from tfm.residuals import Norms, branch, sublayer_norms
 
 # Two streams float32 [B,T,D].
 Streams = tuple[Array, Array]

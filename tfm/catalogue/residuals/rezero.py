@@ -9,9 +9,10 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import ReZero
+from tfm.interfaces import Residual, Sublayer
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec
-from tfm.residuals import Residual, Sublayer, branch
+from tfm.residuals import branch
 
 
 @struct.dataclass

@@ -14,10 +14,10 @@ import jax
 
 from tfm.config.model import Config
 from tfm.config.residuals import TFixup
+from tfm.interfaces import Residual, no_parameters
 from tfm.ops import Linear
 from tfm.params import normal, xavier
-from tfm.residuals import Residual, sums, xavier_branches
-from tfm.variants import no_parameters
+from tfm.residuals import sums, xavier_branches
 
 
 def rescale(specs: Any, options: TFixup, config: Config) -> Any:

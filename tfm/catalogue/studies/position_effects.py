@@ -9,13 +9,13 @@ import numpy as np
 from jax import Array
 
 from tfm.attention.attend import attention_scores, biased_scores
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention, keys_values, queries
 from tfm.config.model import Config, Kind
-from tfm.inputs import embed, input_of
+from tfm.interfaces import AttentionContext, LayerCall
 from tfm.models.encoder import Encoder
 from tfm.norms import standardized
-from tfm.positions import position_of
+from tfm.tables.inputs import INPUTS, embed
+from tfm.tables.positions import POSITIONS
 
 # Tokens, or patches, whose scores are averaged.
 CONTENTS = 32
@@ -26,7 +26,7 @@ def position_similarity(model: Encoder, config: Config, length: int) -> np.ndarr
 
     Wang & Chen 2020."""
     x = jnp.zeros((1, length, config.sizes[config.embed_axis]))
-    embed_positions = position_of(config.position).embed
+    embed_positions = POSITIONS[config.position.name].embed
     rows = np.asarray(
         embed_positions(model.embed.positions, config.position, config, x, jnp.arange(length)[None])[0], np.float64
     )
@@ -64,7 +64,7 @@ def _layer_scores(
         layer = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, row, keepdims=False), layer)
     if not isinstance(layer.mixer, Attention):
         return None
-    position, i = position_of(kind.position), jnp.arange(length)[None]
+    position, i = POSITIONS[kind.position.name], jnp.arange(length)[None]
     x = _contents(model, config, length)
     context = AttentionContext(jnp.broadcast_to(i, x.shape[:2]), causal=causal)
     q, k = queries(layer.mixer, config, x), keys_values(layer.mixer, config, x)[0]
@@ -79,7 +79,7 @@ def _layer_scores(
 
 def _contents(model: Encoder, config: Config, length: int) -> Array:
     """Tokens from all over the vocabulary, or random patches, as a layer reads them, each at all positions: [B,T,D]."""
-    contents = input_of(config.input).contents
+    contents = INPUTS[config.input.name].contents
     assert contents is not None, f"a model does not begin with input={config.input.name}"
     x = embed(model.embed, config, contents(config.input, config, CONTENTS, length))[:, :length]
     return standardized(x.astype(jnp.float32), config.norm_eps).astype(config.dtype)

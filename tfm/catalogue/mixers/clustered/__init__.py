@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import Attention
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys, bucket_attention, cached_bucket_attention, sort_rounds
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.ops import Linear, linear_specs
 from tfm.options.choices import Options
 from tfm.sharding import replicate_length

@@ -15,7 +15,6 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.clustered import (
     SharedAttention,
@@ -27,9 +26,10 @@ from tfm.catalogue.mixers.clustered import (
 )
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.chunks import PADDING, cached_chunk_attention, chunk_attention, sort_chunks
+from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.config.mixers.clustered import Reformer
 from tfm.config.model import Config
-from tfm.mixers import Mixer, pad_slots, write_slots
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.ops import linear
 from tfm.params import fixed_spec
 from tfm.sharding import replicate_length

@@ -18,16 +18,16 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.clustered import Prepared, SharedAttention, attend_in_buckets, positioned, shared_specs
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.running import observe, running_value
+from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.config.mixers.clustered import Routing
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.norms import standardized
 from tfm.ops import dropout, linear
 from tfm.params import running_spec

@@ -16,14 +16,14 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attention_scores, weighted_sum
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.clustered import Prepared
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
+from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.config.mixers.clustered import Sinkhorn
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.ops import Linear, dropout, linear, split
 from tfm.params import bias_spec, weight_spec
 from tfm.scopes import SUMS

@@ -5,7 +5,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.catalogue.mixers.convolution import (
     Convolution,
     convolution_specs,
@@ -16,7 +15,7 @@ from tfm.catalogue.mixers.convolution import (
 )
 from tfm.config.mixers.convolution import DynamicConv
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.ops import linear, linear_specs
 from tfm.sharding import named_sharding, replicate_length, spec_of
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.catalogue.mixers.convolution import (
     Convolution,
     convolution_specs,
@@ -15,7 +14,7 @@ from tfm.catalogue.mixers.convolution import (
 )
 from tfm.config.mixers.convolution import LightConv
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.params import weight_spec
 from tfm.sharding import unshard_fsdp
 

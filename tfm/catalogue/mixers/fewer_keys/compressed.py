@@ -15,15 +15,14 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attention_scores, weighted_sum
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens
 from tfm.config.mixers.fewer_keys import Compressed
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.masks.by_example import padding
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer
 from tfm.ops import Linear, dropout, linear
 from tfm.params import bias_spec, weight_spec
 from tfm.sharding import replicate_length, take_positions

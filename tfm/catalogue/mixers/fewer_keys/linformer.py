@@ -9,12 +9,11 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attend
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.params import weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp
 

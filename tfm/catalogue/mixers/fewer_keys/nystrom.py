@@ -13,14 +13,13 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import attention_weights
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.attention.dispatch import attend_with
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.masks.by_example import padding
-from tfm.mixers import Mixer
 from tfm.params import weight_spec
 from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, unshard_fsdp

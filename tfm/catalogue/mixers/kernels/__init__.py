@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse_bias
 from tfm.options.choices import Options
 from tfm.sharding import replicate_length
 

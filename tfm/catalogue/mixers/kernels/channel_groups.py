@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.kernels import ChannelGroups
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.ops import linear_specs
 from tfm.sharding import replicate_length
 

@@ -13,14 +13,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse, refuse_bias
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels import Prepared, cut_chunks, extend_segments, positive, segments_per_row, start
 from tfm.catalogue.mixers.kernels import prepare as prepare_kernel
 from tfm.catalogue.mixers.kernels.linear import log_features
 from tfm.config.mixers.kernels import DeltaRule
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse, refuse_bias
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import replicate_length
 

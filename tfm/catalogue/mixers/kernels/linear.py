@@ -6,12 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import Attention, attention_specs
 from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
 from tfm.config.mixers.kernels import LinearAttention
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 
 
 def specs(options: LinearAttention, config: Config) -> Attention:

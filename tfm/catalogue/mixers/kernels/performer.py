@@ -13,12 +13,11 @@ from flax import struct
 from jax import Array
 from jax.sharding import reshard
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.attention.project import Attention, attention_specs
 from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
 from tfm.config.mixers.kernels import Performer
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.params import fixed_spec
 
 

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.kernels import CrossCovariance
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.ops import unit_vectors
 from tfm.params import scale_spec
 from tfm.sharding import replicate_length

@@ -11,10 +11,10 @@ from flax import struct
 from jax import Array
 from jax.sharding import reshard
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse, refuse_scores
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
 from tfm.config.mixers.recurrent import Recurrent as RecurrentOptions
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse, refuse_scores
 from tfm.ops import Linear, linear, linear_specs
 from tfm.params import bias_spec, weight_spec
 from tfm.sharding import replicate_length

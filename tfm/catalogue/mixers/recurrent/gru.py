@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
 from tfm.config.mixers.recurrent import Gru
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 
 
 def specs(options: Gru, config: Config) -> Recurrent:

@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import LayerCall, MixerOutput
 from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
 from tfm.config.mixers.recurrent import Lstm
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import LayerCall, Mixer, MixerOutput
 
 # The bias that a forget gate starts from, so that cells remember at first (Jozefowicz et al. 2015, section 5).
 FORGET_BIAS = 1.0

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext
+from tfm.interfaces import AttentionContext
 from tfm.sharding import replicate_length, take_positions
 
 

@@ -9,13 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.static import FNet
 from tfm.config.model import Config
-from tfm.mixers import Mixer
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, no_parameters, refuse_scores
 from tfm.sharding import replicate_length
-from tfm.variants import no_parameters
 
 
 def prepare(options: FNet, config: Config, context: AttentionContext) -> Array | None:

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
+from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.config.mixers.static import Gmlp
 from tfm.config.model import Config
-from tfm.mixers import Mixer, pad_slots, write_slots
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, activation, linear, linear_specs, lookup
 from tfm.params import scale_spec, weight_spec

@@ -21,13 +21,13 @@ from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
+from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.config.mixers.static import Synthesizer
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.masks.mask import MASK_VALUE
-from tfm.mixers import Mixer, pad_slots, write_slots
 from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup
 from tfm.params import bias_spec, weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp

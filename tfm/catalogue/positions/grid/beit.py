@@ -6,13 +6,13 @@ from typing import Any
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.context import AttentionContext, LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
 from tfm.config.positions import Beit
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.params import weight_spec
-from tfm.positions import Position, learned
+from tfm.positions import learned
 
 
 def specs(options: Beit, config: Config) -> Any:

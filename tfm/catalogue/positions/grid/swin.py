@@ -4,13 +4,12 @@ from typing import Any
 
 from jax import Array
 
-from tfm.attention.context import LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
 from tfm.config.positions import Swin
+from tfm.interfaces import LayerCall, Position
 from tfm.params import weight_spec
-from tfm.positions import Position
 
 
 def specs(options: Swin, config: Config) -> Any:

@@ -16,14 +16,13 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.attention.context import LayerCall
 from tfm.attention.project import Attention
 from tfm.catalogue.positions.grid import GridBias
 from tfm.config.model import Config
 from tfm.config.positions import SwinV2
+from tfm.interfaces import LayerCall, Position
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
 from tfm.params import constant, scale_spec
-from tfm.positions import Position
 from tfm.sharding import unshard_fsdp
 
 # Cosines are multiplied by 10 at first, and by 100 at most; biases are between 0 and 16.

@@ -1,0 +1,27 @@
+"""Decode states with a slot for every token."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tfm.options.choices import Options
+
+
+def pad_slots(options: Options, output: Any, slots: int) -> Any:
+    """Starts a state with a slot for every token: leaves [R,B,T,...] -> [R,B,slots,...]."""
+
+    def pad(rows: Array) -> Array:
+        return jnp.pad(rows, ((0, 0), (0, 0), (0, slots - rows.shape[2]), *((0, 0),) * (rows.ndim - 3)))
+
+    return jax.tree.map(pad, output)
+
+
+def write_slots(state: Any, output: Any, length: Array | int) -> Any:
+    """Writes leaves [R,B,T,...] of T more tokens into their slots."""
+
+    def write(slots: Array, rows: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(slots, rows, length, axis=2)
+
+    return jax.tree.map(write, state, output)

@@ -1,0 +1,306 @@
+"""The slots of a model, and what the functions of a variant in them get.
+
+    slot        record      table                  what its variants do
+    mixer       Mixer       tfm/tables/mixers.py   tokens learn of each other
+    position    Position    .../positions.py       tokens know where they stand
+    residual    Residual    .../residuals.py       sublayers join the stream
+    input       Input       .../inputs.py          texts and images become vectors
+
+A variant is one file of functions and a record of them; a table finds the record by the tag of the options.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from tfm.attention.bias import ScoreBias
+from tfm.config.model import Config
+from tfm.masks.mask import Mask
+from tfm.options.choices import Options
+
+
+@struct.dataclass
+class AttentionContext:
+    """One pass over a text, the same for all its layers.
+
+    positions: int32 [B,T]
+    mask: which keys a query may see, beside the pattern of its layer and causality; None: all
+    length: tokens that the decode states hold before these
+    slots: tokens that the decode states have room for; None: there are none
+    causal: no token sees a later one
+    restarts: positions may do other than count the columns of a row: it holds several texts, or padding before one
+    segment_memory: tokens of the segment before, whose states every layer reads; it returns as many for the next one
+    keep: layers return what their decode states take
+    record: layers return their attention weights
+    record_inputs: layers return what they have read
+    record_branches: layers return what each sublayer adds to the stream, before dropout
+    layers_around: layers of other stages before and after these
+    condition: [B,D], a vector of another text, for layers that ask for it
+    """
+
+    positions: Array
+    mask: Mask | None = None
+    length: Array | int = 0
+    slots: int | None = struct.field(pytree_node=False, default=None)
+    causal: bool = struct.field(pytree_node=False, default=False)
+    restarts: bool = struct.field(pytree_node=False, default=True)
+    segment_memory: int = struct.field(pytree_node=False, default=0)
+    keep: bool = struct.field(pytree_node=False, default=False)
+    record: bool = struct.field(pytree_node=False, default=False)
+    record_inputs: bool = struct.field(pytree_node=False, default=False)
+    record_branches: bool = struct.field(pytree_node=False, default=False)
+    layers_around: tuple[int, int] = struct.field(pytree_node=False, default=(0, 0))
+    condition: Array | None = None
+
+    @property
+    def key_positions(self) -> Array:
+        """The positions of keys, int32 [B or 1, S]: those of the memory of a segment count from 0 too."""
+        if not self.segment_memory:
+            return self.positions
+        return jnp.arange(self.segment_memory + self.positions.shape[1])[None]
+
+    @property
+    def text_length(self) -> int:
+        """Tokens of the longest text, which is static: slots of the decode states, or keys of the pass."""
+        return self.segment_memory + self.positions.shape[1] if self.slots is None else self.slots
+
+
+class LayerCall(NamedTuple):
+    """What a mixer or a position has in one layer.
+
+    options: its options
+    config: the configuration of the model
+    params: its parameters in this layer
+    prepared: what its `prepare` returned
+    key: of dropout, or None
+    in_scores: positions are part of the scores of this layer
+    """
+
+    options: Any
+    config: Config
+    params: Any
+    prepared: Any
+    key: Array | None
+    in_scores: bool = False
+
+
+@struct.dataclass
+class MixerOutput:
+    """What a mixer returns beside its result.
+
+    state: what `Mixer.write` puts into the decode state
+    weights: float32 attention weights [B,K,G,T,S]
+    """
+
+    state: Any = None
+    weights: Array | None = None
+
+
+@struct.dataclass
+class BlockOutput:
+    """What a block returns beside its result; None where nobody asks.
+
+    state: what its mixer puts into the decode state
+    weights: attention weights [B,K,G,T,S]
+    cross_weights: those of cross-attention
+    inputs: what the block has read [B,T,D]
+    branches: what each sublayer adds to the stream [B,T,D], by name
+    """
+
+    state: Any = None
+    weights: Array | None = None
+    cross_weights: Array | None = None
+    inputs: Array | None = None
+    branches: dict[str, Array] | None = None
+
+
+class VariantError(ValueError):
+    """A variant cannot do what is asked of it."""
+
+
+def refuse(options: Options, reason: str, remedy: str) -> None:
+    """Raises VariantError with the tag of the variant."""
+    raise VariantError(f"{options.name} {reason}; {remedy}")
+
+
+def refuse_scores(call: LayerCall) -> None:
+    """Raises VariantError where positions are part of scores, for a mixer that has none."""
+    if call.in_scores:
+        refuse(call.options, "has no scores of queries and keys for positions to change", "try position=learned")
+
+
+def refuse_bias(call: LayerCall, bias: ScoreBias | None) -> None:
+    """Raises VariantError where positions add a bias to scores, for a mixer that has no scores of pairs of tokens."""
+    if bias is not None:
+        refuse(call.options, "has no scores of pairs of tokens to bias", "try position=learned or position=rotary")
+
+
+def no_parameters(*arguments: Any) -> None:
+    """The spec tree of a variant without parameters."""
+
+
+def cannot_start(options: Options, output: Any, slots: int) -> Any:
+    """Refuses to generate."""
+    refuse(options, "reads a text as one piece and cannot generate", "try mixer=softmax")
+
+
+def replace_state(state: Any, output: Any, length: Any) -> Any:
+    """The state of a mixer whose output is its next state."""
+    return output
+
+
+def cannot_rewind(state: Any) -> bool:
+    """For mixers whose states cannot forget tokens."""
+    return False
+
+
+class Mixer(NamedTuple):
+    """How the tokens of a text learn of each other.
+
+    specs: (options, config) -> the spec tree of one layer
+    prepare: (options, config, context) -> once a pass: whatever all layers of this kind share, such as masks
+    forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `call` is a `LayerCall`;
+        `score(q, k, projections) -> q, k, bias` puts positions into scores; `state` is a decode state to read,
+        leaves [B,...], or None; with `context.segment_memory`, states [B,M,D] that were read before x
+    start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
+        `slots` tokens; of a decode state, the same with more room
+    write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
+    rewinds: (state) -> whether later tokens are forgotten where the length of the cache is set back
+    """
+
+    specs: Callable[..., Any]
+    prepare: Callable[..., Any]
+    forward: Callable[..., Any]
+    start: Callable[..., Any] = cannot_start
+    write: Callable[..., Any] = replace_state
+    rewinds: Callable[[Any], bool] = cannot_rewind
+
+
+def plain_embedding(params: Any, options: Options, config: Config, x: Array, positions: Array) -> Array:
+    """The embeddings as they are."""
+    return x
+
+
+def prepare_nothing(params: Any, options: Options, config: Config, context: AttentionContext) -> None:
+    """Nothing is shared by the layers."""
+
+
+def plain_score(call: LayerCall, q: Array, k: Array, projections: Any) -> tuple[Array, Array, ScoreBias | None]:
+    """Queries and keys as they are, and no bias."""
+    return q, k, None
+
+
+class Position(NamedTuple):
+    """How a model knows where a token stands.
+
+    embed_specs: (options, config) -> the spec tree of `embed`
+    embed: (params, options, config, x, positions [B,T]) -> the embeddings x [B,T,U], float32, with positions
+    shared_specs: (options, config) -> the spec tree that all layers with these options share
+    specs: (options, config) -> the spec tree of one layer
+    prepare: (shared parameters, options, config, context) -> once a pass: whatever the layers share
+    score: (call, q, k, projections) -> q, k, bias: positions in the scores of one layer. `projections` are those
+        of its queries and keys
+    """
+
+    embed_specs: Callable[..., Any] = no_parameters
+    embed: Callable[..., Any] = plain_embedding
+    shared_specs: Callable[..., Any] = no_parameters
+    specs: Callable[..., Any] = no_parameters
+    prepare: Callable[..., Any] = prepare_nothing
+    score: Callable[..., Any] = plain_score
+
+
+# The sublayers of a block, in order; only decoders with a memory have cross-attention.
+SUBLAYERS = ("mixer", "cross", "feed_forward")
+
+
+class Sublayer(NamedTuple):
+    """A sublayer: a function from x [B,T,D] to y [B,T,D] and an output, the key of the dropout of y, and the rate at
+    which examples skip it."""
+
+    function: Callable[[Array], tuple[Array, Any]]
+    key: Array | None
+    drop_path: Array | None = None
+
+
+class Reverse(NamedTuple):
+    """How a backward pass gets what a block has read out of what it has returned.
+
+    evaluate: (params, options, config, name of a sublayer, x, sublayer) -> what the sublayer adds for a stream x
+    invert: (names of the sublayers, pull, streams, cotangents) -> the streams that the block has read, and their
+        cotangents; `pull(name, x, cotangent)` -> what a sublayer adds for x, and the cotangent of x
+    """
+
+    evaluate: Callable[..., Array]
+    invert: Callable[..., tuple[Any, Any]]
+
+
+class Profile(NamedTuple):
+    """One pass over a batch without dropout.
+
+    x: what the first block has read [B,T,D]
+    branches: for each layer, what its sublayers have added to the stream [B,T,D], by name
+    specs: for each layer, the spec tree of its block
+    """
+
+    x: Array
+    branches: list[dict[str, Array]]
+    specs: list[Any]
+
+
+def unchanged(specs: Any, options: Options, config: Config) -> Any:
+    """The spec tree as it is."""
+    return specs
+
+
+def one_stream(options: Options, config: Config, x: Array) -> Array:
+    """The stream as it is."""
+    return x
+
+
+class Residual(NamedTuple):
+    """How the sublayers of a block join the stream.
+
+    specs: (options, config, names of the sublayers) -> the spec tree of one block
+    chain: (params, options, config, x, sublayers by name) -> x and the outputs of the sublayers by name
+    final_norm: a norm follows the last block
+    sublayers: those that a block has
+    rescale: (specs of a block, options, config) -> the same with other initializers
+    rescale_embed: (specs of the embeddings, options, config) -> the same with other initializers
+    calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
+        an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
+    start: (options, config, x) -> what the first block reads
+    finish: (options, config, what a block returns) -> x [B,T,D], or [B,T,o] (`output_axis`)
+    reverse: None, or how the backward pass does without stored values
+    """
+
+    specs: Callable[..., Any]
+    chain: Callable[..., tuple[Any, dict[str, Any]]]
+    final_norm: bool
+    sublayers: tuple[str, ...] = SUBLAYERS
+    rescale: Callable[..., Any] = unchanged
+    rescale_embed: Callable[..., Any] = unchanged
+    calibrate: Callable[..., Any] | None = None
+    start: Callable[..., Any] = one_stream
+    finish: Callable[..., Array] = one_stream
+    reverse: Reverse | None = None
+
+
+class Input(NamedTuple):
+    """How what a model reads becomes vectors.
+
+    specs: (options, config) -> the spec tree of the embeddings
+    embed: (tables, options, config, inputs, positions, types, key) -> embeddings [B,T,D] in `config.dtype`
+    contents: (options, config, count, length) -> `count` inputs, each of `length` equal contents or more; None for an
+        input that no model begins with
+    spell: None, or (tables, texts of all tokens, whether each continues a word) -> the embeddings of tokens with these
+        texts
+    """
+
+    specs: Callable[..., Any]
+    embed: Callable[..., Array]
+    contents: Callable[..., Array] | None = None
+    spell: Callable[..., Any] | None = None

@@ -1,0 +1,50 @@
+"""Inputs by the tag of their options, and the embeddings that they make."""
+
+from typing import Any
+
+import jax
+from jax import Array
+
+from tfm.catalogue.inputs import characters, merging, patches
+from tfm.config.model import Config
+from tfm.inputs import MaskedPixels, tokens
+from tfm.interfaces import Input
+from tfm.options.choices import Options
+
+INPUTS: dict[str, Input] = {
+    "tokens": tokens.INPUT,
+    "characters": characters.INPUT,
+    "patches": patches.INPUT,
+    "merging": merging.INPUT,
+}
+
+
+def input_of(options: Options) -> Input:
+    """The functions of the input that options describe."""
+    return INPUTS[options.name]
+
+
+def embed_specs(config: Config) -> Any:
+    """The spec tree of the embeddings."""
+    return INPUTS[config.input.name].specs(config.input, config)
+
+
+@jax.named_scope("embed")
+def embed(
+    tables: Any,
+    config: Config,
+    inputs: Array | MaskedPixels,
+    positions: Array | None = None,
+    types: Array | None = None,
+    key: Array | None = None,
+) -> Array:
+    """inputs -> [B,T,D] in `config.dtype`; a key turns dropout on.
+
+    inputs: tokens int32 [B,T], or pixels float [B,H,W,C] or `MaskedPixels` where `config.input` reads images
+    positions: int32 [B,T]; 0..T-1 by default
+    types: int32 [B,T], which sentence of a pair a token belongs to; 0 by default
+
+    Raises ValueError for other shapes or dtypes, and for more tokens than `config.max_length` where positions are not
+    given.
+    """
+    return INPUTS[config.input.name].embed(tables, config.input, config, inputs, positions, types, key)

@@ -1,0 +1,43 @@
+"""Residual schemes by the tag of their options."""
+
+from tfm.catalogue.residuals import (
+    admin,
+    conditional,
+    deepnorm,
+    dtfixup,
+    mixer_only,
+    parallel,
+    res_post,
+    reversible,
+    rezero,
+    tfixup,
+)
+from tfm.config.model import Config
+from tfm.interfaces import Residual
+from tfm.options.choices import Options
+from tfm.residuals import post, pre
+
+RESIDUALS: dict[str, Residual] = {
+    "post": post.RESIDUAL,
+    "pre": pre.RESIDUAL,
+    "res_post": res_post.RESIDUAL,
+    "mixer_only": mixer_only.RESIDUAL,
+    "conditional": conditional.RESIDUAL,
+    "parallel": parallel.RESIDUAL,
+    "rezero": rezero.RESIDUAL,
+    "tfixup": tfixup.RESIDUAL,
+    "dtfixup": dtfixup.RESIDUAL,
+    "admin": admin.RESIDUAL,
+    "deepnorm": deepnorm.RESIDUAL,
+    "reversible": reversible.RESIDUAL,
+}
+
+
+def residual_of(options: Options) -> Residual:
+    """The functions of the scheme that options describe."""
+    return RESIDUALS[options.name]
+
+
+def has_final_norm(config: Config) -> bool:
+    """Whether a norm follows the last block; an option of the scheme may leave it out."""
+    return RESIDUALS[config.residual.name].final_norm and getattr(config.residual, "final_norm", True)
