@@ -45,7 +45,7 @@ def command_paths() -> dict[str, Path]:
 def _purpose(path: Path) -> str:
     """What a command does: the beginning of its docstring, or of that of the tool it runs; nothing is imported."""
     lab = path.parent / "lab"
-    tools = (lab / path.name, lab / path.stem / "__main__.py")
+    tools = (lab / path.name, lab / path.stem / "command.py")
     path = next((tool for tool in tools if tool.exists()), path)
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n")[0].partition(": `")[0].rstrip(".")

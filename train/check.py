@@ -2,7 +2,7 @@
 
 import sys
 
-from train.lab.check.__main__ import main
+from train.lab.check.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from train.lab.compare.__main__ import main
+from train.lab.compare.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from train.lab.glue.__main__ import main
+from train.lab.glue.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

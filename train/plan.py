@@ -14,7 +14,7 @@ from typing import Any
 
 from tfm.options.choices import check_minimum
 from train import UserError, exit_code
-from train.devices import topology as topologies
+from train.devices import topology
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
 from train.planning import advice
@@ -34,7 +34,7 @@ stdout. Flags of its own, and their defaults:"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PlanOptions:
     """What to plan for.
 
     topology: the devices: v5p:4x4x8, h100:8
@@ -73,26 +73,26 @@ def main(argv=None) -> int:
 
 def plan(argv):
     """Compiles the step and prints what it needs; if it does not fit, also the first setting that does."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(PlanOptions, USAGE, argv):
         return
-    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(Options)])
-    options = flags.build(Options, flags.parse(own))
-    topology = topologies.parse(options.topology)
+    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(PlanOptions)])
+    options = flags.build(PlanOptions, flags.parse(own))
+    planned = topology.parse(options.topology)
     run_argv = resolve.infer_task(rest, run_folder.run_values)
     run, explicit = resolve.resolve(run_argv, run_folder.resumed_values, run_folder.run_values)
     sizes = {} if "model.vocab" in explicit else {"vocab": run.task.vocab or run.tokenizer.vocab}
     scanned = explicit | {"model.scan"}  # traced and compiled once for all layers
-    run = resolve.fill_from_data(run, scanned, sizes, topology.platform)
-    devices, exact = topologies.devices(topology, options.simulate)
+    run = resolve.fill_from_data(run, scanned, sizes, planned.platform)
+    devices, exact = topology.devices(planned, options.simulate)
 
     from train.screens.console import Log
 
-    planner = Planner(topology, devices, exact, options.tokens, Log())
+    planner = Planner(planned, devices, exact, options.tokens, Log())
     report = planner.examine(run)
     planner.show(run, report)
     if not report["fits"] and options.search:
         report["instead"] = planner.search(run)
-    print(json_text({"topology": topology.name, "exact": exact, **report}))
+    print(json_text({"topology": planned.name, "exact": exact, **report}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Planner:
         from train.training.job import batch_tokens
 
         job = self.job(run)
-        with topologies.installed_cudnn(), estimate.model_errors():
+        with topology.installed_cudnn(), estimate.model_errors():
             memory, traffic = step_memory(job), memory_traffic(job)
             report: dict[str, Any] = {
                 "mesh": dict(job.mesh.shape),
@@ -229,7 +229,7 @@ class Planner:
         memory = needs(run)
         state = sum(memory[name] for name in ("parameters", "optimizer", "gradients"))
         devices = math.ceil(state * self.topology.size / capacity)
-        larger = ", ".join(topologies.larger(self.topology)[:2])
+        larger = ", ".join(topology.larger(self.topology)[:2])
         self.log.info(
             f"no remat, accumulation or mesh fits; the state alone fills {devices} devices; "
             f"try {larger} or a smaller batch"

@@ -2,7 +2,7 @@
 
 import sys
 
-from train.lab.prune.__main__ import main
+from train.lab.prune.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,7 +3,7 @@
 import sys
 
 from train.lab.sentences import PROTOCOLS, Settings, evaluate, read_tasks
-from train.lab.sentences.__main__ import main
+from train.lab.sentences.command import main
 
 __all__ = ["PROTOCOLS", "Settings", "evaluate", "main", "read_tasks"]
 

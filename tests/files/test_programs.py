@@ -9,7 +9,7 @@ import pytest
 
 from train import exit_code
 from train.devices import mesh
-from train.files import programs as module
+from train.files import programs
 from train.files.programs import Programs
 
 # A process that compiles a program, and one that is in use already.
@@ -24,82 +24,82 @@ print(programs.summary().partition(" from ")[0])
 
 
 @pytest.fixture
-def programs(tmp_path):
+def program_cache(tmp_path):
     return Programs(tmp_path / "programs", max_bytes=1000)
 
 
-def names(programs):
-    return sorted(path.name for path in programs.folder.iterdir())
+def names(program_cache):
+    return sorted(path.name for path in program_cache.folder.iterdir())
 
 
-def age(programs, key, seconds):
-    os.utime(programs.folder / key, (seconds, seconds))
+def age(program_cache, key, seconds):
+    os.utime(program_cache.folder / key, (seconds, seconds))
 
 
-def test_a_program_is_what_was_put_in(programs):
-    assert programs.get("a") is None
-    programs.put("a", b"a program")
-    assert programs.get("a") == b"a program"
-    assert (programs.loaded, programs.requested) == (1, 2)
+def test_a_program_is_what_was_put_in(program_cache):
+    assert program_cache.get("a") is None
+    program_cache.put("a", b"a program")
+    assert program_cache.get("a") == b"a program"
+    assert (program_cache.loaded, program_cache.requested) == (1, 2)
 
 
-def test_the_summary_shortens_the_home(programs, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_programs", programs)
-    programs.put("a", b"a program")
-    programs.get("a")
-    assert module.summary() == f"1 of 1 from {programs.folder}"
+def test_the_summary_shortens_the_home(program_cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_programs", program_cache)
+    program_cache.put("a", b"a program")
+    program_cache.get("a")
+    assert programs.summary() == f"1 of 1 from {program_cache.folder}"
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert module.summary() == "1 of 1 from ~/programs"
+    assert programs.summary() == "1 of 1 from ~/programs"
 
 
-def test_a_damaged_program_is_replaced(programs):
-    programs.put("a", b"a program")
-    intact = (programs.folder / "a").read_bytes()
+def test_a_damaged_program_is_replaced(program_cache):
+    program_cache.put("a", b"a program")
+    intact = (program_cache.folder / "a").read_bytes()
     for damaged in (b"", intact[:5], b"b" + intact[1:]):
-        (programs.folder / "a").write_bytes(damaged)
-        assert programs.get("a") is None
-        programs.put("a", b"a program")
-        assert (programs.folder / "a").read_bytes() == intact
+        (program_cache.folder / "a").write_bytes(damaged)
+        assert program_cache.get("a") is None
+        program_cache.put("a", b"a program")
+        assert (program_cache.folder / "a").read_bytes() == intact
 
 
-def test_a_program_that_cannot_be_loaded_is_replaced(programs):
+def test_a_program_that_cannot_be_loaded_is_replaced(program_cache):
     """Whoever compiles what the cache has just returned could not use it."""
-    programs.put("a", b"of another jaxlib")
-    assert programs.get("a")
-    programs.put("a", b"a program")
-    assert programs.loaded == 0
-    assert programs.get("a") == b"a program"
+    program_cache.put("a", b"of another jaxlib")
+    assert program_cache.get("a")
+    program_cache.put("a", b"a program")
+    assert program_cache.loaded == 0
+    assert program_cache.get("a") == b"a program"
 
 
-def test_the_oldest_goes_first(programs):
+def test_the_oldest_goes_first(program_cache):
     for second, key in enumerate("abc", start=1):
-        programs.put(key, bytes(300))
-        age(programs, key, second)
-    programs.get("a")
-    programs.put("d", bytes(300))
-    assert names(programs) == ["a", "c", "d"]
-    programs.put("e", bytes(1001))
-    assert names(programs) == ["a", "c", "d"]
+        program_cache.put(key, bytes(300))
+        age(program_cache, key, second)
+    program_cache.get("a")
+    program_cache.put("d", bytes(300))
+    assert names(program_cache) == ["a", "c", "d"]
+    program_cache.put("e", bytes(1001))
+    assert names(program_cache) == ["a", "c", "d"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "programs").write_text("a file")
-    programs = Programs(tmp_path / "programs")
-    programs.put("a", b"a program")
-    assert programs.get("a") is None
+    program_cache = Programs(tmp_path / "programs")
+    program_cache.put("a", b"a program")
+    assert program_cache.get("a") is None
 
 
-def test_threads_that_read_write_and_discard(programs):
+def test_threads_that_read_write_and_discard(program_cache):
     """What is read is whole or absent."""
     wrong = []
 
     def work():
         for round_ in range(30):
             for key in "abcdef":
-                content = programs.get(key)
+                content = program_cache.get(key)
                 if content not in (None, key.encode() * 300):
                     wrong.append((round_, key))
-                programs.put(key, key.encode() * 300)
+                program_cache.put(key, key.encode() * 300)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -107,7 +107,7 @@ def test_threads_that_read_write_and_discard(programs):
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert len(names(programs)) <= 3
+    assert len(names(program_cache)) <= 3
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_command_says_how_many_of_its_programs_were_kept(monkeypatch, capsys, 
     kept = Programs(tmp_path / "programs")
     kept.put("a", b"a program")
     kept.get("b")
-    monkeypatch.setattr(module, "_programs", kept)
+    monkeypatch.setattr(programs, "_programs", kept)
     assert exit_code(lambda argv: [kept.get(key) for key in argv], ["a", "c"]) == 0
     assert capsys.readouterr().err == f"programs: 1 of 2 from {kept.folder}\n"
     assert exit_code(lambda argv: None, []) == 0
@@ -147,6 +147,6 @@ def test_a_command_says_how_many_of_its_programs_were_kept(monkeypatch, capsys, 
 def test_whoever_asks_for_devices_keeps_programs(monkeypatch):
     """So do all commands, for they load a model or measure a job."""
     calls = []
-    monkeypatch.setattr(module, "keep", lambda: calls.append("keep"))
+    monkeypatch.setattr(programs, "keep", lambda: calls.append("keep"))
     mesh.available_devices()
     assert calls == ["keep"]

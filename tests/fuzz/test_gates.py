@@ -27,9 +27,10 @@ from train.data.sources.multiple_choice import MultipleChoice
 from train.data.sources.squad import Squad, questions_of
 from train.devices.distributed import find_cluster
 from train.generation import options as generation
-from train.lab import bench, embed, harness
-from train.lab.glue import __main__ as glue
-from train.lab.sentences import __main__ as sentences
+from train.lab import embed, harness
+from train.lab.glue.command import GlueOptions
+from train.lab.sentences.command import SentencesOptions
+from train.lab.timing.options import BenchOptions
 from train.runs import run_folder
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
@@ -212,10 +213,13 @@ def read_rows(case, folder: Path):
 
 OPTIONS = {
     "generate": generation.Options,
-    **{
-        module.__name__: module.Options
-        for module in (evaluate, predict, export, plan, bench, glue, harness, embed, sentences)
-    },
+    "plan": plan.PlanOptions,
+    "bench": BenchOptions,
+    "glue": GlueOptions,
+    "harness": harness.HarnessOptions,
+    "embed": embed.EmbedOptions,
+    "sentences": SentencesOptions,
+    **{module.__name__: module.Options for module in (evaluate, predict, export)},
 }
 RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(schema.Run())}
 RUN_FLAGS |= {

@@ -6,7 +6,7 @@ import pytest
 from small import FLAGS, call, run, write_text
 
 from train.images import drawings
-from train.lab.check import __main__ as check
+from train.lab.check import command
 from train.settings.task_options import TaskOptions
 from train.tasks import lm
 
@@ -53,7 +53,7 @@ def home(tmp_path, monkeypatch):
 )
 def test_bad_input(flags, says, home):
     before = sorted(home.iterdir())
-    code, out, err = call(check.main, *flags.split())
+    code, out, err = call(command.main, *flags.split())
     assert (code, out) == (2, "")
     assert says in err
     assert err.startswith("error: ")
@@ -62,7 +62,7 @@ def test_bad_input(flags, says, home):
 
 
 def test_help_fits_on_a_screen():
-    code, out, _ = call(check.main, "--help")
+    code, out, _ = call(command.main, "--help")
     assert code == 0
     assert len(out.splitlines()) < 24
     assert "--to=" in out
@@ -76,7 +76,7 @@ def test_small_runs_of_every_task_pass(name, home, monkeypatch):
     flags = [f"--task={task}", "--model.layers=2", *TASKS[name].split(), "--to=check.json"]
     names = {flag.partition("=")[0] for flag in flags}
     flags += [flag for flag in FLAGS if flag.partition("=")[0] not in names]
-    code, out, err = call(check.main, *flags)
+    code, out, err = call(command.main, *flags)
     summary, certificate = json.loads(out), json.loads((home / "check.json").read_text())
     assert summary["failed"] == [], err
     assert code == 0
@@ -93,7 +93,7 @@ def test_every_task_is_among_them():
 @pytest.mark.slow
 def test_a_run_is_checked_with_its_weights_and_data(home, monkeypatch):
     run("--task=lm", *FLAGS, "--model.layers=2", "--out=run", "--steps=4")
-    code, out, err = call(check.main, "--run=run")
+    code, out, err = call(command.main, "--run=run")
     assert code == 0, err
     report = json.loads((home / "run" / "check.json").read_text())
     statuses = {probe["name"]: probe["status"] for probe in report["probes"]}
@@ -102,7 +102,7 @@ def test_a_run_is_checked_with_its_weights_and_data(home, monkeypatch):
     assert json.loads(out)["measured"] == report["measured"]
     original = lm.loss
     monkeypatch.setattr(lm, "loss", lambda *arguments: original(*arguments) | {"weight": original(*arguments)["loss"]})
-    code, out, err = call(check.main, "--run=run")
+    code, out, err = call(command.main, "--run=run")
     assert code == 1, err
     assert "weighted sum" in json.loads(out)["failed"]
     assert "probes fail: " in err

@@ -7,8 +7,7 @@ import pytest
 from small import call, read_lines, write_text
 
 from train import DivergedError, OutOfMemoryError, UserError
-from train.lab.compare import __main__ as compare
-from train.lab.compare import budget
+from train.lab.compare import budget, command
 from train.lab.compare.budget import Costs
 from train.runs.run_folder import RunFolder
 
@@ -48,7 +47,7 @@ def costs(row, words, reference, kind):
 def actor(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     actor = Actor()
-    monkeypatch.setattr("train.main.train", actor.train)
+    monkeypatch.setattr(command, "train", actor.train)
     monkeypatch.setattr(budget, "_costs", costs)
     monkeypatch.setattr("train.lab.compare.cells.forget_programs", lambda: None)
     monkeypatch.setattr(RunFolder, "facts", {"hash": "a", "tokenizer": "b"})
@@ -60,7 +59,7 @@ def results(folder="out"):
 
 
 def test_a_grid_is_run_by_seeds_and_compared_with_its_first_row(actor):
-    code, out, err = call(compare.main, VARY, "--seeds=3", "--task=lm", "--out=out", "--metric=loss,accuracy")
+    code, out, err = call(command.main, VARY, "--seeds=3", "--task=lm", "--out=out", "--metric=loss,accuracy")
     assert code == 0, err
     assert [(run["model.position"], run["seed"], run["steps"]) for run in actor.trained[:4]] == [
         ("learned", "0", "100"),
@@ -83,34 +82,34 @@ def test_a_grid_is_run_by_seeds_and_compared_with_its_first_row(actor):
 
 def test_an_interrupted_comparison_goes_on_to_the_same_table(actor):
     flags = [VARY, "--seeds=2", "--task=lm"]
-    _, expected, _ = call(compare.main, *flags, "--out=whole")
+    _, expected, _ = call(command.main, *flags, "--out=whole")
     actor.trained, actor.stops_at = [], 3
-    code, out, _ = call(compare.main, *flags, "--out=out")
+    code, out, _ = call(command.main, *flags, "--out=out")
     assert (code, out) == (130, "")
     actor.stops_at = None
-    code, out, err = call(compare.main, *flags, "--out=out")
+    code, out, err = call(command.main, *flags, "--out=out")
     assert (code, out) == (0, expected), err
     assert len(actor.trained) == 6, "finished cells are kept"
-    code, out, _ = call(compare.main, *flags, "--seeds=3", "--out=out")
+    code, out, _ = call(command.main, *flags, "--seeds=3", "--out=out")
     assert (code, len(actor.trained)) == (0, 9), "more seeds add to the same cells"
 
 
 def test_failures_are_rows(actor):
     actor.failing = {"none": DivergedError("not finite"), "rotary": OutOfMemoryError("too much")}
-    code, out, err = call(compare.main, VARY, "--seeds=2", "--task=lm", "--out=out")
+    code, out, err = call(command.main, VARY, "--seeds=2", "--task=lm", "--out=out")
     assert code == 0, err
     assert "| not finite " in out
     assert "- model.position=rotary: 2 of 2 runs failed: out of memory" in out
     count = len(actor.trained)
-    assert call(compare.main, VARY, "--seeds=2", "--task=lm", "--out=out")[1] == out
+    assert call(command.main, VARY, "--seeds=2", "--task=lm", "--out=out")[1] == out
     assert len(actor.trained) == count, "a failure is a result"
     actor.failing = {"rotary": UserError("the disk is full")}
-    assert call(compare.main, VARY, "--task=lm", "--out=new")[0] == 2, "what is no result of a run ends the command"
+    assert call(command.main, VARY, "--task=lm", "--out=new")[0] == 2, "what is no result of a run ends the command"
 
 
 def test_rates_are_searched_with_a_seed_of_their_own(actor):
     flags = [VARY, "--seeds=2", "--task=lm", "--out=out", "--tune=optim.rate=1e-4,1e-3,1e-2"]
-    code, out, err = call(compare.main, *flags)
+    code, out, err = call(command.main, *flags)
     assert code == 0, err
     trials = [run for run in actor.trained if run["seed"] == "1000"]
     assert len(trials) == 9
@@ -123,7 +122,7 @@ def test_rates_are_searched_with_a_seed_of_their_own(actor):
 
 @pytest.mark.parametrize(("kind", "steps"), [("steps", 80), ("flops", 40), ("seconds", 160)])
 def test_a_budget_of_the_first_row(actor, kind, steps):
-    code, _, err = call(compare.main, VARY, "--seeds=1", "--task=lm", "--steps=80", f"--budget={kind}", "--out=out")
+    code, _, err = call(command.main, VARY, "--seeds=1", "--task=lm", "--steps=80", f"--budget={kind}", "--out=out")
     assert code == 0, err
     assert [int(run["steps"]) for run in actor.trained] == [80, steps, 80]
     notes = "\n".join(results()["notes"])
@@ -132,7 +131,7 @@ def test_a_budget_of_the_first_row(actor, kind, steps):
 
 def test_named_runs(actor):
     runs = ["--run=plain: --model.width=64", "--run=no positions: --model.width=64 --model.position='none'"]
-    code, out, err = call(compare.main, *runs, "--seeds=1", "--task=lm", "--out=out", "--keep=none")
+    code, out, err = call(command.main, *runs, "--seeds=1", "--task=lm", "--out=out", "--keep=none")
     assert code == 0, err
     assert (Path("out") / "no-positions" / "seed-0" / "result.json").exists()
     assert not list(Path("out").glob("*/*/checkpoints"))
@@ -167,7 +166,7 @@ def test_named_runs(actor):
 )
 def test_bad_input(actor, flags, says):
     Path("text.txt").write_text("text")
-    code, out, err = call(compare.main, *flags.split(), "--task=lm")
+    code, out, err = call(command.main, *flags.split(), "--task=lm")
     assert (code, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
@@ -175,14 +174,14 @@ def test_bad_input(actor, flags, says):
 
 
 def test_what_the_runs_in_a_folder_share_stays(actor):
-    call(compare.main, VARY, "--seeds=1", "--task=lm", "--out=out")
-    code, _, err = call(compare.main, VARY, "--seeds=1", "--task=lm", "--out=out", "--batch.size=4")
+    call(command.main, VARY, "--seeds=1", "--task=lm", "--out=out")
+    code, _, err = call(command.main, VARY, "--seeds=1", "--task=lm", "--out=out", "--batch.size=4")
     assert code == 2
     assert "differs from --task=lm of the runs in out" in err
     runs = ["--vary=model.width=64,128", "--seeds=1", "--task=lm", "--out=out"]
-    assert call(compare.main, *runs)[0] == 0, "rows may be added"
+    assert call(command.main, *runs)[0] == 0, "rows may be added"
     (Path("out") / "model.width=64" / "seed-0.json").write_text('{"words": ["--task=mlm"], "status": "done"}')
-    code, _, err = call(compare.main, *runs)
+    code, _, err = call(command.main, *runs)
     assert code == 2
     assert "was trained with other flags" in err
 
@@ -198,7 +197,7 @@ def test_trained_runs_are_paired_and_their_operations_counted(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     write_text(Path("text.txt"))
     flags = [*SMALL, "--vary=model.width=32,64", "--budget=flops", "--out=out", "--metric=loss,accuracy"]
-    code, out, err = call(compare.main, *flags)
+    code, out, err = call(command.main, *flags)
     assert code == 0, err
     narrow, wide = results()["rows"]
     assert narrow["steps"] == 4
@@ -207,7 +206,7 @@ def test_trained_runs_are_paired_and_their_operations_counted(tmp_path, monkeypa
     assert wide["params"] > 2 * narrow["params"]
     lines = read_lines(Path("out/model.width=32/seed-0/metrics.jsonl"))
     assert lines[-1]["step"] == 4
-    assert call(compare.main, *flags)[1] == out
+    assert call(command.main, *flags)[1] == out
 
 
 @pytest.mark.slow
@@ -215,7 +214,7 @@ def test_a_run_that_is_not_finite_and_one_that_no_memory_holds(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     write_text(Path("text.txt"))
     runs = ["--run=plain:", "--run=hot: --optim.rate=1e6 --optim.clip=none", "--run=huge: --model.width=1000000"]
-    code, out, err = call(compare.main, *SMALL, *runs, "--out=out")
+    code, out, err = call(command.main, *SMALL, *runs, "--out=out")
     assert code == 0, err
     assert "2 of 2 runs failed: out of memory" in out
     assert results()["rows"][0]["metrics"]["eval_loss"]["n"] == 2

@@ -14,13 +14,12 @@ import pytest
 from small import FLAGS, call, write_text
 
 import tfm
-from train import UserError, evaluate
-from train.lab.harness import main as harness
+from train import UserError, evaluate, harness
 from train.main import main
 from train.runs import run_folder
 from train.runs.run_folder import open_folder
 from train.settings import schema
-from train.settings import tasks as task_options
+from train.settings.tasks import Lm, Mlm
 
 ROW = 32
 STEPS = ("--steps=60", "--eval.every=60", "--checkpoint.every=60", "--log.every=60")
@@ -265,7 +264,7 @@ def test_what_cannot_be_answered(in_home):
 
 
 def measured(*flags, run="char"):
-    code, out, err = call(harness, f"--run={run}", "--include=tasks", *flags)
+    code, out, err = call(harness.main, f"--run={run}", "--include=tasks", *flags)
     assert code == 0, err
     (line,) = out.splitlines()
     return json.loads(line)
@@ -309,7 +308,7 @@ def test_our_own_bugs_keep_their_traceback(in_home, monkeypatch):
 
     monkeypatch.setattr("train.data.feed.to_devices", put)
     with pytest.raises(ValueError, match="a bug"):
-        call(harness, "--run=char", "--include=tasks", "--tasks=my_cloze")
+        call(harness.main, "--run=char", "--include=tasks", "--tasks=my_cloze")
 
 
 def test_tasks_that_cannot_be_asked(in_home, monkeypatch):
@@ -329,7 +328,7 @@ def test_tasks_that_cannot_be_asked(in_home, monkeypatch):
         "--tasks=my_gone": f"--tasks=my_gone cannot be asked: Unable to find '{Path('gone.jsonl').absolute()}'",
         "--tasks=my_cloze --shots=9": "--tasks=my_cloze cannot be asked: Sample larger than population or is negative",
     }.items():
-        code, out, err = call(harness, "--run=char", "--include=tasks", *flags.split())
+        code, out, err = call(harness.main, "--run=char", "--include=tasks", *flags.split())
         assert (code, out, err.splitlines()[-1]) == (2, "", f"error: {sentence}")
     assert set(measured("--tasks=my_c*", "--limit=1")) == {"my_choice", "my_cloze"}
 
@@ -356,14 +355,14 @@ def test_bad_input_is_one_sentence(flags, tmp_path, monkeypatch):
     """Without lm-evaluation-harness, which is not even looked for until the rest is right."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    for name, task in {"lm": task_options.Lm(), "mlm": task_options.Mlm()}.items():
+    for name, task in {"lm": Lm(), "mlm": Mlm()}.items():
         Path(name).mkdir()
         run_folder.write_json(Path(name) / "run.json", run_folder.describe(schema.Run(task=task), {}))
-    assert call(harness, *flags.split()) == (2, "", f"error: {BAD[flags]}\n")
+    assert call(harness.main, *flags.split()) == (2, "", f"error: {BAD[flags]}\n")
 
 
 def test_help_needs_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    code, out, _ = call(harness, "--help")
+    code, out, _ = call(harness.main, "--help")
     assert code == 0
     assert "--shots=none" in out

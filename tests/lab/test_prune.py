@@ -10,8 +10,7 @@ import pytest
 from small import FLAGS, call, write_text
 from tasks.test_translate import SMALL, counting, write_sides
 
-from train.evaluate import main as evaluate
-from train.lab.prune.__main__ import main as prune
+from train import evaluate, prune
 from train.main import main
 
 pytestmark = pytest.mark.usefixtures("in_home")
@@ -42,7 +41,7 @@ def trained(name):
 
 
 def pruned(run, *flags):
-    code, out, err = call(prune, f"--run={run}", *flags)
+    code, out, err = call(prune.main, f"--run={run}", *flags)
     assert code == 0, err
     return json.loads(out)
 
@@ -60,7 +59,7 @@ def test_a_pruned_run_is_a_smaller_run():
     assert (small / "plots/heads.png").stat().st_size > 1000
     model = json.loads((small / "run.json").read_text())["config"]["model"]
     assert (model["heads"], model["head_size"]) == (2, 8)
-    measured = json.loads(call(evaluate, f"--run={small}")[1])
+    measured = json.loads(call(evaluate.main, f"--run={small}")[1])
     np.testing.assert_allclose(measured["loss"], facts["loss"], rtol=1e-5)
     curve = json.loads((small / "heads.json").read_text())["metrics"]
     assert curve["heads"] == [4, 3, 2, 1]
@@ -100,8 +99,8 @@ def test_the_curve_of_a_translator_shows_bleu():
     assert list(curve) == ["heads", "loss", "accuracy", "bleu"]
     assert len(curve["bleu"]) == 4
     assert facts["chrf_before"] > 0
-    evaluated = json.loads(call(evaluate, f"--run={small}")[1])
-    before = json.loads(call(evaluate, "--run=translator")[1])
+    evaluated = json.loads(call(evaluate.main, f"--run={small}")[1])
+    before = json.loads(call(evaluate.main, "--run=translator")[1])
     for name in ("bleu", "chrf"):
         assert (facts[name], facts[f"{name}_before"]) == pytest.approx((evaluated[name], before[name]))
     assert json.loads((small / "result.json").read_text())["bleu"] == facts["bleu"]
@@ -115,7 +114,7 @@ def test_groups_keep_as_many_heads_each():
     assert (facts["heads"], facts["heads_before"]) == (2, 4)
     model = json.loads(Path("ungrouped/run.json").read_text())["config"]["model"]
     assert (model["heads"], model["kv_heads"], model["head_size"]) == (2, 2, 8)
-    measured = json.loads(call(evaluate, "--run=ungrouped")[1])
+    measured = json.loads(call(evaluate.main, "--run=ungrouped")[1])
     np.testing.assert_allclose(measured["loss"], facts["loss"], rtol=1e-5)
 
 
@@ -128,7 +127,7 @@ def test_groups_keep_as_many_heads_each():
     ],
 )
 def test_models_that_cannot_lose_heads(name, sentence):
-    code, out, err = call(prune, f"--run={trained(name)}", "--batches=1", f"--to={name}-small")
+    code, out, err = call(prune.main, f"--run={trained(name)}", "--batches=1", f"--to={name}-small")
     assert (code, out) == (2, "")
     assert sentence in err.splitlines()[-1]
     assert not list(Path().glob(f"{name}-small*"))
@@ -141,7 +140,7 @@ def test_what_a_run_cannot_do():
         ("--heads=0.9",): "error: --heads=0.9 keeps all of the 4 heads of a layer of mlm; try --heads=0.5",
         ("--to=mlm",): "error: mlm already holds something; choose another folder with --to=DIR",
     }.items():
-        assert call(prune, "--run=mlm", *flags)[::2] == (2, sentence + "\n")
+        assert call(prune.main, "--run=mlm", *flags)[::2] == (2, sentence + "\n")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +157,6 @@ def test_what_a_run_cannot_do():
     ],
 )
 def test_bad_input(flags, sentence):
-    code, out, err = call(prune, *flags)
+    code, out, err = call(prune.main, *flags)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert sentence in err

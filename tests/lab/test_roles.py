@@ -47,7 +47,7 @@ def test_hidden_places_of_masked_language_modelling(tokenizer):
         "targets": np.array([[IDS["cat"], IDS["sat"], IDS["mats"], IDS["[CLS]"]]]),
         "weights": np.array([[1.0, 1, 1, 0]]),
     }
-    (row,) = roles.Reader(spec, tokenizer).rows(batch)
+    (row,) = roles.RoleReader(spec, tokenizer).rows(batch)
     expected = "[CLS]/special the/text [MASK]/masked/cat sat/target/kept cat/target/mats [SEP]/special [PAD]/padding"
     assert shown(row) == {"tokens": expected.split()}
     assert row.texts["tokens"][3].details == {"place": 3, "id": IDS["sat"], "segments": 2}
@@ -62,7 +62,7 @@ def test_the_next_token_is_a_target_without_an_arrow(tokenizer):
         "targets": ids("the cat sat [SEP] [PAD]"),
         "weights": np.array([[0.0, 1, 1, 1, 0]]),
     }
-    (row,) = roles.Reader(spec, tokenizer).rows(batch)
+    (row,) = roles.RoleReader(spec, tokenizer).rows(batch)
     assert shown(row) == {"tokens": "[SEP]/special the/text cat/target sat/target/[SEP] [PAD]/padding".split()}
 
 
@@ -76,7 +76,7 @@ def test_the_targets_of_a_translation_belong_to_its_second_text(tokenizer):
         "targets": ids("mats [SEP] [PAD]"),
         "weights": np.array([[1.0, 1, 0]]),
     }
-    (row,) = roles.Reader(spec, tokenizer).rows(batch)
+    (row,) = roles.RoleReader(spec, tokenizer).rows(batch)
     assert shown(row) == {
         "tokens": ["the/text", "cat/text", "[SEP]/special"],
         "target": ["[SEP]/special", "mats/target/[SEP]", "[PAD]/padding"],
@@ -93,7 +93,7 @@ def test_labels_of_tokens_of_rows_and_of_places(tokenizer):
         "labels": np.array([[0, 1, 0, 0]]),
         "weights": np.array([[0.0, 1, 1, 0]]),
     }
-    (row,) = roles.Reader(tags, tokenizer, names).rows(batch)
+    (row,) = roles.RoleReader(tags, tokenizer, names).rows(batch)
     assert shown(row) == {"tokens": ["[CLS]/special", "cat/target/B-LOC", "on/target/O", "mats/text"]}
 
     rows = {
@@ -103,7 +103,7 @@ def test_labels_of_tokens_of_rows_and_of_places(tokenizer):
         "starts": field("B", predicts="T"),
     }
     batch = {"tokens": batch["tokens"], "valid": batch["valid"], "labels": np.array([1]), "starts": np.array([3])}
-    (row,) = roles.Reader(rows, tokenizer, names).rows(batch)
+    (row,) = roles.RoleReader(rows, tokenizer, names).rows(batch)
     assert row.values == {"labels": "B-LOC", "starts": 3}
     assert shown(row)["tokens"][-1] == "mats/target/starts"
 
@@ -111,5 +111,5 @@ def test_labels_of_tokens_of_rows_and_of_places(tokenizer):
 def test_a_row_of_several_texts(tokenizer):
     spec = {"tokens": field("BnT", counts_tokens=True), "valid": field("BnT")}
     batch = {"tokens": ids("the cat", "on [PAD]")[None], "valid": np.array([[[1, 1], [1, 0]]])}
-    (row,) = roles.Reader(spec, tokenizer).rows(batch)
+    (row,) = roles.RoleReader(spec, tokenizer).rows(batch)
     assert shown(row) == {"tokens 0": ["the/text", "cat/text"], "tokens 1": ["on/text", "[PAD]/padding"]}

@@ -12,7 +12,7 @@ import pytest
 
 from train import UserError
 from train.screens import trackers
-from train.settings.log import TRACKERS, Log
+from train.settings.log import TRACKERS, Logging
 
 CONFIG = {"task": "mlm", "steps": 6, "model.layers": 2, "init": "", "stop_at": None}
 
@@ -69,7 +69,7 @@ def client(request, monkeypatch):
 
 
 def track(folder, name, *lines, first_step=1, report=None):
-    subject = trackers.Subject(folder, CONFIG, first_step)
+    subject = trackers.TrackedRun(folder, CONFIG, first_step)
     with trackers.open_trackers([name], subject, report or pytest.fail) as send:
         for metrics, step in lines:
             send(metrics, step)
@@ -137,9 +137,9 @@ def test_what_stdout_says_is_a_result(monkeypatch, tmp_path, capsys):
 
 def test_names_are_checked_before_a_run(monkeypatch):
     with pytest.raises(ValueError, match="to=wandbb is unknown; did you mean wandb?"):
-        Log(to="tensorboard,wandbb")
-    assert Log(to="mlflow,tensorboard,mlflow").trackers == ("mlflow", "tensorboard")
-    assert Log(to=None).trackers == ()
+        Logging(to="tensorboard,wandbb")
+    assert Logging(to="mlflow,tensorboard,mlflow").trackers == ("mlflow", "tensorboard")
+    assert Logging(to=None).trackers == ()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'--log.to=trackio needs its client; pip install -e "\.\[trackio\]"'):
         trackers.check(["tensorboard", "trackio"])

@@ -363,4 +363,4 @@ def test_a_model_of_texts_embeds_no_pictures(home):
     Image.new("RGB", (8, 8)).save(home / "a.png")
     (home / "vectors.txt").write_text("cat 1 2\n")
     with pytest.raises(UserError, match=r"--encoder=bow:vectors.txt reads words; name a run of pictures"):
-        options.open_encoder(options.EncoderOptions(encoder="bow:vectors.txt"), Log(quiet=True), pictures=True)
+        options.open_encoder(options.TextEncoderOptions(encoder="bow:vectors.txt"), Log(quiet=True), pictures=True)

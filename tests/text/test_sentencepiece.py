@@ -14,9 +14,8 @@ from tokenizers import Tokenizer
 
 from train import UserError
 from train.screens.console import Log
-from train.settings.schema import Tokenizer as Options
-from train.text import sentencepiece as spm
-from train.text import tokenize
+from train.settings import schema
+from train.text import sentencepiece_model, tokenize
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tokenizers" / "t5"
 SYMBOLS = ["<sym>", "<symbol>", "\n", "①"]
@@ -118,20 +117,20 @@ def test_ids_and_text_are_those_of_the_library(kind, settings, corpus, texts, tm
 
 def test_what_a_model_says(corpus):
     data = fit(corpus, byte_fallback=True, user_defined_symbols=SYMBOLS, add_dummy_prefix=False)
-    library, model = sentencepiece.SentencePieceProcessor(model_proto=data), spm.parse(data)
+    library, model = sentencepiece.SentencePieceProcessor(model_proto=data), sentencepiece_model.parse(data)
     names = range(library.get_piece_size())
     assert [(piece.text, piece.score) for piece in model.pieces] == [
         (library.id_to_piece(i), library.get_score(i)) for i in names
     ]
     for kind, check in {
-        spm.CONTROL: library.is_control,
-        spm.UNKNOWN: library.is_unknown,
-        spm.BYTE: library.is_byte,
+        sentencepiece_model.CONTROL: library.is_control,
+        sentencepiece_model.UNKNOWN: library.is_unknown,
+        sentencepiece_model.BYTE: library.is_byte,
     }.items():
         assert model.texts(kind) == [library.id_to_piece(i) for i in names if check(i)]
-    assert model.texts(spm.USER_DEFINED) == SYMBOLS
+    assert model.texts(sentencepiece_model.USER_DEFINED) == SYMBOLS
     assert (model.kind, model.charsmap, model.add_dummy_prefix, model.remove_extra_whitespaces) == (
-        spm.UNIGRAM,
+        sentencepiece_model.UNIGRAM,
         b"",
         False,
         True,
@@ -143,7 +142,7 @@ def test_the_published_t5_model():
         pytest.skip("no ../shared/data/tokenizers/t5 here")
     (path,) = SHARED.glob("*.model")
     library = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    tokenizer = tokenize.load(Options(path=str(SHARED)), [], Log())
+    tokenizer = tokenize.load(schema.Tokenizer(path=str(SHARED)), [], Log())
     special = tokenize.special_tokens(tokenizer)
     assert (special.pad, special.unk, special.sep) == tuple(
         library.piece_to_id(name) for name in ("<pad>", "<unk>", "</s>")
@@ -158,7 +157,7 @@ def test_the_published_t5_model():
 
 def test_missing_roles_are_added(corpus, tmp_path):
     (tmp_path / "spiece.model").write_bytes(fit(corpus))
-    tokenizer = tokenize.load(Options(path=str(tmp_path)), [], Log())
+    tokenizer = tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], Log())
     size = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model")).get_piece_size()
     assert tokenize.special_tokens(tokenizer)._asdict() == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
     assert tokenizer.encode("the [MASK]", add_special_tokens=False).ids == [tokenizer.token_to_id("▁the"), size + 1]
@@ -190,7 +189,7 @@ def test_folders_with_models(corpus, tmp_path):
 def test_damaged_models(corpus, tmp_path, damage, sentence):
     (tmp_path / "a.model").write_bytes(damage(fit(corpus[:50], vocab_size=100)))
     with pytest.raises(UserError, match=rf"tokenizer.path=.*a.model cannot be read as a tokenizer: it {sentence}"):
-        tokenize.load(Options(path=str(tmp_path / "a.model")), [], Log())
+        tokenize.load(schema.Tokenizer(path=str(tmp_path / "a.model")), [], Log())
 
 
 @pytest.mark.parametrize(
@@ -203,11 +202,11 @@ def test_damaged_models(corpus, tmp_path, damage, sentence):
 def test_models_that_are_not_supported(corpus, tmp_path, settings, sentence):
     (tmp_path / "a.model").write_bytes(fit(corpus[:50], vocab_size=100, **settings))
     with pytest.raises(UserError, match=sentence):
-        tokenize.load(Options(path=str(tmp_path / "a.model")), [], Log())
+        tokenize.load(schema.Tokenizer(path=str(tmp_path / "a.model")), [], Log())
 
 
 def train(texts, vocab=300):
-    return tokenize.train(Options("unigram", vocab), texts)
+    return tokenize.train(schema.Tokenizer("unigram", vocab), texts)
 
 
 def test_a_small_text_trains_fewer_tokens():
@@ -225,7 +224,7 @@ def test_no_line_is_passed_over(capfd):
 
 
 def test_words_stay_whole_where_long_lines_are_cut():
-    lines = list(spm._lines(["some words " * 1000]))
+    lines = list(sentencepiece_model._lines(["some words " * 1000]))
     assert max(map(len, lines)) <= 1000
     assert {word for line in lines for word in line.split()} == {"some", "words"}
 
@@ -260,9 +259,9 @@ def test_a_text_of_nothing_is_refused(capfd):
 
 def test_the_forecast_comes_before_the_work(corpus, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TFM_CACHE", str(tmp_path))
-    monkeypatch.setattr(spm, "train", lambda *args: 1 / 0)
+    monkeypatch.setattr(sentencepiece_model, "train", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        tokenize.load(Options("unigram", 300), ["a" * 1_000_000] * 3, Log())
+        tokenize.load(schema.Tokenizer("unigram", 300), ["a" * 1_000_000] * 3, Log())
     assert re.match(
         r"training a unigram tokenizer of 300 tokens on 3.0 million characters, .* about \d+ s\n",
         capsys.readouterr().err,

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from train import UserError
 from train.screens.console import Log
-from train.settings.schema import Tokenizer as Options
+from train.settings import schema
 from train.text import tokenize, tokenizer_kinds
 
 TEXTS = [
@@ -34,13 +34,13 @@ def ids(tokenizer, text):
 @pytest.mark.parametrize(
     ("options", "comes_back"),
     [
-        (Options("wordpiece", 300), "the quick brown fox, zoe?"),  # lower case, accents stripped
-        (Options("wordpiece", 300, lower=False), "The quick brown fox, Zoë?"),
-        (Options("bpe", 300), "The quick brown fox, Zoë?"),
-        (Options("unigram", 300), "The quick brown fox, Zoë?"),
-        (Options("word", 300), "the quick brown fox, zoe?"),
-        (Options("word", 300, lower=False), "The quick brown fox, Zoë?"),
-        (Options("char", 300), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("wordpiece", 300), "the quick brown fox, zoe?"),  # lower case, accents stripped
+        (schema.Tokenizer("wordpiece", 300, lower=False), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("bpe", 300), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("unigram", 300), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("word", 300), "the quick brown fox, zoe?"),
+        (schema.Tokenizer("word", 300, lower=False), "The quick brown fox, Zoë?"),
+        (schema.Tokenizer("char", 300), "The quick brown fox, Zoë?"),
     ],
 )
 def test_trained_tokenizers_come_back_to_the_text(options, comes_back):
@@ -51,20 +51,20 @@ def test_trained_tokenizers_come_back_to_the_text(options, comes_back):
 
 
 def test_bpe_knows_every_byte():
-    tokenizer = tokenize.train(Options("bpe", 400), ["plain"])
+    tokenizer = tokenize.train(schema.Tokenizer("bpe", 400), ["plain"])
     for text in ("漢字 😀", "tab\tand  spaces\n\nand lines"):
         assert tokenizer.decode(ids(tokenizer, text)) == text
 
 
 def test_char_splits_every_character():
-    tokenizer = tokenize.train(Options("char", 300), ["abc \n"])
+    tokenizer = tokenize.train(schema.Tokenizer("char", 300), ["abc \n"])
     assert tokenizer.encode("cab\na #", add_special_tokens=False).tokens == ["c", "a", "b", "\n", "a", " ", "[UNK]"]
 
 
 def test_trained_vocabulary_size_and_special_tokens():
     text = " ".join(f"word{n:x}ish" for n in range(2000))
     for kind in ("wordpiece", "bpe", "word"):
-        tokenizer = tokenize.train(Options(kind, 500), [text])
+        tokenizer = tokenize.train(schema.Tokenizer(kind, 500), [text])
         assert tokenizer.get_vocab_size() == 500
         assert tokenize.special_tokens(tokenizer) == (0, 1, 2, 3, 4)
         assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -75,13 +75,13 @@ def test_trained_vocabulary_size_and_special_tokens():
     [("wordpiece", "a", "b"), ("bpe", "a", "b"), ("unigram", "▁a", "▁dog"), ("word", "a", "dog"), ("char", "a", "b")],
 )
 def test_saved_tokenizer_wraps_a_text(kind, a, b):
-    tokenizer = tokenize.train(Options(kind, 300), TEXTS)
+    tokenizer = tokenize.train(schema.Tokenizer(kind, 300), TEXTS)
     assert tokenizer.encode(a.strip("▁"), b.strip("▁")).tokens == ["[CLS]", a, "[SEP]", b, "[SEP]"]
 
 
 def test_word_keeps_the_most_frequent_words():
     text = " ".join(f"w{n} " * (400 - n) for n in range(400)) + "?! ?!" * 500
-    tokenizer = tokenize.train(Options("word", 300), [text])
+    tokenizer = tokenize.train(schema.Tokenizer("word", 300), [text])
     tokens = tokenizer.encode("W0, w292 w293?!", add_special_tokens=False).tokens
     assert tokens == ["w0", "[UNK]", "w292", "[UNK]", "?", "!"], (
         "five special tokens and two marks leave room for 293 words"
@@ -95,7 +95,7 @@ def test_tokens_that_go_on_make_whole_words(kind):
     texts = [
         stem + end for stem in ("fox", "jump", "walk", "box", "milk") for end in ("es", "ed", "ing", "s", "er", "")
     ] * 20
-    tokenizer = tokenize.train(Options(kind, 300), [" ".join(texts) + " 12 1 2 ,"])
+    tokenizer = tokenize.train(schema.Tokenizer(kind, 300), [" ".join(texts) + " 12 1 2 ,"])
     text = "boxing foxes, 12 milked walks" + (" walkings" if kind != "word" else "")
     tokens, goes_on, words = ids(tokenizer, text), tokenize.continues_word(tokenizer), []
     assert not goes_on[list(tokenize.special_tokens(tokenizer))].any()
@@ -132,20 +132,20 @@ def test_tokens_that_go_on_with_a_word(model, decoder, starts, goes_on):
 
 
 def test_every_kind_can_be_asked_for():
-    assert all(Options(kind).kind == kind for kind in tokenizer_kinds.TRAINERS)
+    assert all(schema.Tokenizer(kind).kind == kind for kind in tokenizer_kinds.TRAINERS)
     with pytest.raises(ValueError, match="kind=unigramm is unknown; did you mean unigram"):
-        Options("unigramm")
+        schema.Tokenizer("unigramm")
 
 
 def test_characters_do_not_go_on():
-    assert not tokenize.continues_word(tokenize.train(Options("char", 300), TEXTS)).any()
+    assert not tokenize.continues_word(tokenize.train(schema.Tokenizer("char", 300), TEXTS)).any()
 
 
 def test_vocab_txt(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es", "the", ","]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     for path in (tmp_path / "vocab.txt", tmp_path):  # the file, or its folder
-        tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
+        tokenizer = tokenize.load(schema.Tokenizer(path=str(path)), [], quiet)
         assert tokenizer.get_vocab_size() == len(words)
         assert tokenizer.encode("The foxes, zzz", add_special_tokens=False).tokens == [
             "the",
@@ -155,13 +155,13 @@ def test_vocab_txt(tmp_path):
             "[UNK]",
         ]
         assert tokenize.special_tokens(tokenizer) == (0, 1, 2, 3, 4)
-    cased = tokenize.load(Options(path=str(tmp_path), lower=False), [], quiet)
+    cased = tokenize.load(schema.Tokenizer(path=str(tmp_path), lower=False), [], quiet)
     assert ids(cased, "The the") == [1, 7]
 
 
 def test_vocab_txt_without_special_tokens_is_given_them(tmp_path):
     (tmp_path / "vocab.txt").write_text("fox\nthe\n")
-    tokenizer = tokenize.load(Options(path=str(tmp_path)), [], quiet)
+    tokenizer = tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
     special = tokenize.special_tokens(tokenizer)
     assert sorted(special) == [2, 3, 4, 5, 6]
     assert ids(tokenizer, "the unknown [MASK] fox") == [1, special.unk, special.mask, 0]
@@ -171,7 +171,7 @@ def test_vocab_txt_with_a_line_twice(tmp_path):
     """Its ids would have a gap."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfox\nfox\nthe\n")
     with pytest.raises(UserError, match=r"line 7 repeats 'fox' of line 6"):
-        tokenize.load(Options(path=str(tmp_path)), [], quiet)
+        tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
 
 
 def test_gpt2_files(tmp_path):
@@ -180,7 +180,7 @@ def test_gpt2_files(tmp_path):
     (tmp_path / "encoder.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}), encoding="utf-8")
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ t\nh e\n", encoding="utf-8")
     for path in (tmp_path, tmp_path / "encoder.json", tmp_path / "vocab.bpe"):
-        tokenizer = tokenize.load(Options(path=str(path)), [], quiet)
+        tokenizer = tokenize.load(schema.Tokenizer(path=str(path)), [], quiet)
         assert tokenizer.encode("he, the", add_special_tokens=False).tokens == ["he", ",", "Ġt", "he"]
         assert tokenizer.decode(ids(tokenizer, "Zoë — 😀")) == "Zoë — 😀"
         special = tokenize.special_tokens(tokenizer)
@@ -191,11 +191,11 @@ def test_gpt2_files(tmp_path):
 def test_published_vocabularies():
     if not SHARED.is_dir():
         pytest.skip("no ../shared/data/tokenizers here")
-    bert = tokenize.load(Options(path=str(SHARED / "bert-base-uncased")), [], quiet)
+    bert = tokenize.load(schema.Tokenizer(path=str(SHARED / "bert-base-uncased")), [], quiet)
     assert bert.get_vocab_size() == 30522
     assert tokenize.special_tokens(bert) == (0, 100, 101, 102, 103)
     assert bert.encode("Hello, world!").ids == [101, 7592, 1010, 2088, 999, 102]
-    gpt2 = tokenize.load(Options(path=str(SHARED / "gpt2")), [], quiet)
+    gpt2 = tokenize.load(schema.Tokenizer(path=str(SHARED / "gpt2")), [], quiet)
     assert gpt2.get_vocab_size() == 50257 + 4
     assert tokenize.special_tokens(gpt2).sep == 50256
     assert ids(gpt2, "Hello, world!") == [15496, 11, 995, 0]
@@ -205,7 +205,7 @@ def test_tokenizer_json_without_special_tokens_is_given_them(tmp_path):
     plain = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
     plain.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = tokenize.load(Options(path=str(tmp_path / "tokenizer.json")), [], quiet)
+    tokenizer = tokenize.load(schema.Tokenizer(path=str(tmp_path / "tokenizer.json")), [], quiet)
     assert tokenize.special_tokens(tokenizer) == (3, 4, 5, 6, 7)
     assert ids(tokenizer, "b a [MASK]") == [1, 0, 7]
 
@@ -215,27 +215,27 @@ def test_tokenizer_json_with_other_names_keeps_them(tmp_path):
     Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")).save(
         str(tmp_path / "roberta.json")
     )
-    tokenizer = tokenize.load(Options(path=str(tmp_path / "roberta.json")), [], quiet)
+    tokenizer = tokenize.load(schema.Tokenizer(path=str(tmp_path / "roberta.json")), [], quiet)
     assert tokenizer.get_vocab_size() == len(names)
     assert tokenize.special_tokens(tokenizer)._asdict() == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
 
 
 def test_training_is_cached_by_content(tmp_path, monkeypatch):
     monkeypatch.setenv("TFM_CACHE", str(tmp_path))
-    first, trained = tokenize.load(Options(vocab=300), TEXTS, quiet), []
+    first, trained = tokenize.load(schema.Tokenizer(vocab=300), TEXTS, quiet), []
     real = tokenize.train
     monkeypatch.setattr(tokenize, "train", lambda *args: trained.append(args) or real(*args))
-    again = tokenize.load(Options(vocab=300), list(TEXTS), quiet)
+    again = tokenize.load(schema.Tokenizer(vocab=300), list(TEXTS), quiet)
     assert not trained
     assert tokenize.fingerprint(again) == tokenize.fingerprint(first)
     for options, texts in [
-        (Options(vocab=301), TEXTS),
-        (Options("bpe", 300), TEXTS),
-        (Options("unigram", 300), TEXTS),
-        (Options("word", 300), TEXTS),
-        (Options(vocab=300, lower=False), TEXTS),
-        (Options(vocab=300), TEXTS[:1]),
-        (Options(vocab=300), ["".join(TEXTS)]),
+        (schema.Tokenizer(vocab=301), TEXTS),
+        (schema.Tokenizer("bpe", 300), TEXTS),
+        (schema.Tokenizer("unigram", 300), TEXTS),
+        (schema.Tokenizer("word", 300), TEXTS),
+        (schema.Tokenizer(vocab=300, lower=False), TEXTS),
+        (schema.Tokenizer(vocab=300), TEXTS[:1]),
+        (schema.Tokenizer(vocab=300), ["".join(TEXTS)]),
     ]:
         tokenize.load(options, texts, quiet)
         assert trained.pop()
@@ -250,7 +250,7 @@ def test_a_training_that_fails_leaves_nothing_in_the_cache(tmp_path, monkeypatch
         raise RuntimeError("cut short")
 
     with pytest.raises(Exception, match="cut short"):
-        tokenize.train(Options(vocab=300), texts())
+        tokenize.train(schema.Tokenizer(vocab=300), texts())
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -285,7 +285,7 @@ def test_alphabetic_pieces(tmp_path):
 def test_files_that_are_no_tokenizer(tmp_path, name, content, sentence):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=sentence):
-        tokenize.load(Options(path=str(tmp_path / name)), [], quiet)
+        tokenize.load(schema.Tokenizer(path=str(tmp_path / name)), [], quiet)
 
 
 def test_malformed_gpt2_files(tmp_path):
@@ -298,11 +298,11 @@ def test_malformed_gpt2_files(tmp_path):
         (tmp_path / "encoder.json").write_text(encoder)
         (tmp_path / "vocab.bpe").write_text(merges)
         with pytest.raises(UserError, match="tokenizer.path"):
-            tokenize.load(Options(path=str(tmp_path)), [], quiet)
+            tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
 
 
 def test_places_that_hold_no_tokenizer(tmp_path):
     with pytest.raises(UserError, match=r"holds none of tokenizer.json, vocab.txt, encoder.json"):
-        tokenize.load(Options(path=str(tmp_path)), [], quiet)
+        tokenize.load(schema.Tokenizer(path=str(tmp_path)), [], quiet)
     with pytest.raises(UserError, match="does not exist"):
-        tokenize.load(Options(path=str(tmp_path / "tokenizer.json")), [], quiet)
+        tokenize.load(schema.Tokenizer(path=str(tmp_path / "tokenizer.json")), [], quiet)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 PIECE, _READ = 32 << 20, 1 << 20
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """The bytes of a file from `start`, at most PIECE of them."""
 
     path: Path
     start: int
 
 
-def pieces(path: Path) -> list[Piece]:
+def pieces(path: Path) -> list[FilePiece]:
     """The pieces of a file; an empty file is one piece."""
-    return [Piece(path, start) for start in range(0, max(path.stat().st_size, 1), PIECE)]
+    return [FilePiece(path, start) for start in range(0, max(path.stat().st_size, 1), PIECE)]
 
 
 def of_bytes(data) -> str:
@@ -28,13 +28,13 @@ def of_bytes(data) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
-def of_pieces(parts: Sequence[Piece]) -> list[str]:
+def of_pieces(parts: Sequence[FilePiece]) -> list[str]:
     """The checksum of every piece; threads share them, for neither reading nor computing holds the interpreter."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(_of_piece, parts))
 
 
-def _of_piece(piece: Piece) -> str:
+def _of_piece(piece: FilePiece) -> str:
     crc, left = 0, PIECE
     with open(piece.path, "rb", buffering=0) as file:
         file.seek(piece.start)

@@ -7,7 +7,6 @@ A plain model on random tokens, `python -m train.bench --model=gpt --layers=4 --
 import dataclasses
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 
 from train import UserError, exit_code
 from train.files.strict_json import json_text
-from train.lab.timing.options import Options
+from train.lab.timing.options import BenchOptions
 from train.settings import flags
 from train.settings.schema import Run
 
@@ -50,11 +49,11 @@ def main(argv=None) -> int:
 
 def bench(argv):
     """Builds what is to be timed, times it, prints the result."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(BenchOptions, USAGE, argv):
         return
     has_preset = any(argument.partition("=")[0] == "--preset" for argument in argv)
     own, rest = flags.split_argv(argv, _PRESET_FLAGS) if has_preset else (argv, [])
-    options = flags.build(Options, flags.parse(own))
+    options = flags.build(BenchOptions, flags.parse(own))
     if options.against:  # the peer needs memory of the same GPU
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
@@ -82,7 +81,7 @@ def bench(argv):
     print(json_text({"peer": "tfm", "jax": jax.__version__, **result}))
 
 
-def _bench_model(options: Options) -> dict[str, Any]:
+def _bench_model(options: BenchOptions) -> dict[str, Any]:
     """The numbers of a plain model on random tokens, each step waited for."""
     from train.devices.mesh import use_cores
     from train.lab.timing import random_task, timing
@@ -111,7 +110,7 @@ def _bench_model(options: Options) -> dict[str, Any]:
     return result
 
 
-def _against(options: Options, work, job, batches) -> dict[str, Any]:
+def _against(options: BenchOptions, work, job, batches) -> dict[str, Any]:
     """The ratio to a peer."""
     from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing.peers import against
@@ -119,7 +118,7 @@ def _against(options: Options, work, job, batches) -> dict[str, Any]:
     return against.measure(options, work, job, batches, bootstrap_interval)
 
 
-def _against_pictures(options: Options, job, params, batch) -> dict[str, Any]:
+def _against_pictures(options: BenchOptions, job, params, batch) -> dict[str, Any]:
     """The ratio to the class of transformers that reads the model of pictures."""
     from train.lab.timing.peers import against
 
@@ -127,7 +126,7 @@ def _against_pictures(options: Options, job, params, batch) -> dict[str, Any]:
         return _against(options, against.picture_work(job, params, Path(folder)), job, lambda step: batch)
 
 
-def _bench_variants(options: Options):
+def _bench_variants(options: BenchOptions):
     """A line of JSON for every mixer and position, which are timed in turns."""
     from train.devices.mesh import use_cores
     from train.lab.compare.statistics import bootstrap_interval
@@ -142,7 +141,7 @@ def _bench_variants(options: Options):
         print(json_text(variant | row))
 
 
-def _bench_lengths(options: Options):
+def _bench_lengths(options: BenchOptions):
     """A line of JSON for every mixer and length, and for the exponents of each mixer; and the picture."""
     from train.devices.mesh import use_cores
     from train.lab.timing import random_task, scaling
@@ -168,7 +167,7 @@ def _bench_lengths(options: Options):
     scaling.draw(results, plot)
 
 
-def _bench_preset(options: Options, argv: Sequence[str]) -> dict[str, Any]:
+def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     from train import tasks
     from train.lab.timing import timing
@@ -234,7 +233,7 @@ def _facts(job) -> dict[str, Any]:
     }
 
 
-def _profile(options: Options, job, state, batch):
+def _profile(options: BenchOptions, job, state, batch):
     """With --profile: records a few steps with this batch, and prints the operations that took most."""
     from train.lab.timing.profile import profile_steps
 
@@ -242,14 +241,10 @@ def _profile(options: Options, job, state, batch):
         profile_steps(options.profile, job, state, batch)
 
 
-def _bench_texts(options: Options) -> dict[str, Any]:
+def _bench_texts(options: BenchOptions) -> dict[str, Any]:
     """Milliseconds of the prefill and of each token, or texts that are translated or classified in a second; or the
     ratio to a peer."""
     from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing import passes
 
     return passes.measure(options, bootstrap_interval)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ step. Prints a table, and one JSON object on stdout."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class DiffOptions:
     """How to compare.
 
     tolerance: losses part where one is more than 1 + tolerance times the other
@@ -40,7 +39,7 @@ def main(argv=None) -> int:
 def compare(argv):
     """Reads two run folders, and prints how they differ."""
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), argv))
-    options = flags.options(Options, USAGE, argv[len(names) :])
+    options = flags.options(DiffOptions, USAGE, argv[len(names) :])
     if options is None:
         return
     if len(names) != 2:
@@ -82,7 +81,3 @@ def _sentence(parting, tolerance: float) -> str:
     else:
         parts.append(f"never more than {100 * tolerance:.2g} % apart")
     return "; ".join([part for part in parts if part] + ["last at step {}: {:.6g} | {:.6g}".format(*parting.last)])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

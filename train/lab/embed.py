@@ -1,7 +1,6 @@
 """Texts and pictures as vectors: `python -m train.embed --run=DIR --file=IN --to=OUT.npy [--query=TEXT]`."""
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from tfm.options.choices import check_minimum
 from train import UserError, exit_code
 from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text
-from train.lab.embedding.options import EncoderOptions, checked_vectors, open_encoder
+from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
 from train.settings.text import Data
@@ -29,7 +28,7 @@ components."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(EncoderOptions):
+class EmbedOptions(TextEncoderOptions):
     """What to encode, and what to do with the vectors.
 
     file: the texts, or pictures
@@ -76,7 +75,7 @@ def main(argv=None) -> int:
 def embed(argv):
     """Encodes the texts, writes the vectors, and looks for the nearest ones."""
     changes, argv = resolve.split_data_flags(argv)
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(EmbedOptions, USAGE, argv)
     if options is None:
         return
     items, labels = _items(options, flags.build(schema.Run, {}, changes).data)
@@ -105,7 +104,7 @@ def embed(argv):
         _print_nearest(options, query, texts, vectors)
 
 
-def _items(options: Options, data: Data) -> tuple[Sequence[Any], list[str]]:
+def _items(options: EmbedOptions, data: Data) -> tuple[Sequence[Any], list[str]]:
     """The texts or the pictures, and the labels that colour the map."""
     from train.images import decoding, sources
 
@@ -117,7 +116,7 @@ def _items(options: Options, data: Data) -> tuple[Sequence[Any], list[str]]:
     return sources.named_pictures(options.file), []
 
 
-def _texts(options: Options, data: Data) -> tuple[list[str], list[str]]:
+def _texts(options: EmbedOptions, data: Data) -> tuple[list[str], list[str]]:
     """The texts, and the labels that colour the map. Raises UserError for an empty text, which has no vector."""
     from train.data.sources import files
 
@@ -138,7 +137,7 @@ def _texts(options: Options, data: Data) -> tuple[list[str], list[str]]:
     return texts, labels
 
 
-def _saved(options: Options, count: int) -> np.ndarray:
+def _saved(options: EmbedOptions, count: int) -> np.ndarray:
     """The vectors of an earlier run, mapped from their file. Raises UserError where they are of other texts."""
     path = Path(options.vectors)
     if not path.exists():
@@ -167,7 +166,7 @@ def _write(to: str, items: Sequence[Any], vectors: np.ndarray):
         np.save(file, vectors)
 
 
-def _print_nearest(options: Options, query: np.ndarray, texts: list[str], vectors: np.ndarray):
+def _print_nearest(options: EmbedOptions, query: np.ndarray, texts: list[str], vectors: np.ndarray):
     """Cosine, line and text of the nearest texts, best first."""
     from train.lab.embedding import search
 
@@ -175,7 +174,3 @@ def _print_nearest(options: Options, query: np.ndarray, texts: list[str], vector
         cosines, rows = search.nearest(query, vectors, min(options.nearest, len(texts)))
     for cosine, row in zip(cosines[0], rows[0], strict=True):
         print(f"{cosine:.4f}\t{row + 1}\t{texts[row]}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,7 +21,7 @@ fetch their data."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class HarnessOptions:
     """What to measure.
 
     run: the run folder of a language model
@@ -58,7 +58,7 @@ def main(argv=None) -> int:
 
 def measure(argv):
     """Asks a model the questions of some tasks."""
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(HarnessOptions, USAGE, argv)
     if options is None:
         return
     folder = open_folder(options.run)
@@ -76,7 +76,7 @@ def measure(argv):
     print(json_text(metrics))
 
 
-def _measure(options: Options, folder) -> dict[str, dict]:
+def _measure(options: HarnessOptions, folder) -> dict[str, dict]:
     """The metrics of each task. Raises UserError for a task without data, or with too few examples for its prompts."""
     from train.lab import lm_eval
     from train.screens.console import Log
@@ -109,7 +109,7 @@ def _measure(options: Options, folder) -> dict[str, dict]:
     }
 
 
-def _find_tasks(options: Options):
+def _find_tasks(options: HarnessOptions):
     """A TaskManager that knows the tasks, and their names. Raises UserError where there is no such task.
 
     The folder of `--include` is searched first: to read the tasks that come with the harness takes a minute (M28).
@@ -128,7 +128,3 @@ def _find_tasks(options: Options):
             remedy = f"did you mean {suggestion}?" if suggestion else "lm-eval ls tasks lists them"
             raise UserError(f"--tasks={name} is unknown; {remedy}")
     return manager, manager.match_tasks(wanted)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

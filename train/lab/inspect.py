@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ Nothing is trained. Flags of its own, and their defaults:"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class InspectOptions:
     """What to show.
 
     batches: the first batches
@@ -47,10 +46,10 @@ def main(argv=None) -> int:
 
 def inspect(argv):
     """Makes the batches, and shows them."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(InspectOptions, USAGE, argv):
         return
-    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(Options)])
-    options = flags.build(Options, flags.parse(own))
+    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(InspectOptions)])
+    options = flags.build(InspectOptions, flags.parse(own))
     to = Path(options.to) if options.to else None
     if to and (to.is_dir() or not to.absolute().parent.is_dir()):
         raise UserError(f"--to={to} cannot be written; name a file in a folder that is there")
@@ -67,12 +66,12 @@ def inspect(argv):
         _show_tokens(options, run, corpus, log)
 
 
-def _batches(options: Options, corpus: Any) -> Iterator[Mapping[str, Any]]:
+def _batches(options: InspectOptions, corpus: Any) -> Iterator[Mapping[str, Any]]:
     """The first batches, of fields [B, ...]."""
     return corpus.valid_batches(options.batches) if options.eval else map(corpus.batch, range(options.batches))
 
 
-def _draw_pictures(options: Options, run: Any, corpus: Any, contact_sheet: Callable[..., None], log: Any):
+def _draw_pictures(options: InspectOptions, run: Any, corpus: Any, contact_sheet: Callable[..., None], log: Any):
     """Draws the pictures of batches into a file. Raises UserError where none is named."""
     to = Path(options.to)
     if to.suffix != ".png":
@@ -82,7 +81,7 @@ def _draw_pictures(options: Options, run: Any, corpus: Any, contact_sheet: Calla
     log.info(f"saved in {to}")
 
 
-def _show_tokens(options: Options, run: Any, corpus: Any, log: Any):
+def _show_tokens(options: InspectOptions, run: Any, corpus: Any, log: Any):
     """Prints the rows of batches with the roles of their tokens, and writes the page."""
     from rich.console import Console
 
@@ -91,7 +90,7 @@ def _show_tokens(options: Options, run: Any, corpus: Any, log: Any):
     from train.runs import run_folder
 
     facts = corpus.facts()
-    reader = roles.Reader(tasks.of(run).batch_spec(run), corpus.processor, facts.get("classes") or ())
+    reader = roles.RoleReader(tasks.of(run).batch_spec(run), corpus.processor, facts.get("classes") or ())
     batches = [list(reader.rows(batch)) for batch in _batches(options, corpus)]
     shares = roles.shares(list(itertools.chain(*batches)))
     title = f"{run.task.name} {run.preset}: {'validation' if options.eval else 'training'} batches"
@@ -108,7 +107,3 @@ def _show_tokens(options: Options, run: Any, corpus: Any, log: Any):
     if options.to:
         run_folder.write(Path(options.to), token_view.page(title, rows, roles.ROLES, shown))
         log.info(f"saved in {options.to}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
 """A training step run again with checks on, layer by layer: `python -m train.replay --run=DIR [--step=N]`."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 from train import UserError, exit_code
@@ -17,7 +16,7 @@ DIR/blackbox holds its batch and the state before it. For other steps, it reads 
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ReplayOptions:
     """What to run again.
 
     run: the run folder
@@ -41,7 +40,7 @@ def main(argv=None) -> int:
 
 def run_step(argv):
     """Loads a run, and runs its step again."""
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(ReplayOptions, USAGE, argv)
     if options is None:
         return
     folder = RunFolder(options.run)
@@ -74,7 +73,7 @@ def run_step(argv):
     print(f"step {step}: {result.summary}")
 
 
-def _step(options: Options, folder: Path, steps: int, newest: int | None) -> int:
+def _step(options: ReplayOptions, folder: Path, steps: int, newest: int | None) -> int:
     """The step to run again. Raises UserError if there is none."""
     step = options.step or newest
     if step is None:
@@ -94,7 +93,3 @@ def _table(result) -> list[str]:
     for name, norm in result.param_norms.items():
         lines.append(f"{name:<{width}} {norm:>10.4g} {result.grad_norms[name]:>10.4g}")
     return [*lines, ""]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

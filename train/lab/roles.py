@@ -23,7 +23,7 @@ _FILLED = ("segments", "valid")
 
 
 @dataclasses.dataclass
-class Place:
+class TokenPlace:
     """A token of a row.
 
     text: the token as text
@@ -42,12 +42,12 @@ class Place:
 class RowView:
     """A row of a batch: its texts by the name of their field, and its fields that have one value a row."""
 
-    texts: dict[str, list[Place]]
+    texts: dict[str, list[TokenPlace]]
     values: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
+class RoleReader:
     """Reads batches of a task.
 
     spec: the fields of its batches
@@ -105,7 +105,7 @@ class Reader:
 
     def _places(
         self, ids: np.ndarray, by_token: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]
-    ) -> list[Place]:
+    ) -> list[TokenPlace]:
         """The places of a text."""
         special, tokens = tokenize.special_tokens(self.tokenizer), ids.tolist()
         special_ids = {*special, *self._special_ids}
@@ -117,13 +117,13 @@ class Reader:
             role = "padding" if is_padding else "special" if token in special_ids else "text"
             role = "masked" if token == special.mask and role == "special" else role
             details = {name: _plain(values[index]) for name, values in by_token.items()}
-            places.append(Place(self._text(token), role, details={"place": index, "id": token, **details}))
+            places.append(TokenPlace(self._text(token), role, details={"place": index, "id": token, **details}))
         self._mark_targets(places, tokens, by_token, counted)
         self._mark_chosen(places, tokens, fields)
         return places
 
     def _mark_targets(
-        self, places: list[Place], tokens: list[int], by_token: Mapping[str, np.ndarray], counted: np.ndarray
+        self, places: list[TokenPlace], tokens: list[int], by_token: Mapping[str, np.ndarray], counted: np.ndarray
     ):
         """Targets of every place. Where it is the next token, that one is the target, and needs no arrow."""
         name = next((name for name in by_token if self.spec[name].predicts), None)
@@ -138,7 +138,7 @@ class Reader:
                 _become_target(places[index])
                 places[index].target = self._target(field, right)
 
-    def _mark_chosen(self, places: list[Place], tokens: list[int], fields: Mapping[str, np.ndarray]):
+    def _mark_chosen(self, places: list[TokenPlace], tokens: list[int], fields: Mapping[str, np.ndarray]):
         """Targets of chosen places: the field `where` names them, or the target is itself a place (predicts T)."""
         if "where" in fields:
             for where, right, weight in zip(fields["where"], fields["targets"], fields["weights"], strict=True):
@@ -174,7 +174,7 @@ def shares(rows: Sequence[RowView]) -> dict[str, float]:
     return {role: roles.count(role) / max(1, len(roles)) for role in ROLES}
 
 
-def _become_target(place: Place):
+def _become_target(place: TokenPlace):
     """A place counts in the loss: one that is masked says so already."""
     if place.role != "masked":
         place.role = "target"

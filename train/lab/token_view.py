@@ -2,9 +2,10 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 from rich.text import Text
+
+from train.lab.roles import RowView, TokenPlace
 
 # Styles of roles on a terminal, and in a page: background, text.
 STYLES = {"text": "", "special": "cyan", "masked": "bold white on red", "target": "bold green", "padding": "dim"}
@@ -26,28 +27,7 @@ h2 { font-size: 1em; margin: 1.6em 0 .3em } table { border-collapse: collapse } 
 .values { color: #606060; font-size: 13px }"""
 
 
-class Place(Protocol):
-    """A token of a row, of a role, with what is right there, and the values of fields."""
-
-    text: str
-    role: str
-    target: str
-    details: dict[str, Any]
-
-
-class Row(Protocol):
-    """A row of a batch."""
-
-    @property
-    def texts(self) -> Mapping[str, Sequence[Place]]:
-        """Its texts by the name of their field."""
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """The fields that have one value a row."""
-
-
-def terminal(row: Row) -> Text:
+def terminal(row: RowView) -> Text:
     """A row in lines. A bar stands where another text of the row begins; padding is counted.
 
     A star follows a target that has no arrow, unless nearly all of the text are targets.
@@ -73,7 +53,7 @@ def terminal(row: Row) -> Text:
     return lines
 
 
-def page(title: str, facts: Mapping[str, str], legend: Mapping[str, str], batches: Sequence[Sequence[Row]]) -> str:
+def page(title: str, facts: Mapping[str, str], legend: Mapping[str, str], batches: Sequence[Sequence[RowView]]) -> str:
     """A page of HTML that needs no other file: a table of `facts`, the roles, and the rows of every batch."""
     lines = ["<!doctype html>", '<html lang="en"><head><meta charset="utf-8">', f"<title>{_safe(title)}</title>"]
     lines += [f"<style>{_STYLE}", *map(_rule, COLORS), "</style></head><body>", f"<h1>{_safe(title)}</h1>", "<table>"]
@@ -96,7 +76,7 @@ def _rule(role: str) -> str:
     return f".{role} {{ background: {background}; color: {text} }}"
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: RowView) -> list[str]:
     """A row as boxes, one for each of its texts."""
     lines = []
     for name, places in row.texts.items():
@@ -107,7 +87,7 @@ def _row(row: Row) -> list[str]:
     return [*lines, f'<div class="values">{_safe(values)}</div>']
 
 
-def _token(place: Place, begins: bool) -> str:
+def _token(place: TokenPlace, begins: bool) -> str:
     details = ", ".join(f"{name} {value}" for name, value in place.details.items())
     bar = " seg" if begins and place.role != "padding" else ""
     target = f"\u2192{place.target}" if place.target else ""
@@ -117,11 +97,11 @@ def _token(place: Place, begins: bool) -> str:
     )
 
 
-def _begins(places: Sequence[Place], index: int) -> bool:
+def _begins(places: Sequence[TokenPlace], index: int) -> bool:
     """Whether another text begins at a place: its segment or its type is not that of the place before it."""
     before, current = places[index - 1].details, places[index].details
     return any(before.get(name) != current.get(name) for name in ("segments", "types"))
 
 
-def _safe(text: Any) -> str:
+def _safe(text: object) -> str:
     return html.escape(str(text))

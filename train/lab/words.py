@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ python -m train.sentences --encoder=bow:OUT.vec and --expand=OUT.vec of other co
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class WordsOptions:
     """What to read, and how to learn from it.
 
     data: builtin, or the files
@@ -64,7 +63,7 @@ def main(argv=None) -> int:
 def learn(argv):
     """Reads the text, trains the vectors, and writes them."""
     changes, argv = resolve.split_data_flags(argv)
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(WordsOptions, USAGE, argv)
     if options is None:
         return
     run = flags.build(schema.Run, {}, changes | {"data.source": options.data})
@@ -79,14 +78,14 @@ def learn(argv):
     log = Log()
     sentences, _ = pairs.split(documents.load(run.data)[0])
     log.info(f"text        {options.data}: {len(sentences):,} sentences")
-    model = _trained(word2vec, options, Sentences(sentences), log)
+    model = _trained(word2vec, options, SentenceFile(sentences), log)
     _write(model.wv, options.to)
     log.info(f"saved in {options.to}: {len(model.wv):,} words of {options.size} numbers")
     print(json_text({"words": len(model.wv), "size": options.size, "text_words": model.corpus_total_words}))
 
 
 @dataclasses.dataclass(frozen=True)
-class Sentences:
+class SentenceFile:
     """The words of sentences, one sentence after the other, as often as they are asked for."""
 
     texts: Sequence[str]
@@ -104,7 +103,7 @@ def _word2vec() -> Any:
     return word2vec
 
 
-def _trained(word2vec: Any, options: Options, sentences: Sentences, log: Any) -> Any:
+def _trained(word2vec: Any, options: WordsOptions, sentences: SentenceFile, log: Any) -> Any:
     """The model after all epochs. One thread trains, so that a seed says all.
 
     Raises UserError for a text without a word that is frequent enough.
@@ -133,7 +132,3 @@ def _write(vectors: Any, to: str):
     """All words and vectors, most frequent words first; the file takes its name when it is complete."""
     with whole_file(to) as part:
         vectors.save_word2vec_format(str(part), binary=to.endswith(".bin"), write_header=not to.endswith(".txt"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

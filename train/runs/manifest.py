@@ -68,7 +68,7 @@ def _damage_of_share(folder: Path, items: tuple[str, ...], verify: str) -> str |
 
 def _difference(folder: Path, files: Mapping[str, Any], verify: str) -> str | None:
     """The first file that is not as its entry says, of those that this process reads."""
-    expected: dict[checksum.Piece, str] = {}
+    expected: dict[checksum.FilePiece, str] = {}
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():

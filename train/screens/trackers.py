@@ -36,7 +36,7 @@ class Tracker(Protocol):
         """Nothing more comes."""
 
 
-class Subject(NamedTuple):
+class TrackedRun(NamedTuple):
     """What is tracked: a run's folder, its configuration by dotted names, the first step that comes."""
 
     folder: Path
@@ -70,7 +70,7 @@ def check(names: Sequence[str]):
 
 @contextmanager
 def open_trackers(
-    names: Sequence[str], subject: Subject, report: Callable[[str], None]
+    names: Sequence[str], subject: TrackedRun, report: Callable[[str], None]
 ) -> Iterator[Callable[[Mapping[str, float], int], None]]:
     """A function that sends the metrics of a step to all these trackers.
 
@@ -106,11 +106,11 @@ def open_trackers(
             attempt(name, tracker.close)
 
 
-def _tensorboard(subject: Subject) -> Tracker:
+def _tensorboard(subject: TrackedRun) -> Tracker:
     return Events(subject.folder / "tensorboard", subject.first_step)
 
 
-def _wandb(subject: Subject) -> Tracker:
+def _wandb(subject: TrackedRun) -> Tracker:
     client = importlib.import_module("wandb")
     run = client.init(
         project=PROJECT,
@@ -124,7 +124,7 @@ def _wandb(subject: Subject) -> Tracker:
     return ClientTracker(lambda metrics, step: run.log({**metrics, "step": step}), run.finish)
 
 
-def _trackio(subject: Subject) -> Tracker:
+def _trackio(subject: TrackedRun) -> Tracker:
     client = importlib.import_module("trackio")
     name, config = _name(subject, "trackio"), dict(subject.config)
     run = client.init(project=PROJECT, name=name, config=config, resume="allow")
@@ -132,7 +132,7 @@ def _trackio(subject: Subject) -> Tracker:
     return ClientTracker(lambda metrics, step: run.log(dict(metrics), step=step), client.finish)
 
 
-def _mlflow(subject: Subject) -> Tracker:
+def _mlflow(subject: TrackedRun) -> Tracker:
     client = importlib.import_module("mlflow")
 
     def create() -> str:
@@ -150,7 +150,7 @@ def _mlflow(subject: Subject) -> Tracker:
     )
 
 
-_OPENERS: Mapping[str, Callable[[Subject], Tracker]] = {
+_OPENERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,
@@ -158,7 +158,7 @@ _OPENERS: Mapping[str, Callable[[Subject], Tracker]] = {
 }
 
 
-def _name(subject: Subject, tracker: str, create: Callable[[], str] | None = None) -> str:
+def _name(subject: TrackedRun, tracker: str, create: Callable[[], str] | None = None) -> str:
     """The name under which a tracker has this run, made at its first start: that of the folder and a random ending."""
     path = subject.folder / NAMES
     names = json.loads(path.read_text()) if path.exists() and subject.first_step > 1 else {}

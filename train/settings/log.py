@@ -10,7 +10,7 @@ TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
 @dataclasses.dataclass(frozen=True)
-class Log:
+class Logging:
     """The log.
 
     every: steps between lines

@@ -6,7 +6,7 @@ from typing import Literal
 from tfm.config.model import Config
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
-from train.settings.log import Log
+from train.settings.log import Logging
 from train.settings.tasks import Mlm, Task
 from train.settings.teacher import Teacher
 from train.settings.text import Data, Tokenizer
@@ -245,7 +245,7 @@ class Run:
     optim: Optim = Optim()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
-    log: Log = Log()
+    log: Logging = Logging()
     mesh: Mesh = Mesh()
     cpu: Cpu = Cpu()
     distributed: Distributed = Distributed()

@@ -12,7 +12,7 @@ import numpy as np
 from train import UserError
 from train.files import cache
 from train.settings import schema
-from train.text import sentencepiece, tokenizer_kinds
+from train.text import sentencepiece_model, tokenizer_kinds
 
 # The roles of special tokens, and the names that tokenizers give them. A tokenizer that lacks a role gets its first
 # name.
@@ -230,7 +230,7 @@ def _by_space(tokenizer) -> Callable[[int], bool]:
         text = tokenizer.decode([token], skip_special_tokens=False)
         if (piece[:1] if byte_level else piece) in inner:
             return True
-        if piece.startswith(sentencepiece.SPACE) or not text:
+        if piece.startswith(sentencepiece_model.SPACE) or not text:
             return False
         return all(unicodedata.category(letter)[0] in "LMN" for letter in text)
 
@@ -242,7 +242,7 @@ def _training_message(options: schema.Tokenizer, texts: Sequence[str]) -> str:
     message = f"training a {options.kind} tokenizer of {options.vocab} tokens"
     if options.kind != "unigram":
         return message
-    millions, seconds = sum(map(len, texts)) / 1e6, sentencepiece.seconds(texts)
+    millions, seconds = sum(map(len, texts)) / 1e6, sentencepiece_model.seconds(texts)
     return f"{message} on {millions:.1f} million characters, the slowest kind: about {seconds:.0f} s"
 
 

@@ -8,7 +8,7 @@ from tfm.options.choices import Range, check_type
 from tfm.options.json_text import parse_object, read_object, read_text
 from train.files.suppress_output import suppress_output
 from train.settings import schema
-from train.text import sentencepiece
+from train.text import sentencepiece_model
 
 # The ids of tokens.
 MAX_ID = (1 << 24) - 1
@@ -35,7 +35,7 @@ def _bpe(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
 
 def _unigram(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
     """The most probable split of a text into pieces (Kudo 2018)."""
-    return _with_template(sentencepiece.train(options.vocab, specials, texts))
+    return _with_template(sentencepiece_model.train(options.vocab, specials, texts))
 
 
 def _word(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
@@ -142,7 +142,7 @@ def _read_gpt2(path: Path, lower: bool):
 
 def _read_sentencepiece(path: Path, lower: bool):
     """A SentencePiece model, which brings its own rules for letter case."""
-    return guarded(lambda: sentencepiece.read(path))
+    return guarded(lambda: sentencepiece_model.read(path))
 
 
 # By the name of a file, else by its ending; in a folder the first name counts.

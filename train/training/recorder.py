@@ -43,7 +43,7 @@ class Recorder:
         self.clock = Clock()
         self._files = ExitStack()  # all are closed, even if the first cannot write what it holds
         self._metrics = self._files.enter_context(MetricsFile(folder / METRICS, start, written, log.info))
-        subject = trackers.Subject(folder, config, start + 1)
+        subject = trackers.TrackedRun(folder, config, start + 1)
         self._track = self._files.enter_context(trackers.open_trackers(tracked, subject, log.info))
         columns = (
             TextColumn("{task.completed}/{task.total}"),

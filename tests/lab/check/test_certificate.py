@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from train.lab.check.certificate import PROBES, Outcome, line, summary
+from train.lab.check.certificate import PROBES, ProbeOutcome, line, summary
 from train.lab.check.result import Result, not_applicable, relative
 
 
@@ -24,9 +24,9 @@ def test_nothing_over_nothing_fails():
 
 def test_summary_is_json():
     results = [
-        Outcome("a", "A.", Result(math.nan, 0.1, "of it"), 1.0),
-        Outcome("b", "B.", not_applicable("there is none"), 1.0),
-        Outcome("c", "C.", Result(0, 0, "of them"), 1.0),
+        ProbeOutcome("a", "A.", Result(math.nan, 0.1, "of it"), 1.0),
+        ProbeOutcome("b", "B.", not_applicable("there is none"), 1.0),
+        ProbeOutcome("c", "C.", Result(0, 0, "of them"), 1.0),
     ]
     report = json.loads(json.dumps(summary(results), allow_nan=False))
     assert report == {"passed": False, "failed": ["a"], "measured": {"a": "nan", "b": None, "c": 0}}

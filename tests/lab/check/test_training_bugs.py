@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tfm.layers import stack
-from tfm.losses import vocabulary as losses
+from tfm.losses import vocabulary
 from train.data.corpus import Corpus
 from train.lab.check import training
 from train.runs.saved import SavedCheckpoints
@@ -73,7 +73,7 @@ def layers_in_another_order(plant):
 
 def sums_of_one_device(plant):
     """Gradients of the output table are not added up over devices."""
-    plant(losses.ShardAxes, "sum_tokens", lambda original: lambda axes, sums: sums)
+    plant(vocabulary.ShardAxes, "sum_tokens", lambda original: lambda axes, sums: sums)
 
 
 def layer_without_gradient(plant):

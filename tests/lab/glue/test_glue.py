@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from small import call, read_lines, write_text
 
-from train.lab.glue import __main__ as glue
-from train.lab.glue import submission
+from train.lab.glue import command, submission
 from train.lab.glue.suites import GLUE, SUPERGLUE
 from train.lab.glue.table import draw
 
@@ -83,10 +82,10 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def actor(home, monkeypatch):
     actor = Actor()
-    monkeypatch.setattr(glue.trainer, "train", actor.train)
-    monkeypatch.setattr(glue.predict, "predict", actor.predict)
-    monkeypatch.setattr(glue.runner, "forget_programs", lambda: None)
-    monkeypatch.setattr(glue.table, "draw", actor.draw)
+    monkeypatch.setattr(command, "train", actor.train)
+    monkeypatch.setattr(command, "predict", actor.predict)
+    monkeypatch.setattr(command.runner, "forget_programs", lambda: None)
+    monkeypatch.setattr(command.table, "draw", actor.draw)
     return actor
 
 
@@ -104,7 +103,7 @@ def results_of_suite():
 
 def test_table_and_results(actor):
     """Means over parts, deviations over seeds, and no average without all tasks."""
-    code, out, _ = call(glue.main, *BASIC, "--seeds=2", "--rate=2e-5")
+    code, out, _ = call(command.main, *BASIC, "--seeds=2", "--rate=2e-5")
     assert code == 0
     accuracies = np.array([[6 / 12, 4 / 9], [8 / 12, 6 / 9]])
     mnli_scores = accuracies.mean(1)
@@ -127,8 +126,8 @@ def test_table_and_results(actor):
 
 def test_average(actor, monkeypatch):
     """The mean over tasks; its deviation is that of the averages of the seeds."""
-    monkeypatch.setitem(glue.suites.SUITES, "glue", (TASKS["CoLA"], TASKS["MNLI"]))
-    call(glue.main, *BASIC, "--seeds=3")
+    monkeypatch.setitem(command.suites.SUITES, "glue", (TASKS["CoLA"], TASKS["MNLI"]))
+    call(command.main, *BASIC, "--seeds=3")
     tasks = results()["tasks"]
     averages = [np.mean([tasks[name]["runs"][seed]["score"] for name in tasks]) for seed in range(3)]
     assert results()["average"]["mean"] == pytest.approx(np.mean(averages))
@@ -136,7 +135,7 @@ def test_average(actor, monkeypatch):
 
 
 def test_what_train_main_is_told(actor):
-    call(glue.main, *BASIC, "--tasks=MNLI", "--epochs=4", "--batch=10", "--model.dropout=0", "--tune=head")
+    call(command.main, *BASIC, "--tasks=MNLI", "--epochs=4", "--batch=10", "--model.dropout=0", "--tune=head")
     (words,) = actor.trained
     assert words["data"] == "out/MNLI/data/train.jsonl"
     assert words["eval-data"] == "out/MNLI/data/dev-MNLI-m.jsonl"
@@ -153,13 +152,13 @@ def test_what_train_main_is_told(actor):
 
 
 def test_rows_are_as_long_as_the_model_reads(actor):
-    call(glue.main, *BASIC, "--tasks=CoLA", "--model.length=40", "--steps=1")
+    call(command.main, *BASIC, "--tasks=CoLA", "--model.length=40", "--steps=1")
     assert actor.trained[0]["batch.length"] == "40"
 
 
 def test_grid(actor):
     """Every setting with one seed; the best with the others; equal ones: the first."""
-    code, out, _ = call(glue.main, *BASIC[:3], "--tasks=CoLA", "--grid=paper", "--seeds=3")
+    code, out, _ = call(command.main, *BASIC[:3], "--tasks=CoLA", "--grid=paper", "--seeds=3")
     assert code == 0
     tried = [(float(w["optim.rate"]), int(w["batch.size"])) for w in actor.trained]
     assert len(tried) == 18 + 2
@@ -173,26 +172,26 @@ def test_grid(actor):
 def test_finished_runs_are_not_repeated(actor):
     """After an interruption the same command goes on; further tasks and seeds join."""
     actor.fails_at = 1
-    assert call(glue.main, *BASIC, "--seeds=2")[0] == 130
+    assert call(command.main, *BASIC, "--seeds=2")[0] == 130
     assert not Path("out/results.json").exists()
     actor.fails_at = None
-    assert call(glue.main, *BASIC, "--seeds=2")[0] == 0
+    assert call(command.main, *BASIC, "--seeds=2")[0] == 0
     assert len(actor.trained) == 4
-    assert call(glue.main, *BASIC, "--seeds=3", "--tasks=CoLA")[0] == 0
+    assert call(command.main, *BASIC, "--seeds=3", "--tasks=CoLA")[0] == 0
     assert len(actor.trained) == 5
     assert len(results()["tasks"]["CoLA"]["runs"]) == 3
 
 
 def test_an_interrupted_run_is_resumed(actor):
     folder = Path("out/CoLA/rate-0.001-batch-16-epochs-3-seed-0")
-    call(glue.main, *BASIC, "--tasks=CoLA")
+    call(command.main, *BASIC, "--tasks=CoLA")
     (folder / "scores.json").unlink()
-    call(glue.main, *BASIC, "--tasks=CoLA")
+    call(command.main, *BASIC, "--tasks=CoLA")
     assert len(actor.trained) == 1, "it was trained, and only measured again"
     (folder / "scores.json").unlink()
     (folder / "result.json").unlink()
     (folder / "checkpoints").rmdir()
-    assert call(glue.main, *BASIC, "--tasks=CoLA")[0] == 0
+    assert call(command.main, *BASIC, "--tasks=CoLA")[0] == 0
     assert actor.trained[1] == {"resume": "", "out": str(folder)}
 
 
@@ -205,23 +204,23 @@ def test_an_interrupted_run_is_resumed(actor):
     ],
 )
 def test_changed_settings_are_refused(actor, flag, sentence):
-    call(glue.main, *BASIC)
-    code, out, err = call(glue.main, *BASIC, flag)
+    call(command.main, *BASIC)
+    code, out, err = call(command.main, *BASIC, flag)
     assert (code, out) == (2, "")
     assert sentence in err
     assert len(actor.trained) == 2
 
 
 def test_changed_data_are_refused(actor, home):
-    call(glue.main, *BASIC)
+    call(command.main, *BASIC)
     (home / "data" / "CoLA" / "dev.tsv").write_text(COLA.replace("text 3", "other"))
-    code, _, err = call(glue.main, *BASIC)
+    code, _, err = call(command.main, *BASIC)
     assert code == 2
     assert "the files of CoLA have changed since out/CoLA/rate-0.001-batch-16-epochs-3-seed-0; restore them" in err
 
 
 def test_checkpoints_of_the_best_run_stay(actor):
-    call(glue.main, *BASIC, "--seeds=3", "--tasks=CoLA", "--keep=best")
+    call(command.main, *BASIC, "--seeds=3", "--tasks=CoLA", "--keep=best")
     paths = sorted(path.parent.name for path in Path("out/CoLA").glob("*/checkpoints"))
     best = max(results()["tasks"]["CoLA"]["runs"], key=lambda run: run["score"])
     assert paths == [Path(best["folder"]).name]
@@ -231,7 +230,7 @@ def test_checkpoints_of_the_best_run_stay(actor):
 
 
 def test_submission_of_glue(actor):
-    code, _, err = call(glue.main, *BASIC, "--submission=sub", "--rate=2e-5")
+    code, _, err = call(command.main, *BASIC, "--submission=sub", "--rate=2e-5")
     assert code == 0
     missing = "SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, QNLI.tsv, RTE.tsv, WNLI.tsv"
     assert f"sub lacks {missing}, which the server wants" in err
@@ -244,7 +243,7 @@ def test_submission_of_glue(actor):
 
 def test_a_diagnostic_set_may_be_missing(actor, home):
     (home / "data" / "diagnostic" / "diagnostic.tsv").unlink()
-    assert call(glue.main, *BASIC, "--submission=sub", "--tasks=MNLI")[0] == 0
+    assert call(command.main, *BASIC, "--submission=sub", "--tasks=MNLI")[0] == 0
     assert sorted(path.name for path in Path("sub").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
@@ -325,7 +324,7 @@ def test_submission_of_superglue(tmp_path, name, part, answers, rows):
     ],
 )
 def test_bad_flags(actor, home, flags, sentence):
-    code, out, err = call(glue.main, *flags.split())
+    code, out, err = call(command.main, *flags.split())
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {sentence}"), err
     assert actor.trained == []
@@ -334,7 +333,7 @@ def test_bad_flags(actor, home, flags, sentence):
 
 def test_missing_test_set_is_said_before_anything_is_trained(actor, home):
     (home / "data" / "MNLI" / "test_mismatched.tsv").unlink()
-    code, _, err = call(glue.main, *BASIC, "--submission=sub")
+    code, _, err = call(command.main, *BASIC, "--submission=sub")
     assert code == 2
     assert "data/MNLI/test_mismatched.tsv does not exist" in err
     assert actor.trained == []
@@ -343,7 +342,7 @@ def test_missing_test_set_is_said_before_anything_is_trained(actor, home):
 
 def test_bad_files_are_said_before_anything_is_trained(actor, home):
     (home / "data" / "MNLI" / "dev_mismatched.tsv").write_text("index\tsentence1\n0\ta\n")
-    code, _, err = call(glue.main, *BASIC)
+    code, _, err = call(command.main, *BASIC)
     assert code == 2
     assert "dev_mismatched.tsv, line 2 has no column 'sentence2' (it has index, sentence1); fetch the file again" in err
     assert actor.trained == []
@@ -352,13 +351,13 @@ def test_bad_files_are_said_before_anything_is_trained(actor, home):
 
 def test_an_index_that_occurs_twice(actor, home):
     (home / "data" / "CoLA" / "test.tsv").write_text("index\tsentence\n3\ta\n3\tb\n")
-    code, _, err = call(glue.main, *BASIC, "--submission=sub", "--tasks=CoLA")
+    code, _, err = call(command.main, *BASIC, "--submission=sub", "--tasks=CoLA")
     assert code == 2
     assert "the test set of CoLA has the index 3 2 times; fetch its files again" in err
 
 
 def test_help(capsys):
-    assert glue.main(["--help"]) == 0
+    assert command.main(["--help"]) == 0
     text = capsys.readouterr().out
     for flag in ("--data", "--suite", "--tasks", "--grid", "--seeds", "--submission"):
         assert flag in text
@@ -378,7 +377,7 @@ def test_two_tasks_from_a_pre_trained_model(home):
     words = f"--task=mlm --data=text.txt {shape} --batch.size=8 --batch.length=32 --steps=20 --out=base"
     assert call(main, *words.split())[0] == 0
     flags = "--data=data --init=base --steps=20 --batch=8 --out=out --submission=sub".split()
-    code, out, err = call(glue.main, *flags)
+    code, out, err = call(command.main, *flags)
     assert code == 0, err
     folder = next(Path("out/MNLI").glob("rate*"))
     trained = json.loads((folder / "result.json").read_text())
@@ -390,7 +389,7 @@ def test_two_tasks_from_a_pre_trained_model(home):
         trained["eval_matthews"]
     )
     assert len(Path("sub/MNLI-mm.tsv").read_text().splitlines()) == 4
-    again = call(glue.main, *flags)
+    again = call(command.main, *flags)
     assert (again[0], again[1]) == (0, out)
     assert again[2].count("is finished") == 2
     assert "parameters" not in again[2], "nothing is trained"

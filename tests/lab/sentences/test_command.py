@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small import call
 
-from train.lab.sentences.__main__ import main
+from train.lab.sentences.command import main
 from train.lab.sentences.table import draw
 
 LETTERS = "abcdef"

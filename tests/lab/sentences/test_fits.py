@@ -5,7 +5,7 @@ import pytest
 from oracles import senteval
 
 from train import UserError
-from train.lab.sentences.fits import Fit, Trainer
+from train.lab.sentences.fits import Fit, MinibatchTrainer
 from train.lab.sentences.randomness import Orders, held_out, linear_starts, stratified_folds
 from train.lab.sentences.settings import PROTOCOLS, Settings
 
@@ -36,7 +36,7 @@ def test_every_fit_is_that_of_a_loop(optim, monkeypatch):
     x, y = problem()
     fits = fits_of(y, settings)
     done = []
-    fitted = Trainer(x, y, 3, PENALTIES, settings).run(fits, done.append)
+    fitted = MinibatchTrainer(x, y, 3, PENALTIES, settings).run(fits, done.append)
     assert done == [1] * len(fits)
     start = linear_starts(5, (6, 3))[0]
     for fit, outcome in zip(fits, fitted, strict=True):
@@ -54,9 +54,9 @@ def test_a_hidden_layer_learns_what_a_linear_one_cannot():
     x += 0.1 * rng.normal(size=x.shape).astype(np.float32)
     fit = Fit(np.arange(300), np.arange(300, 400), np.arange(300, 400))
     linear, hidden, dropped = (
-        Trainer(x, y, 2, (1e-5,), Settings(nhid=nhid, dropout=dropout, optim="rmsprop", max_epoch=60, tenacity=9)).run(
-            [fit]
-        )[0]
+        MinibatchTrainer(
+            x, y, 2, (1e-5,), Settings(nhid=nhid, dropout=dropout, optim="rmsprop", max_epoch=60, tenacity=9)
+        ).run([fit])[0]
         for nhid, dropout in ((0, 0.0), (16, 0.0), (16, 0.1))
     )
     assert linear.dev[0] < 0.8 < 0.95 < min(hidden.dev[0], dropped.dev[0])

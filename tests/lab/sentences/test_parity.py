@@ -7,7 +7,7 @@ from oracles.senteval_torch import TorchClassifier
 
 from train.lab.sentences import relatedness
 from train.lab.sentences.exact import ExactTrainer
-from train.lab.sentences.fits import Fit, Trainer
+from train.lab.sentences.fits import Fit, MinibatchTrainer
 from train.lab.sentences.randomness import held_out, linear_starts, stratified_folds
 from train.lab.sentences.settings import Settings
 
@@ -29,7 +29,7 @@ def test_torch(optim, nhid):
     train, dev = held_out(rows[:450], 0.05, settings.seed)
     fits = [Fit(rows[:400], rows[400:450], rows[450:]), Fit(train, dev, rows[450:], skipped=450)]
     penalties = (1e-5, 1e-2)
-    fitted = Trainer(x, y, 3, penalties, settings).run(fits)
+    fitted = MinibatchTrainer(x, y, 3, penalties, settings).run(fits)
     for fit, outcome in zip(fits, fitted, strict=True):
         for index, penalty in enumerate(penalties):
             model = TorchClassifier(x.shape[1], 3, penalty, settings)
@@ -57,7 +57,7 @@ def test_relatedness():
     x = rng.normal(size=(400, 12)).astype(np.float32)
     scores = np.clip(3 + x[:, 0] + 0.5 * rng.normal(size=400), 1, 5)
     slices = {"train": slice(0, 200), "dev": slice(200, 300), "test": slice(300, 400)}
-    parts = {name: relatedness.Part(x[rows], scores[rows]) for name, rows in slices.items()}
+    parts = {name: relatedness.ScoredPairs(x[rows], scores[rows]) for name, rows in slices.items()}
     guesses, dev = relatedness.fit(parts, 1111)
     expected, best = senteval_torch.relatedness(*parts.values())
     assert dev == pytest.approx(best, abs=1e-4)

@@ -8,7 +8,7 @@ from train import UserError
 from train.lab.sentences import evaluate, intervals, protocol, relatedness, retrieval
 from train.lab.sentences.evaluation import LoadedTask
 from train.lab.sentences.fits import Fitted
-from train.lab.sentences.rows import Dataset, Rows
+from train.lab.sentences.rows import Dataset, SentenceRows
 from train.lab.sentences.settings import Settings
 from train.lab.sentences.suite import TASKS
 
@@ -22,7 +22,7 @@ def rows(count, classes=2, paired=False, seed=0):
     labels = rng.integers(0, classes, count)
     texts = [f"{'abcdef'[label if rng.random() < 0.9 else 0]} w{n}" for n, label in enumerate(labels)]
     pairs = [f"x w{n % 5}" for n in range(count)] if paired else None
-    return Rows(texts, labels, pairs)
+    return SentenceRows(texts, labels, pairs)
 
 
 def encode(texts):
@@ -142,7 +142,7 @@ def test_similarity():
     rng = np.random.default_rng(0)
     names = ("FNWN", "headlines", "OnWN")
     parts = {
-        name: Rows(
+        name: SentenceRows(
             [f"{letter} {n}" for letter, n in zip(rng.choice([*"abc"], size), range(size), strict=True)],
             rng.uniform(0, 5, size),
             [f"b p{n}" for n in range(size)],
@@ -182,7 +182,7 @@ def test_relatedness_learns():
     parts = {}
     for name in ("train", "dev", "test"):
         features = rng.normal(size=(200, 4)).astype(np.float32)
-        parts[name] = relatedness.Part(features, np.clip(3 + features[:, 0], 1, 5))
+        parts[name] = relatedness.ScoredPairs(features, np.clip(3 + features[:, 0], 1, 5))
     guesses, dev = relatedness.fit(parts, 1111)
     assert dev > 0.95
     assert stats.pearsonr(guesses, parts["test"].scores)[0] > 0.95

@@ -17,7 +17,7 @@ Probe = Callable[[Subject], Result]
 PROBES: tuple[Probe, ...] = (*data.PROBES, *model.PROBES, *training.PROBES)
 
 
-class Outcome(NamedTuple):
+class ProbeOutcome(NamedTuple):
     """A probe by its name and its claim, its result, and the seconds that it took."""
 
     name: str
@@ -26,26 +26,26 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def outcomes(subject: Subject, probes: Sequence[Probe] = PROBES) -> Iterator[Outcome]:
+def outcomes(subject: Subject, probes: Sequence[Probe] = PROBES) -> Iterator[ProbeOutcome]:
     """Runs the probes, one after the other."""
     for probe in probes:
         began = time.perf_counter()
         result = probe(subject)
         claim = " ".join((probe.__doc__ or "").partition("\n\n")[0].split())
-        yield Outcome(probe.__name__.replace("_", " "), claim, result, time.perf_counter() - began)
+        yield ProbeOutcome(probe.__name__.replace("_", " "), claim, result, time.perf_counter() - began)
 
 
 HEADING = f"{'probe':<27} {'measured':>9} {'tolerance':>9}  {'':<14}  what was measured"
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: ProbeOutcome) -> str:
     """A line of the table."""
     measured, tolerance, detail = outcome.result
     numbers = " ".join(f"{'' if value is None else f'{value:.3g}':>9}" for value in (measured, tolerance))
     return f"{outcome.name:<27} {numbers}  {outcome.result.status:<14}  {detail}"
 
 
-def certificate(subject: Subject, results: Sequence[Outcome]) -> dict[str, Any]:
+def certificate(subject: Subject, results: Sequence[ProbeOutcome]) -> dict[str, Any]:
     """The object that check.json holds: every probe, and what run.json says of configuration, data and devices."""
     probes = [
         {
@@ -62,7 +62,7 @@ def certificate(subject: Subject, results: Sequence[Outcome]) -> dict[str, Any]:
     return {**summary(results), "probes": probes, **run_folder.describe(subject.job.run, facts)}
 
 
-def summary(results: Sequence[Outcome]) -> dict[str, Any]:
+def summary(results: Sequence[ProbeOutcome]) -> dict[str, Any]:
     """Whether nothing fails, the names of what fails, and what was measured."""
     failed = [outcome.name for outcome in results if outcome.result.status == "fail"]
     measured = {outcome.name: _finite(outcome.result.measured) for outcome in results}

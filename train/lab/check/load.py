@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train import UserError
-from train.devices import mesh as devices
+from train.devices.mesh import use_cores
 from train.lab.check.subject import Subject
 from train.runs import run_folder
 from train.screens.console import Log
@@ -27,7 +27,7 @@ def subject_of_folder(path: str, log: Log) -> Subject:
     """The run in a folder, with its weights and its data."""
     folder = run_folder.open_folder(path)
     run = folder.config
-    devices.use_cores(run)
+    use_cores(run)
     corpus = folder.task.load(run, log, folder)
     job = startup.job_on_mesh(run, log)
     return Subject(job, corpus, folder.load(job.mesh, log.info), False, log)

@@ -9,7 +9,7 @@ from typing import Any
 import tfm
 from tfm.options.json_text import read_object
 from train import OutOfMemoryError, UserError
-from train.lab.compare.rows import Row
+from train.lab.compare.table_rows import TableRow
 from train.lab.suite import forget_programs
 from train.lab.timing import timing
 from train.planning.estimate import estimate, explain_oom
@@ -47,7 +47,7 @@ class Costs:
     failure: str = ""
 
 
-def plan(rows: Sequence[Row], shared: Sequence[str], budget: str, out: Path, log: Log) -> dict[str, Costs]:
+def plan(rows: Sequence[TableRow], shared: Sequence[str], budget: str, out: Path, log: Log) -> dict[str, Costs]:
     """The costs of all rows, by name. What `out` knows of them from an earlier start stays as it is.
 
     Raises UserError for flags that train.main refuses.
@@ -71,7 +71,7 @@ def saved_values(costs: dict[str, Costs]) -> dict[str, dict[str, Any]]:
     return {name: dataclasses.asdict(value) for name, value in costs.items()}
 
 
-def _costs(row: Row, words: list[str], reference: list[str], budget: str) -> Costs:
+def _costs(row: TableRow, words: list[str], reference: list[str], budget: str) -> Costs:
     """The costs of a row with the steps that its flags say."""
     log = Log(quiet=True)
     try:

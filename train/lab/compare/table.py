@@ -6,9 +6,9 @@ from typing import Any
 
 from train.lab.compare.budget import Costs
 from train.lab.compare.cells import DONE, Record
-from train.lab.compare.rows import Row
 from train.lab.compare.statistics import mean_and_deviation, paired
-from train.screens.markdown import table as markdown_table
+from train.lab.compare.table_rows import TableRow
+from train.screens.markdown import markdown_table
 
 RESULTS, TABLE, PICTURE = "results.json", "table.md", "compare.png"
 
@@ -17,7 +17,7 @@ _ARROWS = {min: "lower is better", max: "higher is better"}
 
 
 def summary(
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     costs: Mapping[str, Costs],
     cells: Mapping[str, Mapping[int, Record]],
     trials: Mapping[str, Sequence[Record]],

@@ -15,7 +15,7 @@ Encode = Callable[[Sequence[Any]], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderOptions:
+class TextEncoderOptions:
     """What encodes texts.
 
     run: a run folder, or a folder of transformers; several, joined by commas: their vectors are joined
@@ -62,7 +62,7 @@ class EncoderOptions:
         return tuple(int(word) for word in words)
 
 
-def open_encoder(options: EncoderOptions, log, pictures: bool = False) -> Encode:
+def open_encoder(options: TextEncoderOptions, log, pictures: bool = False) -> Encode:
     """The function from texts to vectors float32 [N,D] that the options name.
 
     `pictures` says that it is to read pictures too. Raises UserError for bad files, and where it cannot.

@@ -11,13 +11,13 @@ Kinds of tasks and their answers, by key:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from train.lab.glue.suites import Task
+from train.lab.glue.suites import GlueTask
 
 Row = Mapping[str, Any]
 Answers = dict[Any, Any]
 
 
-def predicted(task: Task, rows: Sequence[Row], predictions: Sequence[Row]) -> Answers:
+def predicted(task: GlueTask, rows: Sequence[Row], predictions: Sequence[Row]) -> Answers:
     """Rows and what `train.predict` says of each (`label`, `probabilities`) -> the answers of the model."""
     if task.kind in ("choice", "entity"):
         chances = [prediction["probabilities"].get("1", 0.0) for prediction in predictions]
@@ -26,7 +26,7 @@ def predicted(task: Task, rows: Sequence[Row], predictions: Sequence[Row]) -> An
     return {_key(row): convert(p["label"]) for row, p in zip(rows, predictions, strict=True)}
 
 
-def gold(task: Task, rows: Sequence[Row]) -> Answers:
+def gold(task: GlueTask, rows: Sequence[Row]) -> Answers:
     """The right answers; of a query all entities that are right."""
     if task.kind == "choice":
         return _best(task, rows, [float(row["label"]) for row in rows])
@@ -35,7 +35,7 @@ def gold(task: Task, rows: Sequence[Row]) -> Answers:
     return {_key(row): _CONVERSIONS[task.kind](row["label"]) for row in rows}
 
 
-def constant(task: Task, train_rows: Sequence[Row]) -> dict[str, Any]:
+def constant(task: GlueTask, train_rows: Sequence[Row]) -> dict[str, Any]:
     """The prediction that is the same for every row: the most frequent class in training, or the mean."""
     if task.kind == "regression":
         return {"label": str(sum(row["label"] for row in train_rows) / len(train_rows)), "probabilities": {}}
@@ -44,7 +44,7 @@ def constant(task: Task, train_rows: Sequence[Row]) -> dict[str, Any]:
     return {"label": max(counts, key=lambda label: counts[label]), "probabilities": shares}
 
 
-def _best(task: Task, rows: Sequence[Row], chances: Sequence[float]) -> Answers:
+def _best(task: GlueTask, rows: Sequence[Row], chances: Sequence[float]) -> Answers:
     """The candidate of each question with the best chance, the first of equals."""
     best: dict[Any, tuple[float, Any]] = {}
     for row, chance in zip(rows, chances, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 from train import UserError
 from train.data.sources import files
-from train.lab.glue.suites import Part, Task
+from train.lab.glue.suites import GluePart, GlueTask
 
 Row = dict[str, Any]
 Log = Callable[[str], None]
@@ -23,14 +23,14 @@ _INDEX = ("index", "id")
 _DIAGNOSTIC = {"sentence1": "Premise", "sentence2": "Hypothesis", "gold_label": "Label"}
 
 
-def train_rows(folder: Path, task: Task, log: Log) -> list[Row]:
+def train_rows(folder: Path, task: GlueTask, log: Log) -> list[Row]:
     """The training set. Raises UserError for a missing file, a missing column or an unknown label."""
     if task.name == "MRPC" and not (folder / task.train).exists():
         return _msr_rows(folder, task, dev=False)
     return _labelled(folder / task.train, task, log)
 
 
-def dev_rows(folder: Path, task: Task, part: Part, log: Log) -> list[Row]:
+def dev_rows(folder: Path, task: GlueTask, part: GluePart, log: Log) -> list[Row]:
     """A validation set; [] where a part that does not count has no labels. Raises UserError as `train_rows`."""
     if task.name == "MRPC" and not (folder / task.train).exists():
         return _msr_rows(folder, task, dev=True)
@@ -40,7 +40,7 @@ def dev_rows(folder: Path, task: Task, part: Part, log: Log) -> list[Row]:
     return _labelled(paths[0] if paths else folder / part.dev, task, log)
 
 
-def test_rows(folder: Path, task: Task, part: Part) -> list[Row]:
+def test_rows(folder: Path, task: GlueTask, part: GluePart) -> list[Row]:
     """A test set: rows without labels, `idx` as the file says. Raises UserError where a row is cut or has no index."""
     paths = [path for name in part.test.split("|") if (path := folder / name).exists()]
     path = paths[0] if paths else folder / part.test.split("|")[0]
@@ -61,7 +61,7 @@ def _index(cells: Row, where: str) -> int:
     return int(cells[name])
 
 
-def _labelled(path: Path, task: Task, log: Log) -> list[Row]:
+def _labelled(path: Path, task: GlueTask, log: Log) -> list[Row]:
     """The rows of a file with labels, without cut lines and rows that annotators could not agree on ("-")."""
     rows: list[Row] = []
     cut = without_label = 0
@@ -104,7 +104,7 @@ def _texts(cells: Row, columns: Sequence[str], where: str) -> Row:
     return {key: cells[column] for key, column in zip(("text", "pair"), columns, strict=False)}
 
 
-def _label(cells: Row, task: Task, where: str) -> str | float:
+def _label(cells: Row, task: GlueTask, where: str) -> str | float:
     """The class, or the value."""
     label = cells.get(task.label)
     if label is None:
@@ -117,7 +117,7 @@ def _label(cells: Row, task: Task, where: str) -> str | float:
         raise UserError(f"{where} has the score {label!r}, which is not a number; repair the line") from error
 
 
-def _msr_rows(folder: Path, task: Task, dev: bool) -> list[Row]:
+def _msr_rows(folder: Path, task: GlueTask, dev: bool) -> list[Row]:
     """MRPC from msr_paraphrase_train.txt: the pairs of ids in dev_ids.tsv are for validation, the rest for training."""
     source, ids_file = folder / "MRPC" / "msr_paraphrase_train.txt", folder / "MRPC" / "dev_ids.tsv"
     if not source.exists():

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from train.lab.glue.suites import Part, Task
+from train.lab.glue.suites import GluePart, GlueTask
 from train.metrics import scores, squad
 
 Answers = Mapping[Any, Any]
 
 
-def measure(task: Task, part: Part, golds: Answers, answers: Answers) -> dict[str, float]:
+def measure(task: GlueTask, part: GluePart, golds: Answers, answers: Answers) -> dict[str, float]:
     """The metrics of a part by name."""
     return {name: METRICS[name](golds, answers, task.labels) for name in part.metrics}
 
 
-def score(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> float:
+def score(task: GlueTask, metrics: Mapping[str, Mapping[str, float]]) -> float:
     """Metrics by part -> the mean of the metrics of a part, then of the parts that count."""
     counted = [metrics[part.name].values() for part in task.parts if part.counts]
     return float(np.mean([np.mean(list(values)) for values in counted]))

@@ -24,9 +24,9 @@ from train import UserError
 from train.files import cache
 from train.files.strict_json import json_text
 from train.lab.glue import answers, metrics
-from train.lab.glue.settings import Setting, Settings
+from train.lab.glue.settings import GlueSettings, Setting
 from train.lab.glue.sources import Row, Source
-from train.lab.glue.suites import Part, Task
+from train.lab.glue.suites import GluePart, GlueTask
 from train.lab.suite import forget_programs
 from train.runs import run_folder
 from train.settings.gate import user_errors
@@ -41,7 +41,7 @@ class Commands(NamedTuple):
     predict: Callable[[Sequence[str]], None]
 
 
-class Data(NamedTuple):
+class TaskData(NamedTuple):
     """The rows of a task: how many, those of its parts, the hash of all, and the answers of a constant guess."""
 
     train: int
@@ -55,12 +55,12 @@ class Runner:
     """Runs the tasks of a suite in the folder `out`; `log` gets a line about what happens."""
 
     source: Source
-    settings: Settings
+    settings: GlueSettings
     out: Path
     commands: Commands
     log: Callable[[str], None]
 
-    def check(self, task: Task, tests: bool):
+    def check(self, task: GlueTask, tests: bool):
         """Reads the rows of a task, with its test sets if `tests`, before anything is trained or written.
 
         Raises UserError for bad files, and for fewer rows than a batch has.
@@ -75,11 +75,11 @@ class Runner:
         for part in self.tested_parts(task) if tests else ():
             _check_unique(self.source.test(task, part), f"the test set of {part.name}")
 
-    def tested_parts(self, task: Task) -> list[Part]:
+    def tested_parts(self, task: GlueTask) -> list[GluePart]:
         """The parts with a test set; a diagnostic set may be missing, but no other."""
         return [part for part in task.parts if part.counts or self.source.has_test(part)]
 
-    def run(self, task: Task, seeds: int) -> dict[str, Any]:
+    def run(self, task: GlueTask, seeds: int) -> dict[str, Any]:
         """All runs of a task: every setting with the first seed, the best one with the others.
 
         Returns `setting`, `runs` (`seed`, `metrics`, `score`, `folder` of each run of that setting), `tried` (settings
@@ -98,20 +98,20 @@ class Runner:
             "dev": {name: len(answers.gold(task, rows)) for name, rows in data.dev.items()},
         }
 
-    def answer_test(self, task: Task, part: Part, run: Mapping[str, Any]) -> dict[Any, Any]:
+    def answer_test(self, task: GlueTask, part: GluePart, run: Mapping[str, Any]) -> dict[Any, Any]:
         """The answers of a run to the test set of a part."""
         rows = self.source.test(task, part)
         path = self.out / task.name / "data" / f"test-{part.name}.jsonl"
         _write_rows(path, rows)
         return answers.predicted(task, rows, self._predictions(Path(run["folder"]), path))
 
-    def drop_weights(self, task: Task, kept: Path):
+    def drop_weights(self, task: GlueTask, kept: Path):
         """Removes the checkpoints of all finished runs of a task but those of one folder."""
         for path in (self.out / task.name).glob(f"*/{SCORES}"):
             if path.parent != kept:
                 shutil.rmtree(path.parent / run_folder.CHECKPOINTS, ignore_errors=True)
 
-    def _write_data(self, task: Task) -> Data:
+    def _write_data(self, task: GlueTask) -> TaskData:
         train = self.source.train(task)
         parts = {part.name: self.source.dev(task, part) for part in task.parts}
         dev = {name: rows for name, rows in parts.items() if rows}
@@ -120,9 +120,9 @@ class Runner:
         for name, rows in (("train", train), *((f"dev-{name}", rows) for name, rows in dev.items())):
             _write_rows(folder / f"{name}.jsonl", rows)
         digest = cache.digest([json.dumps(row) for rows in (train, *dev.values()) for row in rows])
-        return Data(len(train), dev, digest, answers.constant(task, train))
+        return TaskData(len(train), dev, digest, answers.constant(task, train))
 
-    def _finish_run(self, task: Task, data: Data, setting: Setting, seed: int) -> dict[str, Any]:
+    def _finish_run(self, task: GlueTask, data: TaskData, setting: Setting, seed: int) -> dict[str, Any]:
         """The scores of a run, which is trained first, or trained on, where it is not finished."""
         name = setting.text(self.settings.steps).replace(", ", "-").replace(" ", "-")
         folder = self.out / task.name / f"{name}-seed-{seed}"
@@ -152,7 +152,7 @@ class Runner:
         run_folder.write_json(folder / SCORES, result)
         return result
 
-    def _train_words(self, task: Task, rows: int, setting: Setting, seed: int, folder: Path) -> list[str]:
+    def _train_words(self, task: GlueTask, rows: int, setting: Setting, seed: int, folder: Path) -> list[str]:
         """The command line of a run; of one that was interrupted, what resumes it."""
         if (folder / run_folder.CONFIG).exists():
             return ["--resume", f"--out={folder}"]
@@ -172,7 +172,7 @@ class Runner:
             f"--out={folder}",
         ]
 
-    def _measure(self, task: Task, name: str, rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    def _measure(self, task: GlueTask, name: str, rows: Sequence[Row], folder: Path) -> dict[str, float]:
         """The metrics of a part for a run."""
         part = next(part for part in task.parts if part.name == name)
         predictions = self._predictions(folder, self.out / task.name / "data" / f"dev-{name}.jsonl")
@@ -187,7 +187,7 @@ class Runner:
         with user_errors():
             return [parse_object(line, str(saved)) for line in read_text(saved).split("\n") if line]
 
-    def _constant_score(self, task: Task, data: Data) -> float:
+    def _constant_score(self, task: GlueTask, data: TaskData) -> float:
         """The score of the most frequent class, or of the mean value."""
         values = {}
         for part in task.parts:

@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 from train import UserError
-from train.lab.glue.suites import Task
+from train.lab.glue.suites import GlueTask
 
 # Rates, batch sizes and epochs. paper: Devlin et al. 2018, appendix A.3. small: the README of google-research/bert for
 # the models of Turc et al. 2019.
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class GlueSettings:
     """What the runs of a suite share.
 
     init: the folder to start from, empty for fresh weights
@@ -57,7 +57,7 @@ class Settings:
     max_length: int | None
     flags: Sequence[str]
 
-    def words(self, task: Task) -> list[str]:
+    def words(self, task: GlueTask) -> list[str]:
         """The words for train.main that no setting changes."""
         length = min(self.length or task.length, self.max_length or 1_000_000)
         return [

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from train import UserError
 from train.lab.glue import glue_files, superglue_files
-from train.lab.glue.suites import Part, Task
+from train.lab.glue.suites import GluePart, GlueTask
 
 Row = dict[str, Any]
 Log = Callable[[str], None]
@@ -15,19 +15,19 @@ Log = Callable[[str], None]
 class Source(Protocol):
     """The rows of the tasks of a suite: `text`, for pairs `pair`, `idx`, and `label` if there is one."""
 
-    def has(self, task: Task) -> bool:
+    def has(self, task: GlueTask) -> bool:
         """Whether the task is there."""
 
-    def train(self, task: Task) -> list[Row]:
+    def train(self, task: GlueTask) -> list[Row]:
         """The training set. Raises UserError for bad files."""
 
-    def dev(self, task: Task, part: Part) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The validation set of a part; [] where a diagnostic set has no labels. Raises UserError for bad files."""
 
-    def has_test(self, part: Part) -> bool:
+    def has_test(self, part: GluePart) -> bool:
         """Whether the test set of a part is there."""
 
-    def test(self, task: Task, part: Part) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The test set of a part, without labels. Raises UserError for bad files."""
 
 
@@ -46,23 +46,23 @@ class GlueFolder:
     def __init__(self, path: Path, log: Log):
         self.path, self.log = path, log
 
-    def has(self, task: Task) -> bool:
+    def has(self, task: GlueTask) -> bool:
         """Whether the folder of the task is there."""
         return (self.path / task.train).parent.is_dir()
 
-    def train(self, task: Task) -> list[Row]:
+    def train(self, task: GlueTask) -> list[Row]:
         """The training set."""
         return glue_files.train_rows(self.path, task, self.log)
 
-    def dev(self, task: Task, part: Part) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The validation set of a part."""
         return glue_files.dev_rows(self.path, task, part, self.log)
 
-    def has_test(self, part: Part) -> bool:
+    def has_test(self, part: GluePart) -> bool:
         """Whether one of the files is there."""
         return any((self.path / name).exists() for name in part.test.split("|"))
 
-    def test(self, task: Task, part: Part) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The test set of a part."""
         return glue_files.test_rows(self.path, task, part)
 
@@ -73,26 +73,26 @@ class SuperGlueFolder:
     def __init__(self, path: Path):
         self.path = path
 
-    def has(self, task: Task) -> bool:
+    def has(self, task: GlueTask) -> bool:
         """Whether the folder of the task is there."""
         return (self.path / task.train).parent.is_dir()
 
-    def train(self, task: Task) -> list[Row]:
+    def train(self, task: GlueTask) -> list[Row]:
         """The training set."""
         return superglue_files.read(self.path / task.train, task, labelled=True)
 
-    def dev(self, task: Task, part: Part) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The validation set of a part; the diagnostic sets have one file, with labels or without."""
         path = self.path / part.dev
         if not part.counts and not (path.exists() and '"label"' in path.read_text("utf-8").partition("\n")[0]):
             return []
         return superglue_files.read(path, task, labelled=True)
 
-    def has_test(self, part: Part) -> bool:
+    def has_test(self, part: GluePart) -> bool:
         """Whether the file is there."""
         return (self.path / part.test).exists()
 
-    def test(self, task: Task, part: Part) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The test set of a part."""
         return superglue_files.read(self.path / part.test, task, labelled=False)
 
@@ -103,29 +103,29 @@ class Tfds:
     def __init__(self, suite: str):
         self.suite = suite
 
-    def has(self, task: Task) -> bool:
+    def has(self, task: GlueTask) -> bool:
         """Always: what is not stored is fetched."""
         return True
 
-    def train(self, task: Task) -> list[Row]:
+    def train(self, task: GlueTask) -> list[Row]:
         """The training set."""
         return self._rows(task, f"tfds:{task.parts[0].tfds}:train", labelled=True)
 
-    def dev(self, task: Task, part: Part) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The validation set of a part; [] for a diagnostic set whose labels are hidden."""
         if not part.splits[0]:
             return []
         return self._rows(task, f"tfds:{part.tfds}:{part.splits[0]}", labelled=True, may_hide=not part.counts)
 
-    def has_test(self, part: Part) -> bool:
+    def has_test(self, part: GluePart) -> bool:
         """Always: what is not stored is fetched."""
         return True
 
-    def test(self, task: Task, part: Part) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
         """The test set of a part."""
         return self._rows(task, f"tfds:{part.tfds}:{part.splits[1]}", labelled=False)
 
-    def _rows(self, task: Task, source: str, labelled: bool, may_hide: bool = False) -> list[Row]:
+    def _rows(self, task: GlueTask, source: str, labelled: bool, may_hide: bool = False) -> list[Row]:
         from train.data.sources import tfds
 
         rows = sorted(tfds.read(source), key=_order)
@@ -142,7 +142,7 @@ def _order(row: Mapping[str, Any]) -> list[int]:
     return list(idx.values()) if isinstance(idx, Mapping) else [idx]
 
 
-def _glue_row(row: Mapping[str, Any], task: Task, labelled: bool, source: str) -> Row:
+def _glue_row(row: Mapping[str, Any], task: GlueTask, labelled: bool, source: str) -> Row:
     """A row of GLUE, with the label as the official files write it."""
     columns = task.tfds_texts or task.texts
     if missing := [name for name in (*columns, "idx", "label") if name not in row]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from train import UserError
 from train.files.strict_json import json_text
-from train.lab.glue.suites import SUITES, Part, Task
+from train.lab.glue.suites import SUITES, GluePart, GlueTask
 from train.runs import run_folder
 
 _ENDINGS = {"glue": "tsv", "superglue": "jsonl"}
@@ -23,7 +23,7 @@ def check_folder(path: str):
         raise UserError(f"--submission={path} cannot be made: {nearest} is a file; choose another folder")
 
 
-def write(folder: Path, suite: str, task: Task, part: Part, answers: Mapping[Any, Any]) -> Path:
+def write(folder: Path, suite: str, task: GlueTask, part: GluePart, answers: Mapping[Any, Any]) -> Path:
     """Writes the answers of a test set under the name that the server wants; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     if suite == "glue":
@@ -48,7 +48,7 @@ def _prediction(answer: Any) -> str:
     return f"{min(max(answer, 0.0), 5.0):.3f}" if isinstance(answer, float) else str(answer)
 
 
-def _objects(task: Task, part: Part, answers: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
+def _objects(task: GlueTask, part: GluePart, answers: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
     for key, answer in answers.items():
         yield {"idx": key, "label": answer.capitalize() if part.name == "WSC" else answer}
 

@@ -9,7 +9,7 @@ from tfm.options.choices import suggest
 from train import UserError
 
 
-class Part(NamedTuple):
+class GluePart(NamedTuple):
     """A validation set and a test set of a task.
 
     name: what tables call it, and the file for the server
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     counts: bool = True
 
 
-class Task(NamedTuple):
+class GlueTask(NamedTuple):
     """A task of a suite.
 
     kind: single | regression: a label or a value of a row. The others are pairs of yes or no: choice: the best of some
@@ -48,7 +48,7 @@ class Task(NamedTuple):
     name: str
     kind: str
     train: str
-    parts: tuple[Part, ...]
+    parts: tuple[GluePart, ...]
     labels: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     label: str = "label"
@@ -69,33 +69,33 @@ _BINARY = ("0", "1")
 _TRUTH = ("false", "true")
 
 
-def _glue(name: str, metrics: tuple[str, ...], labels: tuple[str, ...], tfds: str, **columns) -> Task:
+def _glue(name: str, metrics: tuple[str, ...], labels: tuple[str, ...], tfds: str, **columns) -> GlueTask:
     """A task of GLUE with a training, a validation and a test file."""
-    part = Part(name, f"{name}/dev.tsv", f"{name}/test.tsv", metrics, f"glue/{tfds}")
-    return Task(name, "single" if labels else "regression", f"{name}/train.tsv", (part,), labels, **columns)
+    part = GluePart(name, f"{name}/dev.tsv", f"{name}/test.tsv", metrics, f"glue/{tfds}")
+    return GlueTask(name, "single" if labels else "regression", f"{name}/train.tsv", (part,), labels, **columns)
 
 
-def _superglue(name: str, kind: str, metrics: tuple[str, ...], labels: tuple[str, ...], length: int = 128) -> Task:
+def _superglue(name: str, kind: str, metrics: tuple[str, ...], labels: tuple[str, ...], length: int = 128) -> GlueTask:
     """A task of SuperGLUE with a training, a validation and a test file."""
     tfds = "super_glue/wsc.fixed" if name == "WSC" else f"super_glue/{name.lower()}"
-    part = Part(name, f"{name}/val.jsonl", f"{name}/test.jsonl", metrics, tfds)
-    return Task(name, kind, f"{name}/train.jsonl", (part,), labels, length=length)
+    part = GluePart(name, f"{name}/val.jsonl", f"{name}/test.jsonl", metrics, tfds)
+    return GlueTask(name, kind, f"{name}/train.jsonl", (part,), labels, length=length)
 
 
-def _diagnostic(name: str, metric: str) -> Part:
+def _diagnostic(name: str, metric: str) -> GluePart:
     """A test set of SuperGLUE that the model of RTE answers; its one file has labels in some releases."""
     file = f"{name}/{name}.jsonl"
-    return Part(name, file, file, (metric,), f"super_glue/{name.lower().replace('-', '')}", ("test", "test"), False)
+    return GluePart(name, file, file, (metric,), f"super_glue/{name.lower().replace('-', '')}", ("test", "test"), False)
 
 
 _PAIR = ("sentence1", "sentence2")
 
-_MNLI = Task(
+_MNLI = GlueTask(
     "MNLI",
     "single",
     "MNLI/train.tsv",
     (
-        Part(
+        GluePart(
             "MNLI-m",
             "MNLI/dev_matched.tsv",
             "MNLI/test_matched.tsv",
@@ -103,7 +103,7 @@ _MNLI = Task(
             "glue/mnli",
             ("validation_matched", "test_matched"),
         ),
-        Part(
+        GluePart(
             "MNLI-mm",
             "MNLI/dev_mismatched.tsv",
             "MNLI/test_mismatched.tsv",
@@ -111,7 +111,7 @@ _MNLI = Task(
             "glue/mnli",
             ("validation_mismatched", "test_mismatched"),
         ),
-        Part(
+        GluePart(
             "AX",
             "diagnostic/diagnostic-full.tsv|AX/diagnostic-full.tsv",
             "diagnostic/diagnostic.tsv|AX/diagnostic.tsv|AX/AX.tsv",
@@ -181,7 +181,7 @@ SUPERGLUE = (
 SUITES = {"glue": GLUE, "superglue": SUPERGLUE}
 
 
-def choose(suite: str, names: str) -> list[Task]:
+def choose(suite: str, names: str) -> list[GlueTask]:
     """The tasks that `--tasks=NAME,NAME` names, in the order of the suite; case and hyphens do not matter.
 
     Raises UserError for an unknown name, and for a part, which has no model of its own.

@@ -12,7 +12,7 @@ from typing import Any
 from tfm.options import json_text
 from train import UserError
 from train.data.sources import files
-from train.lab.glue.suites import Task
+from train.lab.glue.suites import GlueTask
 from train.settings.gate import user_errors
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ _QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened a
 _PAIRS = (("premise", "hypothesis"), ("question", "passage"), ("sentence1", "sentence2"))
 
 
-def read(path: Path, task: Task, labelled: bool) -> list[Row]:
+def read(path: Path, task: GlueTask, labelled: bool) -> list[Row]:
     """The rows of a file. Raises UserError for a line that is not as the task has it."""
     rows: list[Row] = []
     for line_number, line in enumerate(files.read_lines(path), start=1):
@@ -39,7 +39,7 @@ def read(path: Path, task: Task, labelled: bool) -> list[Row]:
     return rows
 
 
-def convert(flat_rows: Iterable[Mapping[str, Any]], task: Task, labelled: bool, where: str) -> list[Row]:
+def convert(flat_rows: Iterable[Mapping[str, Any]], task: GlueTask, labelled: bool, where: str) -> list[Row]:
     """Rows as TensorFlow data sets have them -> rows to train on. Raises UserError, which names `where`.
 
     An `answers` or `entity` row has `idx` (passage, question, answer) or the query, and the latter its `entity` and
@@ -58,7 +58,7 @@ def convert(flat_rows: Iterable[Mapping[str, Any]], task: Task, labelled: bool, 
     return rows
 
 
-def _flat(row: Any, task: Task, where: str) -> Iterator[Row]:
+def _flat(row: Any, task: GlueTask, where: str) -> Iterator[Row]:
     """The objects in a line, as the TensorFlow data set has them."""
     try:
         if task.name == "MultiRC":
@@ -82,14 +82,14 @@ def _flat(row: Any, task: Task, where: str) -> Iterator[Row]:
         raise UserError(f"{where} is not built as {task.name} is: {error}") from error
 
 
-def _pair(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _pair(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """BoolQ, CB, RTE and the diagnostics: two texts; of a passage and its question, the question comes first."""
     first, second = next((names for names in _PAIRS if names[0] in flat), _PAIRS[0])
     texts = {"text": _text(flat, first), "pair": _text(flat, second)}
     return [texts | {"idx": flat["idx"]} | _labels(flat, task, labelled)]
 
 
-def _word_in_context(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _word_in_context(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """WiC: a word in two sentences, between asterisks; places are characters, the end is excluded."""
     texts = {}
     for key, side in (("text", "1"), ("pair", "2")):
@@ -100,7 +100,7 @@ def _word_in_context(flat: Mapping[str, Any], task: Task, labelled: bool) -> lis
     return [texts | {"idx": flat["idx"]} | _labels(flat, task, labelled)]
 
 
-def _coreference(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _coreference(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """WSC: one text, in which a noun stands between asterisks and a pronoun between number signs.
 
     Places are indexes of words. Some are off by a few, so that the nearest place with the same words is taken.
@@ -129,7 +129,7 @@ def _begins(words: list[str], span: str) -> bool:
     ]
 
 
-def _choices(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _choices(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """COPA: a pair of the premise and its question with each choice; the label says whether it is the right one."""
     if flat["question"] not in _QUESTIONS:
         raise ValueError(f"asks for {flat['question']!r}, neither cause nor effect")
@@ -144,14 +144,14 @@ def _choices(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
     ]
 
 
-def _answer(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _answer(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """MultiRC: a passage, and a question with an answer."""
     idx = [flat["idx"][name] for name in ("paragraph", "question", "answer")]
     pair = f"{_text(flat, 'question')} {_text(flat, 'answer')}"
     return [{"text": _text(flat, "paragraph"), "pair": pair, "idx": idx} | _labels(flat, task, labelled)]
 
 
-def _entities(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
+def _entities(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
     """ReCoRD: a passage, and a query with each entity in its gap.
 
     A passage without entities has a row with none, so that its query counts as unanswered.
@@ -169,7 +169,7 @@ def _entities(flat: Mapping[str, Any], task: Task, labelled: bool) -> list[Row]:
     ]
 
 
-def _labels(flat: Mapping[str, Any], task: Task, labelled: bool) -> Row:
+def _labels(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> Row:
     """The label as the table of tasks writes it: true and True and a boolean are one, and so are 1 and true."""
     if not labelled:
         return {}
@@ -187,7 +187,7 @@ def _text(flat: Mapping[str, Any], name: str) -> str:
     return flat[name]
 
 
-_CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], Task, bool], list[Row]]] = {
+_CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], GlueTask, bool], list[Row]]] = {
     "COPA": _choices,
     "MultiRC": _answer,
     "ReCoRD": _entities,

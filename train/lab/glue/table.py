@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from train.lab.glue.runner import mean_and_deviation
-from train.lab.glue.suites import SUITES, Task
-from train.screens import markdown
+from train.lab.glue.suites import SUITES, GlueTask
+from train.screens.markdown import markdown_table
 
 RESULTS = "results.json"
 PICTURE = "scores.png"
@@ -55,10 +55,10 @@ def text(results: Mapping[str, Any]) -> str:
     missing = len(results["absent"] + results["not_chosen"])
     note = "" if average else f"none without all tasks; {missing} missing"
     rows.append((label, _shown(average) if average else "-", "", note, "", "", ""))
-    return markdown.table(rows)
+    return markdown_table(rows)
 
 
-def _row(task: Task, result: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(task: GlueTask, result: Mapping[str, Any]) -> tuple[str, ...]:
     """The cells of a task."""
     metrics = []
     for part, values in result["metrics"].items():

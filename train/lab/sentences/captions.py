@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from train import UserError
-from train.lab.sentences.rows import Dataset, Rows, lines, sentence
+from train.lab.sentences.rows import Dataset, SentenceRows, lines, sentence
 
 # What a pickle of arrays may ask for: numpy's own names, of version 1 and 2, and text as bytes.
 _ALLOWED = {
@@ -23,7 +23,7 @@ _ALLOWED = {
 def read_coco(train: Path, dev: Path, test: Path) -> Dataset:
     """SentEval's pickles of features of images, and the first five captions of each."""
 
-    def rows(path: Path) -> Rows:
+    def rows(path: Path) -> SentenceRows:
         data = _read_pickle(path)
         try:
             captions = [
@@ -58,12 +58,12 @@ def read_captions(*paths: Path) -> Dataset:
     return Dataset(parts, 0)
 
 
-def _captions(texts: list[str], features: np.ndarray, path: Path) -> Rows:
+def _captions(texts: list[str], features: np.ndarray, path: Path) -> SentenceRows:
     if features.ndim != 2 or len(texts) != 5 * len(features):
         raise UserError(
             f"{path} has {len(texts):,} captions for features {list(features.shape)}; it must have 5 an image"
         )
-    return Rows(texts, np.arange(len(texts)) // 5, None, np.asarray(features, np.float32))
+    return SentenceRows(texts, np.arange(len(texts)) // 5, None, np.asarray(features, np.float32))
 
 
 class _Unpickler(pickle.Unpickler):

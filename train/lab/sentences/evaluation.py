@@ -11,7 +11,7 @@ from train.lab.embedding.options import checked_vectors
 from train.lab.sentences import protocol
 from train.lab.sentences.rows import Dataset
 from train.lab.sentences.settings import Settings
-from train.lab.sentences.suite import INNER, KFOLD, Task
+from train.lab.sentences.suite import INNER, KFOLD, SentEvalTask
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
@@ -19,7 +19,7 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 class LoadedTask(NamedTuple):
     """A task and its rows."""
 
-    task: Task
+    task: SentEvalTask
     data: Dataset
 
 

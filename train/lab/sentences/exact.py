@@ -33,7 +33,7 @@ class Problems(NamedTuple):
 
 
 class ExactTrainer:
-    """Has the members of `fits.Trainer`; `strengths` are C, the inverse of the penalty."""
+    """Has the members of `fits.MinibatchTrainer`; `strengths` are C, the inverse of the penalty."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray, classes: int, strengths: Sequence[float], settings: Settings):
         self.y, self.strengths = np.asarray(y), tuple(strengths)

@@ -47,14 +47,14 @@ class Fitted(NamedTuple):
     predictions: np.ndarray
 
 
-class Data(NamedTuple):
+class LabelledVectors(NamedTuple):
     """All rows of a task: vectors float32 [N,D] and classes int32 [N]."""
 
     x: Array
     y: Array
 
 
-class State(NamedTuple):
+class FitState(NamedTuple):
     """Parameters, the state of the optimizer, and the best parameters so far; all begin with the slot axis."""
 
     params: Any
@@ -82,7 +82,7 @@ class _Slot:
             self.stopped[:] = True
 
 
-class Trainer:
+class MinibatchTrainer:
     """Trains classifiers of `classes` on vectors x [N,D] with labels y [N], each with all `strengths` of an L2 penalty.
 
     The penalty is added to the gradient of kernels and biases, as torch's weight_decay is; the loss is the mean over
@@ -90,7 +90,7 @@ class Trainer:
     """
 
     def __init__(self, x: np.ndarray, y: np.ndarray, classes: int, strengths: Sequence[float], settings: Settings):
-        self.data = Data(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.int32))
+        self.data = LabelledVectors(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.int32))
         self.strengths, self.settings = jnp.asarray(strengths, jnp.float32), settings
         hidden = (settings.nhid,) if settings.nhid else ()
         starts = linear_starts(settings.seed, (x.shape[1], *hidden, classes))
@@ -160,7 +160,7 @@ class Trainer:
                 counts[epoch, :, place] = sizes
         return rows.reshape(-1, len(slots), size), counts.reshape(-1, len(slots))
 
-    def _outcome(self, fits: Sequence[Fit], slot: _Slot, state: State, place: int) -> Fitted:
+    def _outcome(self, fits: Sequence[Fit], slot: _Slot, state: FitState, place: int) -> Fitted:
         fit, test_size = fits[slot.index], max(len(fit.test) for fit in fits)
         predictions = np.zeros((len(self.strengths), 0), np.int64)
         if len(fit.test):
@@ -195,16 +195,16 @@ def _padded(members: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.array([len(member) for member in members], np.int32)
 
 
-def _fresh(start: Any, slots: int, settings: Settings) -> State:
+def _fresh(start: Any, slots: int, settings: Settings) -> FitState:
     """The state of all slots before their first step."""
     params = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), start)
-    return State(params, jax.vmap(OPTIMIZERS[settings.optim][0]().init)(params), params)
+    return FitState(params, jax.vmap(OPTIMIZERS[settings.optim][0]().init)(params), params)
 
 
 @partial(jax.jit, static_argnums=0)
 def _round(
-    settings: Settings, start: Any, state: State, data: Data, work: Round, strengths: Array, key: Array
-) -> tuple[State, Array]:
+    settings: Settings, start: Any, state: FitState, data: LabelledVectors, work: Round, strengths: Array, key: Array
+) -> tuple[FitState, Array]:
     """A round of steps in all slots, and their counts of right development rows [F,R]."""
     slots = len(work.is_new)
     state = _where(jnp.asarray(work.is_new), _fresh(start, slots, settings), state)
@@ -226,7 +226,7 @@ def _round(
     guesses = jax.vmap(_classes)(params, data.x[work.dev])
     right = ((guesses == data.y[work.dev][..., None]) & is_dev[..., None]).sum(1)
     improved = (right > work.right) & work.active
-    return State(params, optimizer, _where_strengths(improved, params, state.best)), right
+    return FitState(params, optimizer, _where_strengths(improved, params, state.best)), right
 
 
 def _update(settings: Settings, strengths: Array, params, optimizer, batch: tuple[Array, Array, Array], key):

@@ -8,7 +8,7 @@ import numpy as np
 from train import UserError
 from train.lab.sentences.rows import (
     Dataset,
-    Rows,
+    SentenceRows,
     check_classes,
     class_number,
     class_of,
@@ -39,7 +39,7 @@ def read_sick_entailment(train: Path, dev: Path, test: Path) -> Dataset:
     """CONTRADICTION, NEUTRAL or ENTAILMENT of the pairs of SICK."""
     codes = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 
-    def rows(path: Path) -> Rows:
+    def rows(path: Path) -> SentenceRows:
         return ordered_pairs([(a, b, class_of(cells[4], codes, where)) for a, b, cells, where in _sick(path)], int)
 
     parts = {"train": rows(train), "dev": rows(dev), "test": rows(test)}
@@ -50,7 +50,7 @@ def read_sick_entailment(train: Path, dev: Path, test: Path) -> Dataset:
 def read_sick_relatedness(train: Path, dev: Path, test: Path) -> Dataset:
     """Scores from 1 to 5 of the pairs of SICK."""
 
-    def rows(path: Path) -> Rows:
+    def rows(path: Path) -> SentenceRows:
         return ordered_pairs([(a, b, score(cells[3], (1, 5), where)) for a, b, cells, where in _sick(path)], float)
 
     return Dataset({"train": rows(train), "dev": rows(dev), "test": rows(test)}, 0)
@@ -103,7 +103,7 @@ def read_snli(*paths: Path) -> Dataset:
         ]
         rows.sort(key=lambda row: (word_count(row[1]), word_count(row[0]), row[2]))
         texts, pairs, _, labels = (list(column) for column in zip(*rows, strict=True))
-        parts[name] = Rows(texts, np.array(labels), pairs)
+        parts[name] = SentenceRows(texts, np.array(labels), pairs)
     return Dataset(parts, 3)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from train.lab.sentences import intervals, relatedness, retrieval
 from train.lab.sentences.exact import ExactTrainer
-from train.lab.sentences.fits import Fit, Fitted, Trainer
+from train.lab.sentences.fits import Fit, Fitted, MinibatchTrainer
 from train.lab.sentences.intervals import Metric
 from train.lab.sentences.randomness import held_out, stratified_folds
 from train.lab.sentences.rows import Dataset
@@ -118,7 +118,7 @@ def _split(work: Work, settings: Settings, strengths: Sequence[float] | None) ->
 def related(work: Work) -> Metrics:
     """A classifier of five scores on pairs; its expected score against the gold one. And the cosine, untrained."""
     parts = {
-        name: relatedness.Part(work.vectors[name].features(work.features), rows.labels)
+        name: relatedness.ScoredPairs(work.vectors[name].features(work.features), rows.labels)
         for name, rows in work.data.parts.items()
     }
     guesses, dev = relatedness.fit(parts, work.settings.seed)
@@ -178,7 +178,7 @@ def _train(
     """The outcomes of all fits."""
     is_exact = work.settings.solver == "exact"
     strengths = strengths or (_INVERSE[kind] if is_exact else _PENALTIES)
-    make = ExactTrainer if is_exact else Trainer
+    make = ExactTrainer if is_exact else MinibatchTrainer
     return make(x, y, work.data.classes, strengths, work.settings).run(fits, work.advance)
 
 

@@ -22,14 +22,14 @@ _BATCH, _EPOCHS, _LAST_EPOCH, _TENACITY = 64, 50, 1000, 3
 _SCORES, _RATE = 5, 1e-3
 
 
-class Part(NamedTuple):
+class ScoredPairs(NamedTuple):
     """Features float32 [N,D] of pairs, and their scores [N]."""
 
     features: np.ndarray
     scores: np.ndarray
 
 
-def fit(parts: Mapping[str, Part], seed: int) -> tuple[np.ndarray, float]:
+def fit(parts: Mapping[str, ScoredPairs], seed: int) -> tuple[np.ndarray, float]:
     """Trains on `train`, stops by Pearson's correlation on `dev` -> scores of `test` [N], and the best correlation."""
     train, dev, test = (parts[name] for name in ("train", "dev", "test"))
     (start,) = linear_starts(seed, (train.features.shape[1], _SCORES))

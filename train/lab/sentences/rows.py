@@ -22,7 +22,7 @@ EMPTY, _MAX_EMPTY = ".", 0.02
 Labelled = list[tuple[str, int]]
 
 
-class Rows(NamedTuple):
+class SentenceRows(NamedTuple):
     """Sentences, or pairs of them, with classes int [N] or scores float [N]; images float [N,D] of captions."""
 
     texts: list[str]
@@ -38,7 +38,7 @@ class Dataset(NamedTuple):
     note: in what it differs from SentEval's
     """
 
-    parts: Mapping[str, Rows]
+    parts: Mapping[str, SentenceRows]
     classes: int
     note: str = ""
 
@@ -81,30 +81,30 @@ class Files:
         return next((path for path in self.paths if fnmatch(f"/{path.as_posix()}", f"*/{end}")), None)
 
 
-def classified(rows: Labelled, path: Path) -> Rows:
+def classified(rows: Labelled, path: Path) -> SentenceRows:
     """Sorted rows of training. Raises UserError where there is one class only."""
     part = ordered(rows)
     check_classes(part.labels, path)
     return part
 
 
-def ordered(rows: Labelled) -> Rows:
+def ordered(rows: Labelled) -> SentenceRows:
     """Rows in the order of SentEval: by words, then by label."""
     rows = sorted(rows, key=lambda row: (word_count(row[0]), row[1]))
-    return Rows([text for text, _ in rows], np.array([label for _, label in rows], np.int64))
+    return SentenceRows([text for text, _ in rows], np.array([label for _, label in rows], np.int64))
 
 
-def classified_pairs(rows: Sequence[tuple[str, str, Any]], path: Path) -> Rows:
+def classified_pairs(rows: Sequence[tuple[str, str, Any]], path: Path) -> SentenceRows:
     """Pairs of training, sorted. Raises UserError where there is one class only."""
     part = ordered_pairs(rows, int)
     check_classes(part.labels, path)
     return part
 
 
-def ordered_pairs(rows: Sequence[tuple[str, str, Any]], kind: type) -> Rows:
+def ordered_pairs(rows: Sequence[tuple[str, str, Any]], kind: type) -> SentenceRows:
     """Pairs in the order of SentEval: by the words of both, then by label."""
     rows = sorted(rows, key=lambda row: (word_count(row[0]), word_count(row[1]), row[2]))
-    return Rows([row[0] for row in rows], np.array([row[2] for row in rows], kind), [row[1] for row in rows])
+    return SentenceRows([row[0] for row in rows], np.array([row[2] for row in rows], kind), [row[1] for row in rows])
 
 
 def check_classes(labels: np.ndarray, path: Path):

@@ -15,7 +15,7 @@ INNER, KFOLD, SPLIT, SNLI = "inner_folds", "folds", "split", "split_without_pena
 RELATEDNESS, SIMILARITY, RETRIEVAL = "relatedness", "similarity", "retrieval"
 
 
-class Layout(NamedTuple):
+class FileLayout(NamedTuple):
     """Files that hold a task, and the function that reads them.
 
     files: ends of their paths, with * for anything; one that begins with ? may be missing
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     read: Callable[..., Dataset]
 
 
-class Task(NamedTuple):
+class SentEvalTask(NamedTuple):
     """A task: how it is measured, and the layouts of its files, of which the first that is there is read.
 
     features: of pairs u, v: difference (|u-v|, u*v) or all (u, v, u*v, |u-v|)
@@ -34,10 +34,10 @@ class Task(NamedTuple):
 
     name: str
     protocol: str
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     features: str = "difference"
 
-    def paths(self, files: Files) -> tuple[Layout, list[Path | None]] | None:
+    def paths(self, files: Files) -> tuple[FileLayout, list[Path | None]] | None:
         """The layout that is there, and its files; None where there is none."""
         for layout in self.layouts:
             paths = [files.find(name.removeprefix("?")) for name in layout.files]
@@ -55,32 +55,34 @@ class Task(NamedTuple):
         return check_sentences(layout.read(*paths), str(paths[0]))
 
 
-def _binary(name: str, positive: str, negative: str, labelled: str) -> Task:
+def _binary(name: str, positive: str, negative: str, labelled: str) -> SentEvalTask:
     """Two files, one a class; or one whose lines begin with the class, 0 or 1."""
     layouts = (
-        Layout((f"{name}/{positive}", f"{name}/{negative}"), single.read_classes),
-        Layout((labelled,), single.read_labelled),
+        FileLayout((f"{name}/{positive}", f"{name}/{negative}"), single.read_classes),
+        FileLayout((labelled,), single.read_labelled),
     )
-    return Task(name, INNER, layouts)
+    return SentEvalTask(name, INNER, layouts)
 
 
-def _probing(name: str, file: str) -> Task:
-    return Task(name, SPLIT, (Layout((f"{file}.txt",), single.read_probing),))
+def _probing(name: str, file: str) -> SentEvalTask:
+    return SentEvalTask(name, SPLIT, (FileLayout((f"{file}.txt",), single.read_probing),))
 
 
-def _sts(year: int, *names: str) -> Task:
+def _sts(year: int, *names: str) -> SentEvalTask:
     """A year of semantic textual similarity: a file of pairs and a file of scores for each of its sources."""
     files = tuple(f"STS{year}-en-test/STS.{kind}.{name}.txt" for name in names for kind in ("input", "gs"))
-    return Task(f"STS{year}", SIMILARITY, (Layout(files, partial(pairs.read_sts, names)),))
+    return SentEvalTask(f"STS{year}", SIMILARITY, (FileLayout(files, partial(pairs.read_sts, names)),))
 
 
-def _sick(name: str, protocol: str, read: Callable[..., Dataset]) -> Task:
-    return Task(name, protocol, (Layout(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), read),))
+def _sick(name: str, protocol: str, read: Callable[..., Dataset]) -> SentEvalTask:
+    return SentEvalTask(
+        name, protocol, (FileLayout(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), read),)
+    )
 
 
 _SPLITS = ("train", "dev", "test")
 _STSB = tuple(
-    Layout((f"sts-train.{kind}", f"sts-dev.{kind}", f"?sts-test.{kind}"), pairs.read_sts_benchmark)
+    FileLayout((f"sts-train.{kind}", f"sts-dev.{kind}", f"?sts-test.{kind}"), pairs.read_sts_benchmark)
     for kind in ("csv", "tsv")
 )
 
@@ -89,44 +91,50 @@ TASKS = (
     _binary("CR", "custrev.pos", "custrev.neg", "custrev.all"),
     _binary("SUBJ", "subj.objective", "subj.subjective", "subj.all"),
     _binary("MPQA", "mpqa.pos", "mpqa.neg", "mpqa.all"),
-    Task(
+    SentEvalTask(
         "SST2",
         SPLIT,
         (
-            Layout(tuple(f"binary/sentiment-{part}" for part in _SPLITS), single.read_sst2),
-            Layout(("*sst2*/train.tsv", "*sst2*/dev.tsv", "?*sst2*/test.tsv"), single.read_sst2),
+            FileLayout(tuple(f"binary/sentiment-{part}" for part in _SPLITS), single.read_sst2),
+            FileLayout(("*sst2*/train.tsv", "*sst2*/dev.tsv", "?*sst2*/test.tsv"), single.read_sst2),
         ),
     ),
-    Task("SST5", SPLIT, (Layout(tuple(f"fine/sentiment-{part}" for part in _SPLITS), single.read_sst5),)),
-    Task(
+    SentEvalTask("SST5", SPLIT, (FileLayout(tuple(f"fine/sentiment-{part}" for part in _SPLITS), single.read_sst5),)),
+    SentEvalTask(
         "TREC",
         KFOLD,
         (
-            Layout(("train_5500.label", "TREC_10.label"), single.read_trec),
-            Layout(("TREC.train.all", "TREC.test.all"), single.read_labelled_splits),
+            FileLayout(("train_5500.label", "TREC_10.label"), single.read_trec),
+            FileLayout(("TREC.train.all", "TREC.test.all"), single.read_labelled_splits),
         ),
     ),
-    Task("MRPC", KFOLD, (Layout(("msr_paraphrase_train.txt", "msr_paraphrase_test.txt"), pairs.read_mrpc),)),
+    SentEvalTask(
+        "MRPC", KFOLD, (FileLayout(("msr_paraphrase_train.txt", "msr_paraphrase_test.txt"), pairs.read_mrpc),)
+    ),
     _sick("SICK-E", SPLIT, pairs.read_sick_entailment),
     _sick("SICK-R", RELATEDNESS, pairs.read_sick_relatedness),
-    Task("STS-B", RELATEDNESS, _STSB),
+    SentEvalTask("STS-B", RELATEDNESS, _STSB),
     _sts(12, "MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
     _sts(13, "FNWN", "headlines", "OnWN"),
     _sts(14, "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
     _sts(15, "answers-forums", "answers-students", "belief", "headlines", "images"),
     _sts(16, "answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-    Task(
+    SentEvalTask(
         "SNLI",
         SNLI,
-        (Layout(tuple(f"SNLI/{kind}.{part}" for part in _SPLITS for kind in ("s1", "s2", "labels")), pairs.read_snli),),
+        (
+            FileLayout(
+                tuple(f"SNLI/{kind}.{part}" for part in _SPLITS for kind in ("s1", "s2", "labels")), pairs.read_snli
+            ),
+        ),
         "all",
     ),
-    Task(
+    SentEvalTask(
         "captions",
         RETRIEVAL,
         (
-            Layout(tuple(f"COCO/{part}.pkl" for part in ("train", "valid", "test")), captions.read_coco),
-            Layout(
+            FileLayout(tuple(f"COCO/{part}.pkl" for part in ("train", "valid", "test")), captions.read_coco),
+            FileLayout(
                 tuple(f"captions/{part}.{kind}" for part in _SPLITS for kind in ("txt", "npy")), captions.read_captions
             ),
         ),
@@ -152,7 +160,7 @@ ALIASES: Mapping[str, str] = {
 }
 
 
-def choose(names: str, files: Files) -> list[Task]:
+def choose(names: str, files: Files) -> list[SentEvalTask]:
     """The tasks that `--tasks=NAME,NAME` names, in the order above, by default all that are there.
 
     Case and hyphens do not matter, and SentEval's names are taken too. Raises UserError for an unknown name, for files

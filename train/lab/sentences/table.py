@@ -11,7 +11,7 @@ from train import UserError
 from train.lab.compare.statistics import mean_and_deviation
 from train.lab.sentences.suite import TASKS
 from train.runs import run_folder
-from train.screens import markdown
+from train.screens.markdown import markdown_table
 
 RESULTS, TABLE, PICTURE, COMPARISON = "results.json", "table.md", "scores.png", "comparison.png"
 
@@ -66,7 +66,7 @@ def text(results: Mapping[str, Any]) -> str:
         missing = [task for task in tasks if task not in results["tasks"]]
         shown = f"none without {', '.join(missing)}" if value is None else f"{value:.2f}"
         rows.append((f"mean: {name}", metric, shown, "", "", "", "", ""))
-    return markdown.table(rows)
+    return markdown_table(rows)
 
 
 def draw(results: Mapping[str, Any], path: Path):
@@ -162,7 +162,7 @@ def rows_text(rows: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """A table in Markdown: a row an encoder, a column a task, the mean of the seeds and their standard deviation."""
     tasks = _tasks(rows)
     cells = [[_cell(values.get(task)) for task in tasks] for values in rows.values()]
-    return markdown.table([["encoder", *tasks], *([name, *row] for name, row in zip(rows, cells, strict=True))])
+    return markdown_table([["encoder", *tasks], *([name, *row] for name, row in zip(rows, cells, strict=True))])
 
 
 def draw_rows(rows: Mapping[str, Mapping[str, np.ndarray]], path: Path):

@@ -28,7 +28,7 @@ STEPS, WARMUP = 20, 3
 SHARE = 0.5
 
 
-class Model(NamedTuple):
+class BenchedModel(NamedTuple):
     """A model by the flags of `train.bench`, and what they are instead to try out this script.
 
     against: whether PyTorch can do the same work
@@ -46,27 +46,27 @@ _DEEP = "" if shutil.which("nvidia-smi") else " --scan=true"
 
 # Devlin et al. 2018, Radford et al. 2019 and Vaswani et al. 2017: their shapes, and batches that fill a GPU of 80 GB.
 MODELS = {
-    "bert-base, 512": Model(
+    "bert-base, 512": BenchedModel(
         "--model=bert --layers=12 --heads=12 --width=768 --vocab=30522 --length=512 --batch=64", f"--model=bert {_TINY}"
     ),
-    "gpt2, 1024": Model(
+    "gpt2, 1024": BenchedModel(
         "--model=gpt --layers=12 --heads=12 --width=768 --vocab=50257 --length=1024 --batch=32", f"--model=gpt {_TINY}"
     ),
-    "transformer-base, packed": Model(
+    "transformer-base, packed": BenchedModel(
         f"--preset=transformer-base {_PACKED} --model.dtype=bfloat16 --batch.tokens=25000 --batch.length=128",
         f"--preset=transformer-mini {_PACKED} --model.layers=1 --model.width=16 --model.heads=2 --model.ffn=32 "
         "--steps=2 --warmup=1",
         against=False,
     ),
-    "transformer-base, 196 pairs of 128": Model(
+    "transformer-base, 196 pairs of 128": BenchedModel(
         "--model=seq2seq --layers=6 --heads=8 --width=512 --vocab=37000 --length=128 --batch=196",
         f"--model=seq2seq {_TINY}",
     ),
-    "bert-large, 512": Model(
+    "bert-large, 512": BenchedModel(
         "--model=bert --layers=24 --heads=16 --width=1024 --vocab=30522 --length=512 --batch=64" + _DEEP,
         f"--model=bert {_TINY}{_DEEP}",
     ),
-    "gpt2-xl, 1024": Model(
+    "gpt2-xl, 1024": BenchedModel(
         "--model=gpt --layers=48 --heads=25 --width=1600 --vocab=50257 --length=1024 --batch=8" + _DEEP,
         f"--model=gpt {_TINY}{_DEEP}",
     ),
@@ -114,7 +114,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _command(model: Model, against: str, smoke: bool) -> list[str]:
+def _command(model: BenchedModel, against: str, smoke: bool) -> list[str]:
     """The command that times a model."""
     flags = model.smoke if smoke else f"{model.flags} --steps={STEPS} --warmup={WARMUP}"
     if not smoke and "--preset" not in flags:

@@ -16,7 +16,7 @@ PICTURES = ("vit", "swin")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """What to time.
 
     preset: instead of a plain model: a preset of train.main, with its real data

@@ -13,14 +13,14 @@ import tfm
 from train import UserError
 from train.files import programs
 from train.lab.timing import turns
-from train.lab.timing.options import Options
+from train.lab.timing.options import BenchOptions
 from train.lab.timing.peers import against
-from train.lab.timing.reading import Labels, is_classifier
+from train.lab.timing.reading import LabelPasses, is_classifier
 from train.lab.timing.writing import Continuations, Translations
 from train.runs.run_folder import open_folder
 
 
-def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
+def measure(options: BenchOptions, interval: Callable[..., tuple[float, float]]) -> dict[str, Any]:
     """The numbers of `train.bench` for texts; with a peer, the ratio of the seconds of a pass, peer / ours."""
     if options.against:
         against.check(options.against, writes=True)
@@ -40,14 +40,14 @@ def measure(options: Options, interval: Callable[..., tuple[float, float]]) -> d
         return facts | _in_turns(options, texts, Path(folder), interval)
 
 
-def _texts(options: Options) -> Any:
+def _texts(options: BenchOptions) -> Any:
     """What is done with texts: continued, translated, or classified."""
     if not options.data:
         return Continuations(options)
-    return Labels(options) if is_classifier(open_folder(options.run)) else Translations(options)
+    return LabelPasses(options) if is_classifier(open_folder(options.run)) else Translations(options)
 
 
-def _in_turns(options: Options, texts: Any, folder: Path, interval) -> dict[str, Any]:
+def _in_turns(options: BenchOptions, texts: Any, folder: Path, interval) -> dict[str, Any]:
     """Both sides, and the share of texts that have the same tokens."""
     try:
         texts.model.save(folder)

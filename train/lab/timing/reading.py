@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from train import UserError
-from train.lab.timing.options import TRANSLATES, Options
+from train.lab.timing.options import TRANSLATES, BenchOptions
 from train.lab.timing.writing import FilePasses, TrainedModel
 from train.screens.console import Log
 
@@ -14,12 +14,12 @@ def is_classifier(folder: Any) -> bool:
     return folder.task.HF_HEADS == ("classify",)
 
 
-class Labels(FilePasses):
+class LabelPasses(FilePasses):
     """The classes of texts, as train.predict says them: from texts to labels, tokenizing included."""
 
     UNIT = "texts"
 
-    def __init__(self, options: Options):
+    def __init__(self, options: BenchOptions):
         """Raises UserError for a run that gives texts no single label, and for lines that it does not read."""
         self.model = TrainedModel(options, writes="")
         folder = self.model.folder

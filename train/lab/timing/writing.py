@@ -15,7 +15,7 @@ import tfm
 from train import UserError
 from train.data.batching import length_sorted_batches
 from train.lab.timing import random_task, timing
-from train.lab.timing.options import Options
+from train.lab.timing.options import BenchOptions
 from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.screens.console import Log
@@ -26,7 +26,7 @@ from train.text import tokenize
 class PlainModel:
     """A plain language model with random weights, as a folder."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: BenchOptions):
         self.config = random_task.plain_run(options).model
         self.specs = tfm.causal_lm_specs(self.config)
         self.vocab = self.config.vocab
@@ -43,7 +43,7 @@ class PlainModel:
 class TrainedModel:
     """The model of a run folder or of a folder of transformers. `PlainModel` has the same members."""
 
-    def __init__(self, options: Options, writes: str):
+    def __init__(self, options: BenchOptions, writes: str):
         """Raises UserError for a model that does not write what is asked for: continuation, translation, or nothing."""
         self.folder, log = open_folder(options.run), Log()
         if writes != self.folder.task.GENERATES:
@@ -68,7 +68,7 @@ class TrainedModel:
 class Continuations:
     """Greedy texts behind prompts of random tokens."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: BenchOptions):
         self.model = TrainedModel(options, "continuation") if options.run else PlainModel(options)
         self.max_new_tokens = options.generate
         shape = options.batch, options.length - options.generate
@@ -96,7 +96,7 @@ class Continuations:
         """What a peer needs beside the model."""
         return {"batches": [{"rows": self.prompts.tolist(), "max_new_tokens": self.max_new_tokens}]}
 
-    def alone(self, options: Options) -> dict[str, Any]:
+    def alone(self, options: BenchOptions) -> dict[str, Any]:
         """The numbers without a peer."""
         return timing.generation(
             self.model.params, self.model.config, self.prompts, options.generate, options.warmup // 3 + 1
@@ -134,7 +134,7 @@ class FilePasses:
             seconds.append([time.perf_counter() - start])
         return seconds
 
-    def alone(self, options: Options) -> dict[str, Any]:
+    def alone(self, options: BenchOptions) -> dict[str, Any]:
         """The numbers without a peer."""
         return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
 
@@ -152,7 +152,7 @@ class Translations(FilePasses):
 
     UNIT = "sentences"
 
-    def __init__(self, options: Options):
+    def __init__(self, options: BenchOptions):
         from train.data.sources import files
 
         self.model = TrainedModel(options, "translation")

@@ -21,7 +21,7 @@ from torch.nn import functional
 from train.lab.timing.peers.torch_mixers import mixer_of
 
 
-class Attention(nn.Module):
+class TorchAttention(nn.Module):
     """Attention of x [B,T,D] to a memory [B,S,D]."""
 
     def __init__(self, width: int, heads: int):
@@ -40,14 +40,14 @@ class Attention(nn.Module):
         return self.output(heads.transpose(1, 2).reshape(batch, length, width))
 
 
-class Block(nn.Module):
+class TorchBlock(nn.Module):
     """A pre-norm block; with `cross` it attends to a memory too."""
 
     def __init__(self, shape: dict[str, Any], cross: bool):
         super().__init__()
         width, heads, ffn = shape["width"], shape["heads"], shape["ffn"]
-        self.attention = mixer_of(shape) or Attention(width, heads)
-        self.cross = Attention(width, heads) if cross else None
+        self.attention = mixer_of(shape) or TorchAttention(width, heads)
+        self.cross = TorchAttention(width, heads) if cross else None
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if cross else 2))
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
@@ -67,7 +67,7 @@ class Stack(nn.Module):
         super().__init__()
         self.causal = causal
         self.positions = nn.Parameter(0.02 * torch.randn(shape["length"], shape["width"]))
-        self.blocks = nn.ModuleList(Block(shape, cross) for _ in range(shape["layers"]))
+        self.blocks = nn.ModuleList(TorchBlock(shape, cross) for _ in range(shape["layers"]))
         self.norm = nn.LayerNorm(shape["width"])
 
     def forward(self, x, memory=None):
@@ -133,7 +133,7 @@ class Pictures(nn.Module):
         return functional.cross_entropy(self.model(pixel_values=pictures).logits.float(), labels)
 
 
-class Trainer:
+class TorchTrainer:
     """A model with its optimizer."""
 
     def __init__(self, work: dict[str, Any]):
@@ -160,7 +160,7 @@ class Trainer:
 
 def main():
     """Serves until its input ends."""
-    trainer = Trainer(json.loads(sys.argv[1]))
+    trainer = TorchTrainer(json.loads(sys.argv[1]))
     if trainer.device == "cuda":
         torch.set_float32_matmul_precision("high")
     trainer.step()

@@ -18,7 +18,7 @@ import torch
 import transformers
 
 
-class Continuations:
+class TorchContinuations:
     """Greedy texts of a language model."""
 
     def __init__(self, work: dict[str, Any]):
@@ -44,7 +44,7 @@ class Continuations:
         return seconds, tokens
 
 
-class Translations:
+class TorchTranslations:
     """Translations of `MarianMTModel` and its kin."""
 
     def __init__(self, work: dict[str, Any]):
@@ -76,7 +76,7 @@ class Translations:
         return tokens[: tokens.index(self.end) + 1] if self.end in tokens else tokens
 
 
-class Labels:
+class TorchLabels:
     """Labels of texts by the pipeline of transformers, from texts on."""
 
     def __init__(self, work: dict[str, Any]):
@@ -133,13 +133,13 @@ class CTranslate2:
         return [time.perf_counter() - start], translations
 
 
-def _writer(work: dict[str, Any]) -> Continuations | Translations | Labels | CTranslate2:
+def _writer(work: dict[str, Any]) -> TorchContinuations | TorchTranslations | TorchLabels | CTranslate2:
     """What does this work."""
     if "texts" in work:
-        return Labels(work)
+        return TorchLabels(work)
     if "beam" not in work:
-        return Continuations(work)
-    return CTranslate2(work) if work["peer"] == "ctranslate2" else Translations(work)
+        return TorchContinuations(work)
+    return CTranslate2(work) if work["peer"] == "ctranslate2" else TorchTranslations(work)
 
 
 def main():

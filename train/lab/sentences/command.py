@@ -1,7 +1,6 @@
 """SentEval: `python -m train.sentences --run=FOLDER|--encoder=bow:FILE --data=FOLDER [--tasks=MR,TREC]`."""
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import numpy as np
 from tfm.options.json_text import read_object
 from train import UserError, exit_code
 from train.files import cache
-from train.lab.embedding.options import Encode, EncoderOptions, open_encoder
+from train.lab.embedding.options import Encode, TextEncoderOptions, open_encoder
 from train.lab.sentences import table
 from train.lab.sentences.evaluation import LoadedTask, check_rows, measure, trainings
 from train.lab.sentences.settings import PROTOCOLS, Settings
@@ -28,7 +27,7 @@ same command goes on after an interruption. --compare makes one table of the res
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(EncoderOptions):
+class SentencesOptions(TextEncoderOptions):
     """What to measure.
 
     data: folders with the files of the tasks, joined by commas
@@ -64,7 +63,7 @@ def main(argv=None) -> int:
 
 def run(argv):
     """Measures the tasks that are not finished, and prints the table; or a table of several encoders."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(SentencesOptions, USAGE, argv):
         return
     from train.screens.console import Log
 
@@ -75,7 +74,7 @@ def run(argv):
         measure_all(options, Log())
 
 
-def measure_all(options: Options, log):
+def measure_all(options: SentencesOptions, log):
     """Measures the tasks that are not finished, and prints the table."""
     values = dataclasses.asdict(options)
     fixed = {
@@ -106,7 +105,7 @@ def measure_all(options: Options, log):
 class _Opened:
     """The encoder, opened when it is needed: a finished suite is shown again without it."""
 
-    def __init__(self, options: EncoderOptions, log):
+    def __init__(self, options: TextEncoderOptions, log):
         self.options, self.log = options, log
         self.encode: Encode | None = None
         self.last: tuple[Sequence[str], np.ndarray] | None = None
@@ -123,15 +122,15 @@ class _Opened:
         return self.last[1]
 
 
-def _options(argv) -> Options:
+def _options(argv) -> SentencesOptions:
     """The flags, over the settings of the protocol that they name."""
     parsed = flags.parse(argv)
     name = parsed["protocol"].text if "protocol" in parsed else "comparable"
     protocol = {f"classifier.{key}": value for key, value in PROTOCOLS.get(name or "", {}).items()}
-    return flags.build(Options, protocol, parsed)
+    return flags.build(SentencesOptions, protocol, parsed)
 
 
-def _default_out(options: Options) -> Path:
+def _default_out(options: SentencesOptions) -> Path:
     runs = "-".join(Path(path).resolve().name for path in options.runs)
     name = runs if options.run else Path(options.encoder.partition(":")[2]).stem
     return run_folder.ROOT / f"sentences-{name}"
@@ -141,7 +140,7 @@ def _path(out: Path, task: LoadedTask) -> Path:
     return out / f"{task.task.name}.json"
 
 
-def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: Options, log) -> Mapping[str, Any]:
+def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: SentencesOptions, log) -> Mapping[str, Any]:
     """The result of a task, which is measured where there is none. Raises UserError where its files have changed."""
     path, name = _path(out, task), task.task.name
     digest = cache.digest(task.data.sentences(), [str(rows.labels.tolist()) for rows in task.data.parts.values()])
@@ -160,7 +159,3 @@ def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: Options, log
     log.info(f"{name}: {metric} {value['value']:.2f} after {result['seconds']:.0f} s")
     run_folder.write_json(path, result)
     return result
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,6 @@ number of heads.
 
 import dataclasses
 import math
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ BATCHES = {"gradient": 16, "learned": 200}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PruneOptions:
     """What to prune, and how far.
 
     run: the run folder, or a Hugging Face folder
@@ -70,7 +69,7 @@ def main(argv=None) -> int:
 
 def prune(argv):
     """Loads a model, scores its heads, measures it with fewer and fewer of them, and writes the smaller one."""
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(PruneOptions, USAGE, argv)
     if options is None:
         return
     folder = open_folder(options.run)
@@ -81,8 +80,7 @@ def prune(argv):
 
     import tfm
     from train import tasks
-    from train.lab.prune import curve
-    from train.lab.prune import folder as pruned_folder
+    from train.lab.prune import curve, pruned_folder
     from train.screens.console import Log
     from train.training.job import Job
 
@@ -109,7 +107,7 @@ def prune(argv):
     print(json_text(_summary(job, small_job, metrics | written, before)))
 
 
-def _parameters(options: Options, folder: Any, job: Any, log: Any) -> Any:
+def _parameters(options: PruneOptions, folder: Any, job: Any, log: Any) -> Any:
     """The parameters to prune, updates merged. Raises UserError for a model without a head of its task."""
     from tfm.low_rank import merge_low_rank
 
@@ -121,7 +119,7 @@ def _parameters(options: Options, folder: Any, job: Any, log: Any) -> Any:
     return params
 
 
-def _configure(folder: Any, options: Options) -> schema.Run:
+def _configure(folder: Any, options: PruneOptions) -> schema.Run:
     """The saved run as a new one on one device, each batch in one part; its low-rank updates are merged."""
     changes = {"data.source": options.data, "data.eval": ""} if options.data else {}
     run = flags.build(schema.Run, {**folder.values, **changes})
@@ -137,7 +135,7 @@ def _configure(folder: Any, options: Options) -> schema.Run:
     )
 
 
-def _target(options: Options) -> Path:
+def _target(options: PruneOptions) -> Path:
     """The folder to make. Raises UserError if it holds something."""
     target = Path(options.to or f"{Path(options.run)}-heads{options.heads:g}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -145,7 +143,7 @@ def _target(options: Options) -> Path:
     return target
 
 
-def _count(options: Options, run: schema.Run) -> int:
+def _count(options: PruneOptions, run: schema.Run) -> int:
     """The heads that a layer, or a group of its query heads, keeps. Raises UserError where none would go, and for two
     towers."""
     if run.model.images is not None:
@@ -164,7 +162,7 @@ def _count(options: Options, run: schema.Run) -> int:
     return count
 
 
-def _scores(options: Options, job: Any, params: Any, corpus: Any) -> dict[str, Any]:
+def _scores(options: PruneOptions, job: Any, params: Any, corpus: Any) -> dict[str, Any]:
     """The scores of the heads, on training batches."""
     from train.lab.prune.scores import by_gradient, by_learned_gates
 
@@ -179,7 +177,7 @@ def _scores(options: Options, job: Any, params: Any, corpus: Any) -> dict[str, A
     return scores
 
 
-def _cut(options: Options, job: Any, params: Any, pruned: Any) -> tuple[Any, Any]:
+def _cut(options: PruneOptions, job: Any, params: Any, pruned: Any) -> tuple[Any, Any]:
     """The job of the smaller model, and its parameters. Raises UserError where heads cannot be cut."""
     import jax
 
@@ -202,7 +200,7 @@ def _cut(options: Options, job: Any, params: Any, pruned: Any) -> tuple[Any, Any
     return small_job, jax.device_put(small, tfm.shardings(small_job.specs, job.mesh))
 
 
-def _check_same(options: Options, model: Any, metrics: dict[str, float], gated: dict[str, float]):
+def _check_same(options: PruneOptions, model: Any, metrics: dict[str, float], gated: dict[str, float]):
     """Raises UserError if the smaller model is not the one whose heads gates have closed."""
     tolerance = 2e-5 if model.dtype == "float32" else 2e-2
     if not math.isclose(metrics["loss"], gated["loss"], rel_tol=tolerance, abs_tol=1e-6):
@@ -234,7 +232,3 @@ def _steps_done(folder: Any) -> int:
     from train.runs.saved import SavedCheckpoints
 
     return max(SavedCheckpoints(folder.path / CHECKPOINTS).steps, default=0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

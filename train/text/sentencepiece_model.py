@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     kind: int
 
 
-class Model(NamedTuple):
+class SentencePieceModel(NamedTuple):
     """The content of a .model file: its pieces in the order of their ids, and the rules that prepare a text."""
 
     pieces: list[Piece]
@@ -85,7 +85,7 @@ def read(path: Path):
     return convert(parse(path.read_bytes()))
 
 
-def convert(model: Model):
+def convert(model: SentencePieceModel):
     """A SentencePiece model as a `tokenizers.Tokenizer`."""
     from tokenizers import Tokenizer, decoders
 
@@ -102,7 +102,7 @@ def convert(model: Model):
     return tokenizer
 
 
-def parse(data: bytes) -> Model:
+def parse(data: bytes) -> SentencePieceModel:
     """A .model file (ModelProto of sentencepiece_model.proto) -> Model. Raises ValueError for other bytes."""
     # What wrong types of fields and truncated files raise.
     malformed = (TypeError, AttributeError, IndexError, UnicodeDecodeError, struct.error)
@@ -120,7 +120,7 @@ def parse(data: bytes) -> Model:
         raise ValueError("it is a model of words or characters; only unigram and BPE models are read")
     if trainer.get(24, 0) or not rules.get(5, 1):
         raise ValueError("it marks spaces in another way than with \u2581 before a word, which is not supported")
-    return Model(pieces, kind, rules.get(2, b""), bool(rules.get(3, 1)), bool(rules.get(4, 1)))
+    return SentencePieceModel(pieces, kind, rules.get(2, b""), bool(rules.get(3, 1)), bool(rules.get(4, 1)))
 
 
 def _lines(texts: Iterable[str], max_length: int = 1000) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _interruptibly(work: Callable[[], object]):
         raise errors[0]
 
 
-def _unigram(model: Model):
+def _unigram(model: SentencePieceModel):
     """Scores for the library: a user's symbol beats all other cuts of its text; control pieces never win."""
     from tokenizers import models
 
@@ -179,7 +179,7 @@ def _unigram(model: Model):
     return models.Unigram(vocab, unknown, byte_fallback=bool(model.texts(BYTE)))
 
 
-def _bpe(model: Model):
+def _bpe(model: SentencePieceModel):
     """The library merges neighbours that form a piece, best score first: every cut of a piece in two is a merge."""
     from tokenizers import models
 
@@ -196,7 +196,7 @@ def _bpe(model: Model):
     )
 
 
-def _normalizer(model: Model):
+def _normalizer(model: SentencePieceModel):
     """The character map, which spares users' symbols; then the rules for spaces, written as \u2581."""
     from tokenizers import Regex, normalizers
 
@@ -213,7 +213,7 @@ def _normalizer(model: Model):
     return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
 
 
-def _splitter(model: Model):
+def _splitter(model: SentencePieceModel):
     """Cuts before each word if no piece spans two words (words are then cached), and around users' symbols for BPE."""
     from tokenizers import Regex, pre_tokenizers
 

@@ -1,7 +1,6 @@
 """Is my run right? Probes of its model, training, data and devices: `python -m train.check [flags of train.main]`."""
 
 import dataclasses
-import sys
 import time
 from pathlib import Path
 
@@ -23,7 +22,7 @@ CERTIFICATE = "check.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class CheckOptions:
     """What to check.
 
     run: a run folder or a Hugging Face folder, in place of the flags of train.main
@@ -43,10 +42,10 @@ def main(argv=None) -> int:
 
 def check(argv) -> list[str]:
     """Probes a run; returns the names of the probes that fail."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(CheckOptions, USAGE, argv):
         return []
-    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(Options)])
-    options = flags.build(Options, flags.parse(own))
+    own, rest = flags.split_argv(argv, [field.name for field in dataclasses.fields(CheckOptions)])
+    options = flags.build(CheckOptions, flags.parse(own))
     if options.run and rest:
         raise UserError(f"--run={options.run} brings its own configuration; leave {rest[0]} out")
     to = _certificate_path(options)
@@ -71,7 +70,7 @@ def check(argv) -> list[str]:
     return failed
 
 
-def _certificate_path(options: Options) -> Path | None:
+def _certificate_path(options: CheckOptions) -> Path | None:
     """The file for the certificate. Raises UserError where it cannot be one."""
     folder = Path(options.run) if options.run else None
     if options.to:
@@ -80,7 +79,3 @@ def _certificate_path(options: Options) -> Path | None:
             raise UserError(f"--to={to} cannot be written; name a file in a folder that is there")
         return to
     return folder / CERTIFICATE if folder and (folder / run_folder.CONFIG).is_file() else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,15 +2,14 @@
 
 import dataclasses
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError, exit_code
-from train import main as trainer
-from train.lab.compare import rows as compared
+from train.lab.compare import table_rows
+from train.main import train
 from train.runs import run_folder
 from train.settings import flags
 
@@ -31,7 +30,7 @@ TRIAL_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """How to compare.
 
     out: the folder of all runs; finished ones in it are not repeated
@@ -62,16 +61,16 @@ def main(argv=None) -> int:
 
 def compare(argv):
     """Trains what is not trained yet, and prints the table."""
-    if flags.print_help(Options, USAGE, argv):
+    if flags.print_help(CompareOptions, USAGE, argv):
         return
     repeated, words = _split(argv)
-    own, shared = flags.split_argv(words, [field.name for field in dataclasses.fields(Options)])
-    options = flags.build(Options, flags.parse(own))
+    own, shared = flags.split_argv(words, [field.name for field in dataclasses.fields(CompareOptions)])
+    options = flags.build(CompareOptions, flags.parse(own))
     if repeated["vary"] and repeated["run"]:
         raise UserError("--vary makes a grid, and --run a list; leave one of them out")
-    rows = compared.named(repeated["run"]) if repeated["run"] else compared.grid(repeated["vary"])
-    trials = compared.grid(repeated["tune"], "tune") if repeated["tune"] else []
-    compared.check(rows, shared, trials)
+    rows = table_rows.named(repeated["run"]) if repeated["run"] else table_rows.grid(repeated["vary"])
+    trials = table_rows.grid(repeated["tune"], "tune") if repeated["tune"] else []
+    table_rows.check(rows, shared, trials)
 
     from train.lab import suite
     from train.lab.compare import budget, cells, table
@@ -88,7 +87,7 @@ def compare(argv):
         if is_new:
             shutil.rmtree(out)
         raise
-    work = Comparison(out, shared, costs, cells.Cells(trainer.train, log.info, options.keep == "all"))
+    work = Comparison(out, shared, costs, cells.Cells(train, log.info, options.keep == "all"))
     searched = {row.name: work.search(row, trials, *next(iter(metrics.items()))) for row in rows} if trials else {}
     by_row: dict[str, dict[int, cells.Record]] = {row.name: {} for row in rows}
     for seed in range(options.seeds):
@@ -112,12 +111,12 @@ class Comparison:
     costs: Mapping[str, Any]
     cells: Any
 
-    def run(self, row: compared.Row, seed: int, words: Sequence[str] = ()) -> Mapping[str, Any]:
+    def run(self, row: table_rows.TableRow, seed: int, words: Sequence[str] = ()) -> Mapping[str, Any]:
         """The record of a row's run with a seed, and with further words that a search has chosen."""
         return self._finish(self.out / row.folder / f"seed-{seed}", row, seed, words)
 
     def search(
-        self, row: compared.Row, trials: Sequence[compared.Row], metric: str, better: Any
+        self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: Any
     ) -> list[Mapping[str, Any]]:
         """The records of a row's trials; the best one has `chosen`. Of trials that all fail, the first is chosen."""
         folder = self.out / row.folder / "trials"
@@ -131,7 +130,7 @@ class Comparison:
         chosen = {"chosen": True, "chosen_words": list(trials[place].words)}
         return [record | (chosen if index == place else {}) for index, record in enumerate(records)]
 
-    def _finish(self, folder: Path, row: compared.Row, seed: int, words: Sequence[str]) -> Mapping[str, Any]:
+    def _finish(self, folder: Path, row: table_rows.TableRow, seed: int, words: Sequence[str]) -> Mapping[str, Any]:
         costs = self.costs[row.name]
         steps = [f"--steps={costs.steps}"] if costs.steps else []
         return self.cells.finish(folder, [*self.shared, *row.words, *words, *steps, f"--seed={seed}"], costs.failure)
@@ -162,7 +161,7 @@ def _split(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _metrics(
-    text: str, rows: Sequence[compared.Row], trials: Sequence[compared.Row], shared: Sequence[str]
+    text: str, rows: Sequence[table_rows.TableRow], trials: Sequence[table_rows.TableRow], shared: Sequence[str]
 ) -> dict[str, Any]:
     """The metrics that are asked for, and which of two values is better.
 
@@ -185,7 +184,3 @@ def _metrics(
             if name not in metrics:
                 raise UserError(f"--metric={name} is unknown{suggest(name, metrics)}")
     return {name: metrics[name] for name in names}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ _OWN = {
 }
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row: its name, and its own words for train.main."""
 
     name: str
@@ -32,7 +32,7 @@ class Row(NamedTuple):
         return re.sub(r"[^\w.=,+-]+", "-", self.name).strip("-.") or "row"
 
 
-def grid(vary: Sequence[str], flag: str = "vary") -> list[Row]:
+def grid(vary: Sequence[str], flag: str = "vary") -> list[TableRow]:
     """`FIELD=A,B` and so on -> a row for every combination of values. Raises UserError for another form."""
     axes = []
     for text in vary:
@@ -46,10 +46,10 @@ def grid(vary: Sequence[str], flag: str = "vary") -> list[Row]:
     fields = [axis[0].partition("=")[0] for axis in axes]
     if repeated := [field for field in fields if fields.count(field) > 1]:
         raise UserError(f"--{flag}={repeated[0]}=... stands twice; join its values by commas")
-    return [Row(" ".join(chosen), tuple(f"--{word}" for word in chosen)) for chosen in itertools.product(*axes)]
+    return [TableRow(" ".join(chosen), tuple(f"--{word}" for word in chosen)) for chosen in itertools.product(*axes)]
 
 
-def named(runs: Sequence[str]) -> list[Row]:
+def named(runs: Sequence[str]) -> list[TableRow]:
     """`NAME: flags` and so on -> the rows. Raises UserError for another form."""
     rows = []
     for text in runs:
@@ -57,13 +57,13 @@ def named(runs: Sequence[str]) -> list[Row]:
         if not colon or not name.strip() or "=" in name:
             raise UserError(f"--run={text} must be 'NAME: flags', such as --run='narrow: --model.width=64'")
         try:
-            rows.append(Row(name.strip(), tuple(shlex.split(rest))))
+            rows.append(TableRow(name.strip(), tuple(shlex.split(rest))))
         except ValueError as error:
             raise UserError(f"--run={text} cannot be split into flags: {error}; close its quotes") from error
     return rows
 
 
-def check(rows: Sequence[Row], shared: Sequence[str], tuned: Sequence[Row]) -> None:
+def check(rows: Sequence[TableRow], shared: Sequence[str], tuned: Sequence[TableRow]) -> None:
     """Raises UserError for fewer than two rows, for rows of one name, and for flags that cannot be the row's own."""
     if len(rows) < 2:
         raise UserError("there is one row, and nothing to compare it with; name two with --vary=FIELD=A,B or --run")

@@ -1,16 +1,16 @@
 """GLUE and SuperGLUE: `python -m train.glue --data=FOLDER|tfds --init=FOLDER [--tasks=NAME] [--suite=superglue]`."""
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
-from train import UserError, exit_code, predict
-from train import main as trainer
+from train import UserError, exit_code
 from train.lab import suite
 from train.lab.glue import runner, settings, sources, submission, suites, table
+from train.main import train
+from train.predict import predict
 from train.runs import run_folder
 from train.settings import flags, resolve
 from train.settings.limits import MAX_ROWS
@@ -24,7 +24,7 @@ table. The same command goes on after an interruption. Flags of train.main with 
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class GlueOptions:
     """What to run.
 
     data: the folder that holds the folders of the tasks, or tfds
@@ -70,7 +70,7 @@ class Options:
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
         changed = [
-            name for name in ("rate", "batch", "epochs", "steps") if getattr(self, name) != getattr(Options, name)
+            name for name in ("rate", "batch", "epochs", "steps") if getattr(self, name) != getattr(GlueOptions, name)
         ]
         if self.grid and changed:
             raise ValueError(f"{changed[0]}={getattr(self, changed[0])} is varied by --grid={self.grid}; leave one out")
@@ -84,7 +84,7 @@ def main(argv=None) -> int:
 def run(argv):
     """Runs the tasks, and prints the table."""
     run_flags, own = _split(argv)
-    options = flags.options(Options, USAGE, own)
+    options = flags.options(GlueOptions, USAGE, own)
     if options is None:
         return
 
@@ -95,7 +95,7 @@ def run(argv):
     tasks = _choose_tasks(options, source)
     shared = _settings(options, run_flags)
     out = Path(options.out or run_folder.ROOT / options.suite)
-    work = runner.Runner(source, shared, out, runner.Commands(trainer.train, predict.predict), log.info)
+    work = runner.Runner(source, shared, out, runner.Commands(train, predict), log.info)
     if options.submission:
         submission.check_folder(options.submission)
     for task in tasks:
@@ -113,7 +113,7 @@ def run(argv):
     log.info(f"saved in {out}: {table.RESULTS}, plots/{table.PICTURE}, a folder for every task")
 
 
-def _finish(work: runner.Runner, task: suites.Task, options: Options) -> dict[str, Any]:
+def _finish(work: runner.Runner, task: suites.GlueTask, options: GlueOptions) -> dict[str, Any]:
     """The runs of a task, its answers for the server, and its weights removed where nobody keeps them."""
     result = work.run(task, options.seeds)
     best = max(result["runs"], key=lambda run: run["score"])
@@ -137,7 +137,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return run_flags, own
 
 
-def _choose_tasks(options: Options, source: sources.Source) -> list[suites.Task]:
+def _choose_tasks(options: GlueOptions, source: sources.Source) -> list[suites.GlueTask]:
     """The tasks of `--tasks`, or all that are there. Raises UserError where one of them, or every one, is missing."""
     chosen = suites.choose(options.suite, options.tasks)
     present = [task for task in chosen or suites.SUITES[options.suite] if source.has(task)]
@@ -150,7 +150,7 @@ def _choose_tasks(options: Options, source: sources.Source) -> list[suites.Task]
     return present
 
 
-def _settings(options: Options, run_flags: Sequence[str]) -> settings.Settings:
+def _settings(options: GlueOptions, run_flags: Sequence[str]) -> settings.GlueSettings:
     """What the runs share, read as train.main reads it. Raises UserError for flags that it refuses."""
     if not options.init and not any(word.startswith("--preset") for word in run_flags):
         raise UserError("say what to fine-tune with --init=FOLDER, or --preset=NAME for fresh weights")
@@ -159,8 +159,4 @@ def _settings(options: Options, run_flags: Sequence[str]) -> settings.Settings:
     rate = config.optim.rate if options.rate is None else options.rate
     grid = settings.grid(options.grid, rate, options.batch, options.epochs)
     limit = config.model.max_length
-    return settings.Settings(options.init, grid, options.steps, options.length, limit, run_flags)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return settings.GlueSettings(options.init, grid, options.steps, options.length, limit, run_flags)
