@@ -30,5 +30,5 @@ def entries(arrays):
 def assert_same(tensors, arrays):
     assert set(tensors) == set(arrays)
     for name, array in arrays.items():
-        assert (tensors.dtype(name), tensors.shape(name)) == (array.dtype, array.shape)
-        np.testing.assert_array_equal(tensors.view(name), array)
+        assert (tensors[name].dtype, tensors[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(tensors[name], array)

@@ -18,6 +18,9 @@ from tfm.axes import AXES, partition
 from tfm.config.model import Config
 from tfm.sharding import named_sharding, spec_of
 
+# A tree of parameters, or of anything in their places, whose classes differ from model to model: what `jax.tree` takes.
+PyTree = Any
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
@@ -207,7 +210,7 @@ def _spec(config: Config, axes: str, init: Callable[..., jax.Array], sizes: dict
     for letter in axes:
         if letter not in sizes or (letter.isupper() and letter not in AXES):
             raise ValueError(f"axis {letter} of {axes!r} has no size; give {letter}=SIZE, in lower case")
-    shape = tuple(sizes[letter] for letter in axes)
+    shape = tuple(map(sizes.__getitem__, axes))
     padding = math.prod(shape) // sizes["V"] * (sizes["V"] - config.vocab) if "V" in axes else 0
     return Spec(axes, shape, init, decay=False, padding=padding, dtype=config.param_dtype)
 

@@ -124,7 +124,7 @@ def _writer(options: Options, folder) -> Callable[[Any, Any, Path], dict[str, fl
 def _write(folder, params, to: Path) -> dict[str, float]:
     """Writes the folder and reads it back; returns the largest differences, of every layer and of the output."""
     import tfm
-    from tfm.hf.folder import match_family
+    from tfm.hf.match import match_family
     from tfm.low_rank import merge_low_rank
     from train.runs import parity
 

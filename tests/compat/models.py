@@ -10,7 +10,7 @@ from hf_models import CASES, MODELS, weights
 
 import tfm.compat
 from tfm.compat.families import FAMILIES
-from tfm.hf.names import leaves
+from tfm.hf.parameters import leaves
 from tfm.hf.tensors import write_folder
 
 COVERED = [case for case in CASES if hasattr(tfm.compat, f"Flax{case[1]}")]

@@ -10,6 +10,7 @@ from hf_models import BEIT, weights
 
 import tfm
 from tfm.hf import FAMILIES
+from tfm.hf.match import conflicts_of
 from tfm.hf.tensors import Tensors
 from tfm.models.classifier import pooled_states
 
@@ -136,5 +137,5 @@ def test_what_a_folder_cannot_say_is_refused():
         ({"mixer.key_bias": True}, "mixer.key_bias=True"),
         ({"position": "learned"}, "position=learned"),
     ):
-        conflicts = beit.conflicts(tfm.override(config, values), "BeitForImageClassification")
+        conflicts = conflicts_of(beit, tfm.override(config, values), "BeitForImageClassification")
         assert any(message == conflict for message in conflicts), conflicts

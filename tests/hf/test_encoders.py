@@ -11,7 +11,7 @@ from tfm.config.patterns import Full, Sliding
 from tfm.config.positions import Disentangled, Learned, NoPosition, Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf import FAMILIES
-from tfm.hf.config import layer_kinds
+from tfm.hf.match import conflicts_of
 
 MODERNBERT, DEBERTA = FAMILIES["modernbert"], FAMILIES["deberta-v2"]
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -62,8 +62,8 @@ def test_modernbert_by_older_and_newer_fields():
 def test_modernbert_layers_are_written_as_they_were_read(layer_types):
     model = config(MODERNBERT, layer_types=layer_types)
     patterns = {GLOBAL: Full(), LOCAL: Sliding(window=128)}
-    assert [kind.mixer.pattern for kind in layer_kinds(model)] == [patterns[name] for name in layer_types]
-    assert [kind.residual.mixer_norm for kind in layer_kinds(model)] == [False, True, True, True, True]
+    assert [kind.mixer.pattern for kind in model.layer_plan.layers] == [patterns[name] for name in layer_types]
+    assert [kind.residual.mixer_norm for kind in model.layer_plan.layers] == [False, True, True, True, True]
     written = MODERNBERT.config_json(model, "ModernBertForMaskedLM")
     assert written["layer_types"] == layer_types
     assert config(MODERNBERT, **written) == model
@@ -93,7 +93,7 @@ def test_modernbert_has_the_shortest_period(layer_types, size):
 )
 def test_what_modernbert_cannot_hold(changes, conflicts):
     model = dataclasses.replace(config(MODERNBERT, layer_types=[GLOBAL] * 5), **changes)
-    assert MODERNBERT.conflicts(model, "ModernBertForMaskedLM") == conflicts
+    assert conflicts_of(MODERNBERT, model, "ModernBertForMaskedLM") == conflicts
 
 
 @pytest.mark.parametrize(

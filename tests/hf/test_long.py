@@ -16,8 +16,8 @@ from tfm.config.model import Layer
 from tfm.config.patterns import BigBird, Full, Global, Sliding
 from tfm.config.residuals import PreNorm
 from tfm.hf import FAMILIES
-from tfm.hf.config import layer_kinds
 from tfm.hf.folder import open_folder, read_config
+from tfm.hf.match import conflicts_of
 
 LONGFORMER, BIG_BIRD, GPT_NEO, LED = (FAMILIES[name] for name in ("longformer", "big_bird", "gpt_neo", "led"))
 SIZES = {
@@ -36,7 +36,7 @@ def config(family, architecture="", **fields):
 
 def patterns(model):
     """The pattern of every layer."""
-    return [kind.mixer.pattern for kind in layer_kinds(model)]
+    return [kind.mixer.pattern for kind in model.layer_plan.layers]
 
 
 def window(size, tokens=0):
@@ -60,7 +60,7 @@ def test_longformer_and_back(architecture, fields, expected):
     assert patterns(model) == expected
     assert model.length == 510
     name = next(name for name in LONGFORMER.heads if name.endswith(architecture))
-    assert LONGFORMER.conflicts(model, name) == []
+    assert conflicts_of(LONGFORMER, model, name) == []
     written = LONGFORMER.config_json(model, name)
     assert config(LONGFORMER, architecture, **written) == model
     assert written["attention_window"] == [pattern.window for pattern in expected]
@@ -69,8 +69,8 @@ def test_longformer_and_back(architecture, fields, expected):
 def test_folders_have_no_places_of_global_tokens():
     model = config(LONGFORMER, "Model", attention_window=8)
     elsewhere = dataclasses.replace(model, mixer=Softmax(pattern=dataclasses.replace(window(8), places="0,7")))
-    assert LONGFORMER.conflicts(model, "LongformerModel") == []
-    assert LONGFORMER.conflicts(elsewhere, "LongformerModel") == ["mixer.pattern.places=0,7"]
+    assert conflicts_of(LONGFORMER, model, "LongformerModel") == []
+    assert conflicts_of(LONGFORMER, elsewhere, "LongformerModel") == ["mixer.pattern.places=0,7"]
 
 
 def test_led_and_back():
@@ -81,13 +81,15 @@ def test_led_and_back():
     assert config(LED, **LED.config_json(model, "LEDForConditionalGeneration")) == model
     plain = config(LED, encoder_layers=2)
     assert plain.encoder.period == (Layer(mixer=Softmax(pattern=window(512))),)
-    assert LED.conflicts(plain, "LEDForConditionalGeneration") == []
+    assert conflicts_of(LED, plain, "LEDForConditionalGeneration") == []
     local = dataclasses.replace(
         plain, encoder=dataclasses.replace(plain.encoder, period=(Layer(mixer=Softmax(pattern=Sliding(window=8))),))
     )
-    assert LED.conflicts(local, "LEDForConditionalGeneration") == ["encoder.0.mixer.pattern=sliding"]
-    assert LED.conflicts(dataclasses.replace(plain, mixer=Softmax(pattern=window(8))), "LEDForConditionalGeneration")
-    assert FAMILIES["bart"].conflicts(plain, "BartModel")[0] == "encoder.length=16384"
+    assert conflicts_of(LED, local, "LEDForConditionalGeneration") == ["encoder.0.mixer.pattern=sliding"]
+    assert conflicts_of(
+        LED, dataclasses.replace(plain, mixer=Softmax(pattern=window(8))), "LEDForConditionalGeneration"
+    )
+    assert conflicts_of(FAMILIES["bart"], plain, "BartModel")[0] == "encoder.length=16384"
 
 
 def test_big_bird_and_back():
@@ -97,7 +99,7 @@ def test_big_bird_and_back():
     assert (model.length, model.activation) == (4096, "gelu_tanh")
     assert config(BIG_BIRD, "MaskedLM", **BIG_BIRD.config_json(model, "BigBirdForMaskedLM")) == model
     drawn = dataclasses.replace(model, mixer=Softmax(dataclasses.replace(expected, draw="seeded"), qkv_bias=False))
-    assert BIG_BIRD.conflicts(drawn, "BigBirdForMaskedLM") == ["mixer.pattern.draw=seeded"]
+    assert conflicts_of(BIG_BIRD, drawn, "BigBirdForMaskedLM") == ["mixer.pattern.draw=seeded"]
     assert config(BIG_BIRD, "MaskedLM", attention_type="original_full").mixer == Softmax()
     activations = {"Model": "tanh", "SequenceClassification": "relu", "MultipleChoice": "tanh", "MaskedLM": "relu"}
     for architecture, activation in activations.items():
@@ -116,7 +118,7 @@ def test_big_bird_and_back():
 def test_gpt_neo_and_back(attention_types, names, written, size):
     model = config(GPT_NEO, attention_types=attention_types, window_size=8)
     assert patterns(model) == [{"g": Full(), "l": Sliding(window=8)}[name] for name in names]
-    assert all((kind.mixer.score, kind.mixer.qkv_bias) == ("dot", False) for kind in layer_kinds(model))
+    assert all((kind.mixer.score, kind.mixer.qkv_bias) == ("dot", False) for kind in model.layer_plan.layers)
     assert len(model.period) == size
     fields = GPT_NEO.config_json(model, "GPTNeoForCausalLM")
     assert (fields["attention_types"], len(fields["attention_layers"])) == (written, 5)

@@ -10,7 +10,7 @@ from tfm.config.mixers import Reformer, Softmax
 from tfm.config.patterns import Local
 from tfm.config.positions import Axial, Learned
 from tfm.hf import FAMILIES
-from tfm.hf.config import layer_kinds
+from tfm.hf.match import conflicts_of
 
 REFORMER = FAMILIES["reformer"]
 LM = "ReformerModelWithLMHead"
@@ -30,8 +30,8 @@ def test_a_language_model_and_back():
     assert model.mixer == Reformer(64, 1, 32, across=True, factor=128, seed=0, bias=False)
     assert model.position == Axial(rows=16, columns=32, row_width=8)
     local = Softmax(pattern=Local(block=16, neighbours=1), qkv_bias=False, output_bias=False)
-    assert [kind.mixer for kind in layer_kinds(model)] == [local, model.mixer] * 3
-    assert REFORMER.conflicts(model, LM) == []
+    assert [kind.mixer for kind in model.layer_plan.layers] == [local, model.mixer] * 3
+    assert conflicts_of(REFORMER, model, LM) == []
     written = REFORMER.config_json(model, LM)
     assert config(**written) == model
     assert written["attn_layers"] == ["local", "lsh"] * 3
@@ -47,8 +47,8 @@ def test_buckets_of_the_longest_text():
 def test_what_a_folder_cannot_hold():
     model = config()
     own = dataclasses.replace(model, mixer=dataclasses.replace(model.mixer, seed=None))
-    assert REFORMER.conflicts(own, LM) == ["mixer.seed=None"]
-    assert "residual.merge=mean" in REFORMER.conflicts(tfm.override(model, {"residual.merge": "mean"}), LM)
+    assert conflicts_of(REFORMER, own, LM) == ["mixer.seed=None"]
+    assert "residual.merge=mean" in conflicts_of(REFORMER, tfm.override(model, {"residual.merge": "mean"}), LM)
 
 
 @pytest.mark.parametrize(

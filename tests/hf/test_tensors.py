@@ -57,8 +57,8 @@ def test_every_dtype(tmp_path, code):
     assert "b" in tensors
     assert "__metadata__" not in tensors
     assert (len(tensors), tensors.bytes, tensors.files) == (2, 1 + 2 * len(encoded), [tmp_path / SINGLE])
-    assert (tensors.dtype("b"), tensors.shape("b")) == (np.dtype(dtype), (2, 1))
-    assert tensors.view("b").tolist() == [[value], [value]]
+    assert (tensors["b"].dtype, tensors["b"].shape) == (np.dtype(dtype), (2, 1))
+    assert tensors["b"].tolist() == [[value], [value]]
 
 
 def test_scalars_and_empty_tensors(tmp_path):
@@ -68,9 +68,9 @@ def test_scalars_and_empty_tensors(tmp_path):
         "start": tensor("I8", (0,), (0, 0)),
     }
     tensors = Tensors(fill(tmp_path, **{SINGLE: pack(header, struct.pack("<d", 2.5))}))
-    assert tensors.view("scalar").shape == ()
-    assert tensors.view("scalar") == 2.5
-    assert tensors.view("end").shape == (0, 2**40)
+    assert tensors["scalar"].shape == ()
+    assert tensors["scalar"] == 2.5
+    assert tensors["end"].shape == (0, 2**40)
     for name in tensors:
         tensors.release(name)
     assert len(Tensors(fill(tmp_path, **{SINGLE: pack({})}))) == 0
@@ -82,10 +82,10 @@ def test_views_are_read_only_and_copy_nothing(tmp_path):
         file.write(pack({"big": tensor("U8", (size,), (0, size))}))
         file.truncate(file.tell() + size)
     tensors = Tensors(str(tmp_path))
-    view = tensors.view("big")
+    view = tensors["big"]
     assert not view.flags.owndata
     assert isinstance(view.base, mmap.mmap)
-    assert np.shares_memory(view, tensors.view("big"))
+    assert np.shares_memory(view, tensors["big"])
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
@@ -108,7 +108,7 @@ def test_release_gives_the_memory_back(tmp_path):
     arrays = {name: np.full(1 << 20, value, np.float32) for value, name in enumerate("abc")}
     write(tmp_path / SINGLE, entries(arrays))
     tensors = Tensors(tmp_path)
-    views = {name: tensors.view(name) for name in tensors}
+    views = {name: tensors[name] for name in tensors}
     assert resident(tmp_path / SINGLE) < 1 << 20
     for value, name in enumerate("abc"):
         assert views[name].sum() == value * (1 << 20)
@@ -140,7 +140,7 @@ def test_what_is_written_is_read(tmp_path, arrays):
     write(tmp_path / SINGLE, entries(arrays))
     tensors = Tensors(tmp_path)
     assert_same(tensors, arrays)
-    assert all(tensors.view(name).flags.aligned for name in tensors)
+    assert all(tensors[name].flags.aligned for name in tensors)
 
 
 def test_one_array_at_a_time_is_in_memory(tmp_path):
@@ -221,7 +221,7 @@ def test_a_save_replaces_an_earlier_one(tmp_path):
     write_folder(tmp_path, entries(arrays))
     for shard_bytes, count in ((8, 5), (16, 3), (16, 3), (10**9, 1)):
         tensors = Tensors(tmp_path)
-        write_folder(tmp_path, entries({name: tensors.view(name) for name in tensors}), shard_bytes)
+        write_folder(tmp_path, entries({name: tensors[name] for name in tensors}), shard_bytes)
         assert len(list(tmp_path.iterdir())) == len(kept) + count
         assert_same(Tensors(tmp_path), arrays)
         assert_same(tensors, arrays)  # the files are gone, the views are not
@@ -232,7 +232,7 @@ def test_a_save_replaces_an_earlier_one(tmp_path):
 
 def test_one_file_goes_before_an_index(tmp_path):
     fill(tmp_path, **{SINGLE: pack({"a": tensor()}, b"abcd"), INDEX: b"nonsense", "pytorch_model.bin": b""})
-    assert bytes(Tensors(tmp_path).view("a")) == b"abcd"
+    assert bytes(Tensors(tmp_path)["a"]) == b"abcd"
 
 
 def test_a_shard_may_be_a_link_out_of_the_folder(tmp_path):
@@ -242,7 +242,7 @@ def test_a_shard_may_be_a_link_out_of_the_folder(tmp_path):
     fill(tmp_path, blob=pack({"a": tensor()}, b"abcd"))
     fill(folder, **{INDEX: json.dumps({"weight_map": {"a": "x.safetensors"}}).encode()})
     (folder / "x.safetensors").symlink_to("../blob")
-    assert bytes(Tensors(folder).view("a")) == b"abcd"
+    assert bytes(Tensors(folder)["a"]) == b"abcd"
 
 
 @pytest.mark.parity
@@ -276,7 +276,7 @@ def test_transformers_loads_shards(tmp_path):
     model.save_pretrained(tmp_path / "a")
     tensors = Tensors(tmp_path / "a")
     config.save_pretrained(tmp_path / "b")
-    write_folder(tmp_path / "b", entries({name: tensors.view(name) for name in tensors}), 1000)
+    write_folder(tmp_path / "b", entries({name: tensors[name] for name in tensors}), 1000)
     assert len(Tensors(tmp_path / "b").files) > 2
     model_again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "b").eval()
     tokens = torch.tensor([[1, 2, 3]])

@@ -8,9 +8,9 @@ from flax import struct
 
 from tfm.config.model import MAX_SIZES, Config
 from tfm.hf import FAMILIES as HF_FAMILIES
-from tfm.hf.config import Family, Head
 from tfm.hf.families.encoders import bert, electra, roberta
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfHead
+from tfm.hf.parameters import HfTensor
 from tfm.models.classifier import Classifier
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.seq2seq import Seq2Seq, encoder_config, seq2seq_specs
@@ -43,7 +43,7 @@ class Seq2SeqReader:
         return Seq2Seq(self.encoder, self.decoder, None)
 
 
-class EncoderHead(Head):
+class EncoderHead(HfHead):
     """The encoder of a translation model without a head."""
 
     def specs(self, config: Config) -> Classifier:
@@ -51,7 +51,7 @@ class EncoderHead(Head):
         return Classifier(encoder_specs(encoder_config(config)), pooler=None, output=None)
 
 
-class ReaderHead(Head):
+class ReaderHead(HfHead):
     """Outputs that read the states of the decoder of a translation model."""
 
     def specs(self, config: Config) -> Seq2SeqReader:
@@ -63,21 +63,21 @@ class ReaderHead(Head):
 
 BARE = {"tie_embeddings": True}
 BARE_SEQ2SEQ = BARE | {"head.output_bias": False}
-ROBERTA_LM = Head("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)
-HEADS: dict[str, dict[str, Head]] = {
-    "bert": {"BertForCausalLM": Head("mlm", bert.MLM)},
+ROBERTA_LM = HfHead("mlm", roberta.ROBERTA.heads["RobertaForMaskedLM"].names)
+HEADS: dict[str, dict[str, HfHead]] = {
+    "bert": {"BertForCausalLM": HfHead("mlm", bert.MLM)},
     "roberta": {"RobertaForCausalLM": ROBERTA_LM},
     "xlm-roberta": {"XLMRobertaForCausalLM": ROBERTA_LM},
-    "electra": {"ElectraForCausalLM": Head("mlm", electra.ELECTRA.heads["ElectraForMaskedLM"].names)},
-    "gpt2": {"GPT2Model": Head("lm", overrides=BARE)},
-    "gpt_neo": {"GPTNeoModel": Head("lm", overrides=BARE)},
-    "bloom": {"BloomModel": Head("lm", overrides=BARE)},
-    "llama": {"LlamaModel": Head("lm", overrides=BARE)},
-    "mistral": {"MistralModel": Head("lm", overrides=BARE)},
-    "t5": {"T5Model": Head("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
-    "longt5": {"LongT5Model": Head("seq2seq", overrides=BARE)},
+    "electra": {"ElectraForCausalLM": HfHead("mlm", electra.ELECTRA.heads["ElectraForMaskedLM"].names)},
+    "gpt2": {"GPT2Model": HfHead("lm", overrides=BARE)},
+    "gpt_neo": {"GPTNeoModel": HfHead("lm", overrides=BARE)},
+    "bloom": {"BloomModel": HfHead("lm", overrides=BARE)},
+    "llama": {"LlamaModel": HfHead("lm", overrides=BARE)},
+    "mistral": {"MistralModel": HfHead("lm", overrides=BARE)},
+    "t5": {"T5Model": HfHead("seq2seq", overrides=BARE), "T5EncoderModel": EncoderHead("model")},
+    "longt5": {"LongT5Model": HfHead("seq2seq", overrides=BARE)},
     "bart": {
-        "BartModel": Head("seq2seq", overrides=BARE_SEQ2SEQ),
+        "BartModel": HfHead("seq2seq", overrides=BARE_SEQ2SEQ),
         "BartForSequenceClassification": ReaderHead(
             "read classes",
             {"dense": "classification_head.dense", "output": "classification_head.out_proj"},
@@ -85,8 +85,8 @@ HEADS: dict[str, dict[str, Head]] = {
         ),
         "BartForQuestionAnswering": ReaderHead("read span", {"output": "qa_outputs"}, BARE_SEQ2SEQ | {"classes": 2}),
     },
-    "marian": {"MarianModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
-    "pegasus": {"PegasusModel": Head("seq2seq", overrides=BARE_SEQ2SEQ)},
+    "marian": {"MarianModel": HfHead("seq2seq", overrides=BARE_SEQ2SEQ)},
+    "pegasus": {"PegasusModel": HfHead("seq2seq", overrides=BARE_SEQ2SEQ)},
 }
 COUNT_TOKENS = ("roberta", "xlm-roberta")  # their positions count tokens, and padding has one too
 NEED_TARGETS = ("t5", "longt5")  # of other translation models, the source is the target by default

@@ -16,9 +16,9 @@ from tfm.compat.families import COUNT_TOKENS, FAMILIES, Seq2SeqReader, is_bare
 from tfm.compat.predictions import predictions, reader_predictions
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, prefill, write_cache
-from tfm.hf.config import Head
+from tfm.hf.family import HfHead
 from tfm.hf.flax_layout import Layout
-from tfm.hf.names import leaves
+from tfm.hf.parameters import leaves
 from tfm.inputs import default_positions
 from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, by_layer, stack
@@ -43,7 +43,7 @@ class Program(NamedTuple):
     causal: bool = False
 
     @property
-    def head(self) -> Head:
+    def head(self) -> HfHead:
         """What it predicts."""
         return FAMILIES[self.family].heads[self.architecture]
 

@@ -11,7 +11,7 @@ from jax import Array
 
 from tfm.hf.flax_layout import Keys, Layout, flat, flax_kernel, is_kernel
 from tfm.hf.folder import Opened, initial_value
-from tfm.hf.names import Leaf, entries
+from tfm.hf.parameters import Leaf, entries
 
 # Dtypes that parameters keep; others become float32.
 KEPT = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
@@ -31,7 +31,7 @@ def read_params(layout: Layout, opened: Opened, seed: int, initialize: bool = Tr
         for name, stored_name in zip(leaf.names, stored.names, strict=True):
             keys = layout.keys(leaf, name)
             if keys not in params and stored_name in opened.tensors:
-                tensor = opened.tensors.view(stored_name)
+                tensor = opened.tensors[stored_name]
                 if tensor.shape == leaf.shape:
                     params[keys] = _flax_array(leaf, tensor)
                 opened.tensors.release(stored_name)

@@ -39,6 +39,11 @@ class LayerPlan(NamedTuple):
     times: int
     tail: tuple[Kind, ...]
 
+    @property
+    def layers(self) -> tuple[Kind, ...]:
+        """The kind of every layer."""
+        return (*self.prefix, *self.period * self.times, *self.tail)
+
 
 @dataclass(frozen=True)
 class EncoderOptions:

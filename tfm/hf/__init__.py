@@ -1,10 +1,7 @@
 """Hugging Face folders, without torch: a family of models is a file here, with a table of names and one of fields."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from tfm.hf.config import Family
 from tfm.hf.families.decoders.bloom import BLOOM
 from tfm.hf.families.decoders.gpt2 import GPT2
 from tfm.hf.families.decoders.gpt_neo import GPT_NEO
@@ -33,6 +30,8 @@ from tfm.hf.families.vision.clip import CLIP, CLIP_TEXT, CLIP_VISION, SIGLIP
 from tfm.hf.families.vision.imagegpt import IMAGEGPT
 from tfm.hf.families.vision.swin import SWIN, SWIN_V2
 from tfm.hf.families.vision.vit import DEIT, VIT
+from tfm.hf.family import Family
+from tfm.hf.fields import Fields
 
 # In this order they are tried for a model that does not say what it is.
 FAMILIES = {
@@ -47,7 +46,7 @@ FAMILIES = {
 }
 
 
-def family(fields: Mapping[str, Any], folder: str | Path) -> Family:
+def family(fields: Fields, folder: str | Path) -> Family:
     """The family that config.json names. Raises ValueError for one that is not supported."""
     name = fields.get("model_type")
     if name is None:

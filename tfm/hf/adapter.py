@@ -18,9 +18,9 @@ import numpy as np
 
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
-from tfm.hf.config import Family
-from tfm.hf.folder import match_family
-from tfm.hf.names import Leaf, assemble, leaves
+from tfm.hf.family import Family
+from tfm.hf.match import match_family
+from tfm.hf.parameters import Leaf, assemble, leaves
 from tfm.hf.tensors import read_file, write
 from tfm.hf.updates import down_leaf, module_of, up_leaf, update_names
 from tfm.low_rank import LowRank, low_rank_base, merge_low_rank

@@ -1,16 +1,17 @@
-"""The fields of config.json: the type and the range of those that depend on others, and those that change nothing here.
-
-The fields in the tables of families have the types of our fields.
+"""The fields of config.json: the type and the range of those that `Family.read` reads, and those that change nothing
+here. The fields in the tables of families have the types of the fields of `Config`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
 
-from tfm.config.model import MAX_SIZES, Config
-from tfm.options.choices import Range, is_optional, plain_type
-from tfm.options.dotted import hint_of
+from tfm.config.model import MAX_SIZES
+from tfm.options.choices import Hint, Range
 
-# Of their code, of how a model was trained, and of text generation.
+# Fields of config.json by name; each has the type that `TYPES` or its family says.
+Fields = Mapping[str, Any]
+
+# Of the code of transformers, of how a model was trained, and of text generation.
 IGNORED = frozenset(
     """_name_or_path _attn_implementation architectures attn_implementation bad_words_ids bos_token_id
     chunk_size_feed_forward classif_dropout classifier_dropout classifier_dropout_prob decoder_start_token_id
@@ -24,7 +25,7 @@ IGNORED = frozenset(
 )
 
 Size = Annotated[int, Range(1, 1 << 24)]
-Layers = Annotated[int, Range(1, MAX_SIZES["layers"])]
+LayerCount = Annotated[int, Range(1, MAX_SIZES["layers"])]
 Distance = Annotated[int, Range(-1, 1 << 24)]  # -1: none
 Positive = Annotated[float, Range(1e-30)]
 Scale = Annotated[float, Range(0)]  # 0: none
@@ -52,7 +53,7 @@ class Rope(TypedDict, total=False):
 
 
 # By name, in all families.
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, Hint] = {
     "architectures": list[str] | None,
     "id2label": dict[str, str | int] | None,
     "num_labels": Annotated[int, Range(0, MAX_SIZES["classes"])] | None,
@@ -67,10 +68,10 @@ TYPES: Mapping[str, Any] = {
     "attention_head_size": Size | None,
     "d_kv": Size,
     "n_inner": Size | None,
-    "num_layers": Layers,
-    "num_decoder_layers": Layers | None,
-    "encoder_layers": Layers,
-    "decoder_layers": Layers,
+    "num_layers": LayerCount,
+    "num_decoder_layers": LayerCount | None,
+    "encoder_layers": LayerCount,
+    "decoder_layers": LayerCount,
     # Positions
     "rope_theta": Positive,
     "rotary_emb_base": Positive,
@@ -105,76 +106,19 @@ class RopeByLayer(TypedDict, total=False):
     sliding_attention: Rope | None
 
 
-class Field(NamedTuple):
-    """A field of ours that one field of config.json holds.
-
-    name: its dotted name (`tfm.flatten`)
-    default: their value where config.json has none
-    values: our value by theirs, where they differ
-    zero_is_none: their 0 is our None
-    """
-
-    name: str
-    default: Any
-    values: Mapping[Any, Any] | None = None
-    zero_is_none: bool = False
-
-    def hint(self, config: Config) -> Any:
-        """The type of their values: that of ours, of sizes with their range."""
-        if self.values is not None:
-            return type(next(iter(self.values)))
-        hint = hint_of(config, self.name)
-        if self.name not in MAX_SIZES:
-            return hint
-        size: Any = Annotated[plain_type(hint), Range(1, MAX_SIZES[self.name])]
-        return size | None if is_optional(hint) else size
-
-    def holds(self, value: Any) -> bool:
-        """Whether config.json can say our value."""
-        if self.values is not None:
-            return value in self.values.values()
-        return value is not None or self.zero_is_none
-
-    def write(self, value: Any) -> Any:
-        """Our value -> theirs."""
-        if self.values is not None:
-            return next(hf_value for hf_value, our_value in self.values.items() if our_value == value)
-        return type(self.default)(0) if value is None and self.zero_is_none else value
-
-
-def class_names(fields: Mapping[str, Any]) -> list[str]:
-    """The names of the classes, in the order of the outputs; [] where config.json has none.
-
-    Raises ValueError where they are not numbered from 0 on.
-    """
-    labels = {str(index): label for index, label in (fields.get("id2label") or {}).items()}
-    missing = [index for index in range(len(labels)) if str(index) not in labels]
-    if missing:
-        raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {missing[0]}; correct it")
-    return [str(labels[str(index)]) for index in range(len(labels))]
-
-
-def flat_fields(fields: Mapping[str, Any], nested: Iterable[str]) -> dict[str, Any]:
-    """Fields of config.json, those of nested objects beside the others: `text_config.hidden_size`.
-
-    Raises ValueError where such a field is no object.
-    """
-    flat: dict[str, Any] = dict(fields)
-    for name in nested:
-        values = flat.pop(name, None)
-        if values is not None and not isinstance(values, Mapping):
-            raise ValueError(f"config.json: {name}={values!r} must be an object")
-        flat |= {f"{name}.{field}": value for field, value in (values or {}).items()}
-    return flat
-
-
-def nested_fields(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse of `flat_fields`."""
-    fields: dict[str, Any] = {}
-    for key, value in flat.items():
-        name, _, field = key.partition(".")
-        if field:
-            fields.setdefault(name, {})[field] = value
-        else:
-            fields[name] = value
-    return fields
+# Activations of config.json, and of config.json with a gate.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+GATED = {
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "gelu": "geglu",
+    "gelu_new": "geglu_tanh",
+    "gelu_pytorch_tanh": "geglu_tanh",
+}

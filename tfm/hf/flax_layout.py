@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.hf.names import Leaf, entries
-from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Tensors, Weights
+from tfm.hf.parameters import Leaf, entries
+from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Weights
 from tfm.options.json_text import read_object
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
@@ -157,13 +157,6 @@ def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
             yield from flat(value, (*keys, str(key)))
         else:
             yield (*keys, str(key)), value
-
-
-def read_weights(folder: str | Path) -> Weights:
-    """The weights of a folder: safetensors, or where there are none, those of Flax."""
-    names = {path.name for path in Path(folder).glob("*")}
-    has_safetensors = any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names)
-    return Msgpack(folder) if names & {SINGLE, INDEX} and not has_safetensors else Tensors(folder)
 
 
 class Msgpack(Weights):

@@ -4,24 +4,27 @@ import json
 import shutil
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, Sharding
 
 from tfm import params as specs_of
 from tfm.config.model import Config
-from tfm.hf import FAMILIES, family
-from tfm.hf.config import Family, Head, resolved_fields
-from tfm.hf.fields import flat_fields, nested_fields
-from tfm.hf.flax_layout import read_weights
-from tfm.hf.names import Leaf, entries, leaves
-from tfm.hf.parameters import read_parameter
-from tfm.hf.tensors import Weights, write_folder
+from tfm.hf import family
+from tfm.hf.family import Family, HfHead, flat_fields, nested_fields, resolved_fields
+from tfm.hf.fields import Fields
+from tfm.hf.flax_layout import Msgpack
+from tfm.hf.match import match_family
+from tfm.hf.parameters import Leaf, entries, leaves, read_parameter
+from tfm.hf.tensors import Tensors, Weights, write_folder
 from tfm.options.json_text import read_object
+from tfm.params import PyTree
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 # What a tokenizer, or a processor of images, may consist of.
 TOKENIZER_FILES = (
@@ -50,17 +53,17 @@ class Opened(NamedTuple):
     reinitialized: paths of parameters that no tensor holds
     """
 
-    fields: Mapping[str, Any]
+    fields: Fields
     family: Family
-    head: Head
+    head: HfHead
     config: Config
-    specs: Any
+    specs: PyTree
     leaves: list[Leaf]
     tensors: Weights
     reinitialized: frozenset[str] = frozenset()
 
 
-def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, Any]:
+def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, PyTree]:
     """The configuration and the float32 parameters in a folder.
 
     The architecture that config.json names says what they are: `MaskedLM`, `Classifier`, `Tagger`, `CausalLM`,
@@ -73,8 +76,8 @@ def from_hf(folder: str | Path, mesh: Mesh | None = None) -> tuple[Config, Any]:
 
 def open_folder(
     folder: str | Path,
-    fields: Mapping[str, Any] | None = None,
-    reinitialize: Iterable[str] = (),
+    fields: Fields | None = None,
+    reinitialize: Collection[str] = (),
     hf_family: Family | None = None,
 ) -> Opened:
     """Checks everything that can be checked without reading weights. Raises ValueError as `from_hf` does.
@@ -84,14 +87,16 @@ def open_folder(
         the folder lacks; "other shape", those that it has in another shape
     hf_family: instead of the one that fields name
     """
-    fields = read_config(Path(folder)) if fields is None else fields
+    folder = Path(folder)
+    fields = read_config(folder) if fields is None else fields
     hf_family = hf_family or family(fields, folder)
     head = hf_family.heads[hf_family.architecture(fields)]
     config = hf_family.config(fields, head)
     specs = head.specs(config)
-    tensors = read_weights(folder)
-    model_leaves = [_rename(leaf, hf_family.prefix, tensors) for leaf in leaves(specs, hf_family.table(config, head))]
-    reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder)
+    tensors = _weights(folder)
+    model_leaves = leaves(specs, hf_family.table(config, head))
+    model_leaves = [_rename(leaf, hf_family.prefix, tensors) for leaf in model_leaves]
+    reinitialized = _reinitialized(model_leaves, tensors, reinitialize, folder) if reinitialize else frozenset()
     _check(model_leaves, reinitialized, tensors, hf_family, folder)
     return Opened(fields, hf_family, head, config, specs, model_leaves, tensors, reinitialized)
 
@@ -105,6 +110,12 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} {fault}; give the folder of a model that was saved with save_pretrained or downloaded whole"
         )
     return read_object(path)
+
+
+def _weights(folder: Path) -> Weights:
+    """The weights of a folder: safetensors, or where there are none, those of Flax."""
+    has_safetensors = any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json"))
+    return Tensors(folder) if has_safetensors or not any(folder.glob("flax_model.msgpack*")) else Msgpack(folder)
 
 
 def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
@@ -124,46 +135,43 @@ def _rename(leaf: Leaf, prefix: str, tensors: Weights) -> Leaf:
 
 
 def _reinitialized(
-    model_leaves: list[Leaf], tensors: Weights, reinitialize: Iterable[str], folder: str | Path
+    model_leaves: list[Leaf], tensors: Weights, reinitialize: Collection[str], folder: Path
 ) -> frozenset[str]:
     """The parameters that start from new values, which a warning names."""
-
-    def is_absent(leaf: Leaf, name: str) -> bool:
-        if name in tensors:
-            return "other shape" in reinitialize and tensors.shape(name) != leaf.shape
+    missing: dict[str, str] = {}
+    resized: dict[str, str] = {}
+    for leaf in model_leaves:
         in_head = not leaf.path.startswith(("encoder.", "decoder.", "text.", "image."))
-        return "missing" in reinitialize or ("missing head" in reinitialize and in_head)
-
-    absent = {name: leaf for leaf in model_leaves for name in leaf.names if is_absent(leaf, name)}
-    missing = [name for name in absent if name not in tensors]
-    resized = [
-        f"{name} of shape {tensors.shape(name)} instead of {leaf.shape}"
-        for name, leaf in absent.items()
-        if name in tensors
-    ]
-    for names, reason in ((missing, "has no such {}"), (resized, "has {}; the shapes did not match")):
+        may_lack = "missing" in reinitialize or ("missing head" in reinitialize and in_head)
+        for name in leaf.names:
+            if name not in tensors and may_lack:
+                missing[name] = name
+            elif name in tensors and "other shape" in reinitialize and tensors[name].shape != leaf.shape:
+                resized[name] = f"{name} of shape {tensors[name].shape} instead of {leaf.shape}"
+    for names, reason in ((missing.values(), "has no such {}"), (resized.values(), "has {}; the shapes did not match")):
         if names:
             message = f"{folder} {reason.format(_abbreviate(names))}: they start anew"
             warnings.warn(f"{message}, so train the model before you rely on it", stacklevel=4)
-    return frozenset(leaf.path for leaf in model_leaves if absent.keys() & set(leaf.names))
+    absent = missing.keys() | resized.keys()
+    return frozenset(leaf.path for leaf in model_leaves if not absent.isdisjoint(leaf.names))
 
 
 def _check(
-    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family, folder: str | Path
-):
+    model_leaves: list[Leaf], reinitialized: frozenset[str], tensors: Weights, hf_family: Family, folder: Path
+) -> None:
     """Raises ValueError where a tensor is missing or has another shape; warns where one is left over."""
-    shapes = {name: leaf.shape for leaf in model_leaves if leaf.path not in reinitialized for name in leaf.names}
-    missing = [name for name in shapes if name not in tensors]
+    shapes = {name: leaf.shape for leaf in model_leaves for name in leaf.names if leaf.path not in reinitialized}
+    missing, mismatched = [], []
+    for name, shape in shapes.items():
+        if name not in tensors:
+            missing.append(name)
+        elif tensors[name].shape != shape:
+            mismatched.append(f"{name} of shape {tensors[name].shape} instead of {shape}")
     if missing:
         raise ValueError(
             f"{folder} lacks {_abbreviate(missing)}; "
             "config.json promises them, so download the folder again or correct it"
         )
-    mismatched = [
-        f"{name} of shape {tensors.shape(name)} instead of {shape}"
-        for name, shape in shapes.items()
-        if tensors.shape(name) != shape
-    ]
     if mismatched:
         raise ValueError(
             f"{folder} has {_abbreviate(mismatched)}; config.json and the weights are not of the same model"
@@ -180,24 +188,23 @@ def _abbreviate(names: Iterable[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> Any:
+def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:
     """The parameters, read one after the other, so that memory holds no more than one beside them.
 
     Those that are reinitialized depend on the seed.
     """
     specs = opened.specs
     shardings = jax.tree.leaves(specs_of.shardings(specs, mesh)) if mesh else [None] * len(opened.leaves)
-
-    def read(leaf: Leaf, sharding) -> jax.Array:
+    params = []
+    for leaf, sharding in zip(opened.leaves, shardings, strict=True):
         if leaf.path in opened.reinitialized:
-            return initial_value(leaf, seed, sharding)
-        return read_parameter(leaf, opened.tensors, sharding)
-
-    params = [read(leaf, sharding) for leaf, sharding in zip(opened.leaves, shardings, strict=True)]
+            params.append(initial_value(leaf, seed, sharding))
+        else:
+            params.append(read_parameter(leaf, opened.tensors, sharding))
     return jax.tree.unflatten(jax.tree.structure(specs), params)
 
 
-def initial_value(leaf: Leaf, seed: int, sharding: Any = None) -> jax.Array:
+def initial_value(leaf: Leaf, seed: int, sharding: Sharding | None = None) -> jax.Array:
     """A new value of a parameter, which depends on the seed and on its path."""
     key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(leaf.path.encode()))
     return leaf.spec.init(key, leaf.spec.shape, sharding)
@@ -205,10 +212,10 @@ def initial_value(leaf: Leaf, seed: int, sharding: Any = None) -> jax.Array:
 
 def to_hf(
     config: Config,
-    params: Any,
+    params: PyTree,
     folder: str | Path,
-    tokenizer: Any = None,
-    like: str | Path | Mapping[str, Any] | None = None,
+    tokenizer: "Tokenizer | str | Path | None" = None,
+    like: str | Path | Fields | None = None,
 ) -> Path:
     """Writes config.json, model.safetensors (float32; several files above 5 GB) and tokenizer files for transformers.
 
@@ -230,47 +237,24 @@ def to_hf(
     folder.mkdir(parents=True, exist_ok=True)
     write_folder(folder, entries(model_leaves, params))
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
-    if hasattr(tokenizer, "save"):
-        tokenizer.save(str(folder / "tokenizer.json"))
-    elif tokenizer is not None:
+    if isinstance(tokenizer, str | Path):
         for name in TOKENIZER_FILES:
             if (Path(tokenizer) / name).is_file() and Path(tokenizer) != folder:
                 shutil.copy(Path(tokenizer) / name, folder / name)
+    elif tokenizer is not None:
+        tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
 
-def _fields(like: str | Path | Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _fields(like: str | Path | Fields | None) -> Fields:
     """The fields of config.json that `to_hf` starts from."""
     if like is None or isinstance(like, Mapping):
         return like or {}
     return read_config(Path(like))
 
 
-def match_family(config: Config, params: Any, like: Mapping[str, Any]) -> tuple[Family, str, Config, Any]:
-    """The family and architecture that hold a model, and the model as it is written there, which computes the same.
-
-    `like` are fields of config.json: `model_type` and `architectures` narrow the choice. Raises ValueError where there
-    is none.
-    """
-    rejected: list[tuple[int, str]] = []
-    for hf_family in [family(like, "like")] if "model_type" in like else FAMILIES.values():
-        canonical_config, hf_params = hf_family.canonicalize(config, params)
-        shapes = jax.tree.map(jnp.shape, hf_params)
-        for architecture, head in hf_family.heads.items():
-            if architecture not in (like.get("architectures") or [architecture]):
-                continue
-            hf_config = hf_family.without_unread(canonical_config, head)
-            conflicts = hf_family.conflicts(hf_config, architecture)
-            if not conflicts and shapes == jax.tree.map(lambda spec: spec.shape, head.specs(hf_config)):
-                return hf_family, architecture, hf_config, hf_params
-            rejected.append((len(conflicts), f"{hf_family.name}: {', '.join(conflicts) or 'another head'}"))
-    if not rejected:
-        raise ValueError(f"{like.get('model_type')} has no architecture {like.get('architectures')}")
-    raise ValueError(f"no such folder can hold this model; what does not fit the nearest, {min(rejected)[1]}")
-
-
-def _kept_fields(config: Config, like: Mapping[str, Any], hf_family: Family) -> dict[str, Any]:
-    """The fields of `like` that our configuration does not know, and those that say the same in another word."""
+def _kept_fields(config: Config, like: Fields, hf_family: Family) -> Fields:
+    """The fields of `like` that no configuration knows, and those that say its value in another word."""
     written = (
         set(hf_family.allowed)
         | set(hf_family.must_equal)

@@ -13,12 +13,13 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeGuard
 
 import ml_dtypes
 import numpy as np
 
 from tfm.options import json_text
+from tfm.options.json_text import Json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NUMPY_TYPES = {
@@ -39,25 +40,22 @@ POINTER = b"version https://git-lfs"  # what git without LFS leaves in the place
 AGAIN = "it is damaged: download it again"
 PULL = "it is a Git LFS pointer: run `git lfs pull` in its folder"
 CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
-Entry = tuple[str, Any, Sequence[int], Callable[[], np.ndarray]]
+# Name, dtype and shape of a tensor, and the function that makes it.
+Entry = tuple[str, np.dtype, Sequence[int], Callable[[], np.ndarray]]
+
+
+class HeaderEntry(TypedDict):
+    """A tensor in the header of a file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
 
 
 class Weights(dict[str, np.ndarray], abc.ABC):
     """The weights of a folder: name -> read-only array."""
 
     files: list[Path]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return self[name].shape
-
-    def dtype(self, name: str) -> np.dtype:
-        """The dtype of a tensor."""
-        return self[name].dtype
-
-    def view(self, name: str) -> np.ndarray:
-        """A tensor."""
-        return self[name]
 
     @abc.abstractmethod
     def release(self, name: str) -> None:
@@ -85,15 +83,19 @@ class Tensors(Weights):
                 )
             self.update(views)
         self.files = list(files)
-        self.bytes = sum(view.nbytes for view in self.values())
+
+    @property
+    def bytes(self) -> int:
+        """Size of all tensors."""
+        return sum(view.nbytes for view in self.values())
 
     def release(self, name: str) -> None:
         """Drops the pages of a tensor from memory; the array stays valid, since the file is read again.
 
         A model larger than memory can so be read tensor by tensor.
         """
-        data: Any = self[name].base
-        if self[name].size and hasattr(mmap, "MADV_DONTNEED"):
+        data = self[name].base
+        if self[name].size and isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             start = self[name].ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
             page = start % mmap.PAGESIZE  # what a neighbour has on this page is read again, too
             data.madvise(mmap.MADV_DONTNEED, start - page, page + self[name].nbytes)
@@ -228,7 +230,7 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
     return {name: np.ndarray(shape, dtype, data, start + begin) for begin, _, name, dtype, shape in entries}
 
 
-def _object(path: Path, text: bytes) -> dict[str, Any]:
+def _object(path: Path, text: bytes) -> dict[str, Json]:
     """The JSON object that a file holds or begins with."""
     try:
         return json_text.parse_object(json_text.decode_text(text, str(path)), str(path))
@@ -238,7 +240,7 @@ def _object(path: Path, text: bytes) -> dict[str, Any]:
         ) from None
 
 
-def _header_entry(path: Path, name: str, fields: Any) -> tuple[int, int, str, np.dtype, tuple[int, ...]]:
+def _header_entry(path: Path, name: str, fields: Json) -> tuple[int, int, str, np.dtype, tuple[int, ...]]:
     """An entry of a header -> begin, end, name, dtype and shape."""
     fields = fields if isinstance(fields, dict) else {}
     code, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
@@ -247,7 +249,7 @@ def _header_entry(path: Path, name: str, fields: Any) -> tuple[int, int, str, np
     if not _is_counts(shape) or not _is_counts(offsets):
         raise ValueError(f"tensor {name!r} of {path} has a shape or data_offsets that are not lists of counts; {AGAIN}")
     size = math.prod(shape) * DTYPES[code].itemsize
-    too_large = math.prod(n or 1 for n in shape) >= 2**60  # the limit of numpy
+    too_large = math.prod(filter(None, shape)) >= 2**60  # the limit of numpy
     if len(offsets) != 2 or offsets[1] - offsets[0] != size or too_large:
         raise ValueError(
             f"tensor {name!r} of {path} is {code} {shape}, {size} bytes, but its data_offsets are {offsets}; {AGAIN}"
@@ -255,16 +257,15 @@ def _header_entry(path: Path, name: str, fields: Any) -> tuple[int, int, str, np
     return *offsets, name, DTYPES[code], tuple(shape)
 
 
-def _is_counts(values: Any) -> bool:
+def _is_counts(values: Json) -> TypeGuard[list[int]]:
     """Whether a value of a header is a list of at most 64 counts, the limit of numpy; true is none, though an int."""
-    is_list = isinstance(values, list) and len(values) <= 64
-    return is_list and all(type(n) is int and 0 <= n < 2**63 for n in values)
+    return isinstance(values, list) and len(values) <= 64 and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 
-def _header(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+def _header(entries: Sequence[Entry]) -> dict[str, HeaderEntry]:
     """The header of entries that follow each other."""
     codes = {dtype: code for code, dtype in DTYPES.items()}
-    header: dict[str, dict[str, Any]] = {}
+    header: dict[str, HeaderEntry] = {}
     end = 0
     for name, dtype, shape, _ in entries:
         if name in header or name == "__metadata__":

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfm.hf.names import HfTensor, Leaf
+from tfm.hf.parameters import HfTensor, Leaf
 from tfm.low_rank import RANK
 
 

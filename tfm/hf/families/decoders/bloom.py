@@ -8,9 +8,9 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Alibi
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import Family, Field, Head
+from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import Size
-from tfm.hf.names import HfTensor
+from tfm.hf.parameters import HfTensor
 
 LAYER = "transformer.h.{}"
 ALIBI = Alibi(slopes="interleaved")
@@ -38,14 +38,14 @@ BLOOM = Family(
     prefix="transformer.",
     base=Config(input=Tokens(token_types=None), position=ALIBI, residual=PreNorm(), activation="gelu_tanh"),
     fields={
-        "vocab_size": Field("vocab", 250880),
-        "hidden_size": Field("width", 64),
-        "n_layer": Field("layers", 2),
-        "n_head": Field("heads", 8),
-        "hidden_dropout": Field("dropout", 0.0),
-        "attention_dropout": Field("attn_dropout", 0.0),
-        "layer_norm_epsilon": Field("norm_eps", 1e-5),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 250880),
+        "hidden_size": HfField("width", 64),
+        "n_layer": HfField("layers", 2),
+        "n_head": HfField("heads", 8),
+        "hidden_dropout": HfField("dropout", 0.0),
+        "attention_dropout": HfField("attn_dropout", 0.0),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-5),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
     must_equal={"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
@@ -70,6 +70,6 @@ BLOOM = Family(
         "decoder.norm": "transformer.ln_f",
         "table": "lm_head.weight",
     },
-    heads={"BloomForCausalLM": Head("lm")},
+    heads={"BloomForCausalLM": HfHead("lm")},
     unused=r"^lm_head\.weight$",
 )

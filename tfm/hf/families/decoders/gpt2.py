@@ -6,8 +6,9 @@ from typing import Any
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.parameters import HfTensor
 
 LAYER = "transformer.h.{}"
 
@@ -47,16 +48,16 @@ GPT2 = Family(
     prefix="transformer.",
     base=Config(input=Tokens(token_types=None, norm=False), residual=PreNorm()),
     fields={
-        "vocab_size": Field("vocab", 50257),
-        "n_embd": Field("width", 768),
-        "n_layer": Field("layers", 12),
-        "n_head": Field("heads", 12),
-        "n_positions": Field("length", 1024),
-        "activation_function": Field("activation", "gelu_new", ACTIVATIONS),
-        "resid_pdrop": Field("dropout", 0.1),
-        "attn_pdrop": Field("attn_dropout", 0.1),
-        "layer_norm_epsilon": Field("norm_eps", 1e-5),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 50257),
+        "n_embd": HfField("width", 768),
+        "n_layer": HfField("layers", 12),
+        "n_head": HfField("heads", 12),
+        "n_positions": HfField("length", 1024),
+        "activation_function": HfField("activation", "gelu_new", ACTIVATIONS),
+        "resid_pdrop": HfField("dropout", 0.1),
+        "attn_pdrop": HfField("attn_dropout", 0.1),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-5),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={
         "scale_attn_weights": (True,),
@@ -71,6 +72,6 @@ GPT2 = Family(
     read=read,
     write=write,
     names=NAMES,
-    heads={"GPT2LMHeadModel": Head("lm")},
+    heads={"GPT2LMHeadModel": HfHead("lm")},
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
 )

@@ -12,9 +12,9 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.patterns import Sliding
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head, layer_kinds
 from tfm.hf.families.period import period_values
-from tfm.hf.fields import Layers, Size
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS, LayerCount, Size
 
 GLOBAL, LOCAL = "global", "local"
 LAYER = "transformer.h.{}"
@@ -47,7 +47,7 @@ def attention_layers(fields: Mapping[str, Any]) -> list[str]:
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
-    windows = [_window(kind) for kind in layer_kinds(config)]
+    windows = [_window(kind) for kind in config.layer_plan.layers]
     names = [LOCAL if window else GLOBAL for window in windows]
     local_windows = [window for window in windows if window]
     return ({"window_size": local_windows[0]} if local_windows else {}) | {
@@ -75,16 +75,16 @@ GPT_NEO = Family(
     prefix="transformer.",
     base=Config(input=Tokens(token_types=None, norm=False), mixer=MIXER, residual=PreNorm()),
     fields={
-        "vocab_size": Field("vocab", 50257),
-        "hidden_size": Field("width", 2048),
-        "num_layers": Field("layers", 24),
-        "num_heads": Field("heads", 16),
-        "max_position_embeddings": Field("length", 2048),
-        "activation_function": Field("activation", "gelu_new", ACTIVATIONS),
-        "resid_dropout": Field("dropout", 0.0),
-        "attention_dropout": Field("attn_dropout", 0.0),
-        "layer_norm_epsilon": Field("norm_eps", 1e-5),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 50257),
+        "hidden_size": HfField("width", 2048),
+        "num_layers": HfField("layers", 24),
+        "num_heads": HfField("heads", 16),
+        "max_position_embeddings": HfField("length", 2048),
+        "activation_function": HfField("activation", "gelu_new", ACTIVATIONS),
+        "resid_dropout": HfField("dropout", 0.0),
+        "attention_dropout": HfField("attn_dropout", 0.0),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-5),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     must_equal={"embed_dropout": "resid_dropout"},
     ignored=frozenset(
@@ -92,7 +92,7 @@ GPT_NEO = Family(
         summary_proj_to_labels summary_first_dropout""".split()
     ),
     types={
-        "attention_types": list[list[list[str] | Layers]] | None,
+        "attention_types": list[list[list[str] | LayerCount]] | None,
         "intermediate_size": Size | None,
         "window_size": Size,
     },
@@ -112,6 +112,6 @@ GPT_NEO = Family(
         "decoder.norm": "transformer.ln_f",
         "table": "lm_head.weight",
     },
-    heads={"GPTNeoForCausalLM": Head("lm")},
+    heads={"GPTNeoForCausalLM": HfHead("lm")},
     unused=r"\.attention\.(masked_)?bias$|^lm_head\.weight$",
 )

@@ -7,9 +7,10 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.config.residuals import Parallel
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.rope import read_rotary, rope_parameters
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.parameters import HfTensor
 
 LAYER = "gpt_neox.layers.{}"
 
@@ -40,18 +41,18 @@ GPT_NEOX = Family(
     prefix="gpt_neox.",
     base=Config(input=Tokens(token_types=None, norm=False), position=Rotary(), residual=Parallel()),
     fields={
-        "vocab_size": Field("vocab", 50432),
-        "hidden_size": Field("width", 6144),
-        "num_hidden_layers": Field("layers", 44),
-        "num_attention_heads": Field("heads", 64),
-        "intermediate_size": Field("ffn", 24576),
-        "hidden_act": Field("activation", "gelu", ACTIVATIONS),
-        "hidden_dropout": Field("dropout", 0.0),
-        "attention_dropout": Field("attn_dropout", 0.0),
-        "max_position_embeddings": Field("length", 2048),
-        "layer_norm_eps": Field("norm_eps", 1e-5),
-        "use_parallel_residual": Field("residual", True, {True: "parallel", False: "pre"}),
-        "tie_word_embeddings": Field("tie_embeddings", False),
+        "vocab_size": HfField("vocab", 50432),
+        "hidden_size": HfField("width", 6144),
+        "num_hidden_layers": HfField("layers", 44),
+        "num_attention_heads": HfField("heads", 64),
+        "intermediate_size": HfField("ffn", 24576),
+        "hidden_act": HfField("activation", "gelu", ACTIVATIONS),
+        "hidden_dropout": HfField("dropout", 0.0),
+        "attention_dropout": HfField("attn_dropout", 0.0),
+        "max_position_embeddings": HfField("length", 2048),
+        "layer_norm_eps": HfField("norm_eps", 1e-5),
+        "use_parallel_residual": HfField("residual", True, {True: "parallel", False: "pre"}),
+        "tie_word_embeddings": HfField("tie_embeddings", False),
     },
     allowed={"attention_bias": (True,), "is_decoder": (False, True)},
     read=read,
@@ -69,6 +70,6 @@ GPT_NEOX = Family(
         "decoder.norm": "gpt_neox.final_layer_norm",
         "table": HfTensor("embed_out.weight", fallback_name="lm_head.weight"),
     },
-    heads={"GPTNeoXForCausalLM": Head("lm")},
+    heads={"GPTNeoXForCausalLM": HfHead("lm")},
     unused=r"attention\.(masked_)?bias$|rotary_emb\.inv_freq$",
 )

@@ -10,21 +10,22 @@ from tfm.config.model import Config
 from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import GATED, Family, Field, Head
 from tfm.hf.families.rope import read_rotary, rope_parameters
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import GATED
 
 LAYER = "model.layers.{}"
 FIELDS = {
-    "vocab_size": Field("vocab", 32000),
-    "hidden_size": Field("width", 4096),
-    "intermediate_size": Field("ffn", 11008),
-    "num_hidden_layers": Field("layers", 32),
-    "num_attention_heads": Field("heads", 32),
-    "hidden_act": Field("activation", "silu", GATED),
-    "max_position_embeddings": Field("length", 2048),
-    "rms_norm_eps": Field("norm_eps", 1e-6),
-    "attention_dropout": Field("attn_dropout", 0.0),
-    "tie_word_embeddings": Field("tie_embeddings", False),
+    "vocab_size": HfField("vocab", 32000),
+    "hidden_size": HfField("width", 4096),
+    "intermediate_size": HfField("ffn", 11008),
+    "num_hidden_layers": HfField("layers", 32),
+    "num_attention_heads": HfField("heads", 32),
+    "hidden_act": HfField("activation", "silu", GATED),
+    "max_position_embeddings": HfField("length", 2048),
+    "rms_norm_eps": HfField("norm_eps", 1e-6),
+    "attention_dropout": HfField("attn_dropout", 0.0),
+    "tie_word_embeddings": HfField("tie_embeddings", False),
 }
 BASE = Config(
     input=Tokens(token_types=None, norm=False),
@@ -106,7 +107,7 @@ LLAMA = Family(
     read=reader(),
     write=write,
     names=NAMES,
-    heads={"LlamaForCausalLM": Head("lm")},
+    heads={"LlamaForCausalLM": HfHead("lm")},
     unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
 )
 
@@ -114,11 +115,11 @@ MISTRAL = Family(
     name="mistral",
     prefix="model.",
     base=BASE,
-    fields=FIELDS | {"intermediate_size": Field("ffn", 14336), "max_position_embeddings": Field("length", 131072)},
+    fields=FIELDS | {"intermediate_size": HfField("ffn", 14336), "max_position_embeddings": HfField("length", 131072)},
     read=read_mistral,
     write=write_mistral,
     names=NAMES,
-    heads={"MistralForCausalLM": Head("lm")},
+    heads={"MistralForCausalLM": HfHead("lm")},
     unused=r"rotary_emb\.inv_freq$|^lm_head\.weight$",
 )
 
@@ -128,9 +129,9 @@ QWEN3 = Family(
     base=dataclasses.replace(BASE, mixer=Softmax(qk_norm=True)),
     fields=FIELDS
     | {
-        "vocab_size": Field("vocab", 151936),
-        "intermediate_size": Field("ffn", 22016),
-        "max_position_embeddings": Field("length", 32768),
+        "vocab_size": HfField("vocab", 151936),
+        "intermediate_size": HfField("ffn", 22016),
+        "max_position_embeddings": HfField("length", 32768),
     },
     allowed={"attention_bias": (False,), "use_sliding_window": (False,)},
     ignored=frozenset(("sliding_window", "max_window_layers", "layer_types")),
@@ -141,6 +142,6 @@ QWEN3 = Family(
         "decoder.layers.mixer.query_norm": f"{LAYER}.self_attn.q_norm",
         "decoder.layers.mixer.key_norm": f"{LAYER}.self_attn.k_norm",
     },
-    heads={"Qwen3ForCausalLM": Head("lm")},
+    heads={"Qwen3ForCausalLM": HfHead("lm")},
     unused=r"^lm_head\.weight$",
 )

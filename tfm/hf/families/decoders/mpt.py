@@ -6,9 +6,9 @@ from typing import Any, TypedDict
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.decoders.bloom import ALIBI, canonicalize
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 LAYER = "transformer.blocks.{}"
 
@@ -70,14 +70,14 @@ MPT = Family(
         bias=False,
     ),
     fields={
-        "vocab_size": Field("vocab", 50368),
-        "d_model": Field("width", 2048),
-        "n_layers": Field("layers", 24),
-        "n_heads": Field("heads", 16),
-        "max_seq_len": Field("length", 2048),
-        "resid_pdrop": Field("dropout", 0.0),
-        "layer_norm_epsilon": Field("norm_eps", 1e-5),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 50368),
+        "d_model": HfField("width", 2048),
+        "n_layers": HfField("layers", 24),
+        "n_heads": HfField("heads", 16),
+        "max_seq_len": HfField("length", 2048),
+        "resid_pdrop": HfField("dropout", 0.0),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-5),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"expansion_ratio": (4,), "no_bias": (True,), "logit_scale": (None,)},
     must_equal={"emb_pdrop": "resid_pdrop"},
@@ -99,6 +99,6 @@ MPT = Family(
         "decoder.norm": "transformer.norm_f",
         "table": "lm_head.weight",
     },
-    heads={"MptForCausalLM": Head("lm")},
+    heads={"MptForCausalLM": HfHead("lm")},
     unused=r"^lm_head\.weight$",
 )

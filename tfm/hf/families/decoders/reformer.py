@@ -15,11 +15,10 @@ from tfm.config.model import Config, Layer
 from tfm.config.patterns import Local
 from tfm.config.positions import Axial, Learned
 from tfm.config.residuals import Reversible
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head, layer_kinds
 from tfm.hf.families.period import period_values
-from tfm.hf.fields import Size
-from tfm.hf.heads import with_output_bias
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead, with_output_bias
+from tfm.hf.fields import ACTIVATIONS, Size
+from tfm.hf.parameters import HfTensor
 from tfm.models.heads import CausalLM
 from tfm.options.choices import Range
 from tfm.options.dotted import flatten, override
@@ -114,7 +113,7 @@ def _positions(fields: Mapping[str, Any]) -> Axial | Learned:
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`."""
-    kinds = layer_kinds(config)
+    kinds = config.layer_plan.layers
     blocks = [_local(kind.mixer) for kind in kinds]
     local = next((block for block in blocks if block), None) or Local(block=64, neighbours=1)
     mixer = config.mixer if isinstance(config.mixer, Reformer) else MIXER
@@ -210,16 +209,16 @@ REFORMER = Family(
         tie_embeddings=False,
     ),
     fields={
-        "vocab_size": Field("vocab", 320),
-        "hidden_size": Field("width", 256),
-        "num_attention_heads": Field("heads", 12),
-        "attention_head_size": Field("head_size", 64),
-        "feed_forward_size": Field("ffn", 512),
-        "max_position_embeddings": Field("length", 4096),
-        "hidden_act": Field("activation", "relu", ACTIVATIONS | {"relu": "relu"}),
-        "hidden_dropout_prob": Field("dropout", 0.05),
-        "lsh_attention_probs_dropout_prob": Field("attn_dropout", 0.0),
-        "layer_norm_eps": Field("norm_eps", 1e-12),
+        "vocab_size": HfField("vocab", 320),
+        "hidden_size": HfField("width", 256),
+        "num_attention_heads": HfField("heads", 12),
+        "attention_head_size": HfField("head_size", 64),
+        "feed_forward_size": HfField("ffn", 512),
+        "max_position_embeddings": HfField("length", 4096),
+        "hidden_act": HfField("activation", "relu", ACTIVATIONS | {"relu": "relu"}),
+        "hidden_dropout_prob": HfField("dropout", 0.05),
+        "lsh_attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
+        "layer_norm_eps": HfField("norm_eps", 1e-12),
     },
     must_equal={"local_attention_probs_dropout_prob": "lsh_attention_probs_dropout_prob"},
     allowed={
@@ -235,12 +234,12 @@ REFORMER = Family(
     canonicalize=canonicalize,
     names=names("encoder") | names("decoder"),
     heads={
-        LM: Head("lm", {"table": "lm_head.decoder.weight", "bias": LM_BIAS}, {"head.output_bias": True}),
-        "ReformerModel": Head("model"),
-        "ReformerForSequenceClassification": Head(
+        LM: HfHead("lm", {"table": "lm_head.decoder.weight", "bias": LM_BIAS}, {"head.output_bias": True}),
+        "ReformerModel": HfHead("model"),
+        "ReformerForSequenceClassification": HfHead(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
-        "ReformerForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "ReformerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"^lm_head\.bias$|\.(self_)?mask_value_float(16|32)$",
 )

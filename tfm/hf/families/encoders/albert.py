@@ -2,8 +2,8 @@
 
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
+from tfm.hf.family import Family, HfField, HfHead
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 MLM = {
@@ -19,14 +19,14 @@ ALBERT = Family(
     base=Config(share_layers=True, input=Tokens(width=128)),
     fields=bert.FIELDS
     | {
-        "vocab_size": Field("vocab", 30000),
-        "embedding_size": Field("input.width", 128),
-        "hidden_size": Field("width", 4096),
-        "num_attention_heads": Field("heads", 64),
-        "intermediate_size": Field("ffn", 16384),
+        "vocab_size": HfField("vocab", 30000),
+        "embedding_size": HfField("input.width", 128),
+        "hidden_size": HfField("width", 4096),
+        "num_attention_heads": HfField("heads", 64),
+        "intermediate_size": HfField("ffn", 16384),
         "hidden_act": bert.FIELDS["hidden_act"]._replace(default="gelu_new"),
-        "hidden_dropout_prob": Field("dropout", 0.0),
-        "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
+        "hidden_dropout_prob": HfField("dropout", 0.0),
+        "attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
     },
     allowed=bert.ALLOWED | {"num_hidden_groups": (1,), "inner_group_num": (1,)},
     ignored=frozenset(("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")),
@@ -46,13 +46,13 @@ ALBERT = Family(
         "encoder.layers.residual.feed_forward": f"{LAYER}.full_layer_layer_norm",
     },
     heads={
-        "AlbertModel": Head("model", POOLER),
-        "AlbertForMaskedLM": Head("mlm", MLM),
-        "AlbertForPreTraining": Head("pretrain", MLM | POOLER | {"next": "sop_classifier.classifier"}),
-        "AlbertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
-        "AlbertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "AlbertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "AlbertForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
+        "AlbertModel": HfHead("model", POOLER),
+        "AlbertForMaskedLM": HfHead("mlm", MLM),
+        "AlbertForPreTraining": HfHead("pretrain", MLM | POOLER | {"next": "sop_classifier.classifier"}),
+        "AlbertForSequenceClassification": HfHead("classify", POOLER | {"output": "classifier"}),
+        "AlbertForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "AlbertForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "AlbertForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^predictions\.|^sop_classifier\.|pooler\.",
 )

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfm.config.model import Config
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
 
 
 def read_pooler(fields: Mapping[str, Any], default: str) -> dict[str, Any]:
@@ -32,17 +33,17 @@ def names(model: str) -> dict[str, str]:
 
 
 FIELDS = {
-    "vocab_size": Field("vocab", 30522),
-    "hidden_size": Field("width", 768),
-    "num_hidden_layers": Field("layers", 12),
-    "num_attention_heads": Field("heads", 12),
-    "intermediate_size": Field("ffn", 3072),
-    "hidden_act": Field("activation", "gelu", ACTIVATIONS),
-    "hidden_dropout_prob": Field("dropout", 0.1),
-    "attention_probs_dropout_prob": Field("attn_dropout", 0.1),
-    "max_position_embeddings": Field("length", 512),
-    "type_vocab_size": Field("input.token_types", 2, zero_is_none=True),
-    "layer_norm_eps": Field("norm_eps", 1e-12),
+    "vocab_size": HfField("vocab", 30522),
+    "hidden_size": HfField("width", 768),
+    "num_hidden_layers": HfField("layers", 12),
+    "num_attention_heads": HfField("heads", 12),
+    "intermediate_size": HfField("ffn", 3072),
+    "hidden_act": HfField("activation", "gelu", ACTIVATIONS),
+    "hidden_dropout_prob": HfField("dropout", 0.1),
+    "attention_probs_dropout_prob": HfField("attn_dropout", 0.1),
+    "max_position_embeddings": HfField("length", 512),
+    "type_vocab_size": HfField("input.token_types", 2, zero_is_none=True),
+    "layer_norm_eps": HfField("norm_eps", 1e-12),
 }
 ALLOWED = {
     "tie_word_embeddings": (True,),
@@ -65,14 +66,16 @@ BERT = Family(
     allowed=ALLOWED,
     names=names("bert"),
     heads={
-        "BertModel": Head("model", POOLER),
-        "BertForMaskedLM": Head("mlm", MLM),
-        "BertForPreTraining": Head("pretrain", MLM | POOLER | {"next": "cls.seq_relationship"}),
-        "BertForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
-        "BertForNextSentencePrediction": Head("classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}),
-        "BertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "BertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "BertForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
+        "BertModel": HfHead("model", POOLER),
+        "BertForMaskedLM": HfHead("mlm", MLM),
+        "BertForPreTraining": HfHead("pretrain", MLM | POOLER | {"next": "cls.seq_relationship"}),
+        "BertForSequenceClassification": HfHead("classify", POOLER | {"output": "classifier"}),
+        "BertForNextSentencePrediction": HfHead(
+            "classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}
+        ),
+        "BertForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "BertForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "BertForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|^cls\.predictions\.decoder\.|^bert\.pooler\.|^pooler\.|^cls\.",
 )

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.encoders import bert
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS, Size
 from tfm.options.choices import Range
 from tfm.options.dotted import flatten
 
@@ -59,11 +59,11 @@ BIG_BIRD = Family(
     base=Config(),
     fields=bert.FIELDS
     | {
-        "vocab_size": Field("vocab", 50358),
-        "hidden_act": Field("activation", "gelu_new", ACTIVATIONS),
-        "max_position_embeddings": Field("length", 4096),
-        "use_bias": Field("mixer.qkv_bias", True),
-        "rescale_embeddings": Field("input.scale", False),
+        "vocab_size": HfField("vocab", 50358),
+        "hidden_act": HfField("activation", "gelu_new", ACTIVATIONS),
+        "max_position_embeddings": HfField("length", 4096),
+        "use_bias": HfField("mixer.qkv_bias", True),
+        "rescale_embeddings": HfField("input.scale", False),
     },
     allowed=bert.ALLOWED,
     types={
@@ -75,14 +75,14 @@ BIG_BIRD = Family(
     write=write,
     names=bert.names("bert"),
     heads={
-        "BigBirdModel": Head("model", POOLER, TANH),
-        "BigBirdForMaskedLM": Head("mlm", bert.MLM),
-        "BigBirdForPreTraining": Head("pretrain", bert.MLM | POOLER | {"next": "cls.seq_relationship"}, TANH),
-        "BigBirdForSequenceClassification": Head(
+        "BigBirdModel": HfHead("model", POOLER, TANH),
+        "BigBirdForMaskedLM": HfHead("mlm", bert.MLM),
+        "BigBirdForPreTraining": HfHead("pretrain", bert.MLM | POOLER | {"next": "cls.seq_relationship"}, TANH),
+        "BigBirdForSequenceClassification": HfHead(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
-        "BigBirdForTokenClassification": Head("tag", {"output": "classifier"}),
-        "BigBirdForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, TANH | {"classes": 1}),
+        "BigBirdForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "BigBirdForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, TANH | {"classes": 1}),
     },
     unused=bert.BERT.unused,
 )

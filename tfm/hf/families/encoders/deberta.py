@@ -6,9 +6,9 @@ from typing import Any
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Disentangled, Learned
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 ENCODER = "deberta.encoder"
 ATTENTION = f"{ENCODER}.layer.{{}}.attention.self"
@@ -88,14 +88,14 @@ DEBERTA = Family(
     base=Config(input=Tokens(projection="first")),
     fields=bert.FIELDS
     | {
-        "vocab_size": Field("vocab", 128100),
-        "hidden_size": Field("width", 1536),
-        "num_hidden_layers": Field("layers", 24),
-        "num_attention_heads": Field("heads", 24),
-        "intermediate_size": Field("ffn", 6144),
-        "type_vocab_size": Field("input.token_types", 0, zero_is_none=True),
-        "layer_norm_eps": Field("norm_eps", 1e-7),
-        "pooler_hidden_act": Field("head.pool_activation", "gelu", {name: name for name in ("gelu", "tanh", "relu")}),
+        "vocab_size": HfField("vocab", 128100),
+        "hidden_size": HfField("width", 1536),
+        "num_hidden_layers": HfField("layers", 24),
+        "num_attention_heads": HfField("heads", 24),
+        "intermediate_size": HfField("ffn", 6144),
+        "type_vocab_size": HfField("input.token_types", 0, zero_is_none=True),
+        "layer_norm_eps": HfField("norm_eps", 1e-7),
+        "pooler_hidden_act": HfField("head.pool_activation", "gelu", {name: name for name in ("gelu", "tanh", "relu")}),
     },
     must_equal={"pooler_hidden_size": "hidden_size"},
     allowed={"conv_kernel_size": (0,), "tie_word_embeddings": (True,)},
@@ -115,7 +115,7 @@ DEBERTA = Family(
     },
     heads={
         # With legacy=false the same head has other names.
-        "DebertaV2ForMaskedLM": Head(
+        "DebertaV2ForMaskedLM": HfHead(
             "mlm",
             {
                 "head.dense": HfTensor("cls.predictions.transform.dense", fallback_name="lm_predictions.lm_head.dense"),
@@ -125,11 +125,11 @@ DEBERTA = Family(
                 "head.bias": HfTensor("cls.predictions.bias", fallback_name="lm_predictions.lm_head.bias"),
             },
         ),
-        "DebertaV2Model": Head("model"),
-        "DebertaV2ForSequenceClassification": Head("classify", {"pooler": "pooler.dense", "output": "classifier"}),
-        "DebertaV2ForTokenClassification": Head("tag", {"output": "classifier"}),
-        "DebertaV2ForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "DebertaV2ForMultipleChoice": Head(
+        "DebertaV2Model": HfHead("model"),
+        "DebertaV2ForSequenceClassification": HfHead("classify", {"pooler": "pooler.dense", "output": "classifier"}),
+        "DebertaV2ForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "DebertaV2ForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "DebertaV2ForMultipleChoice": HfHead(
             "choice", {"pooler": "pooler.dense", "output": "classifier"}, {"classes": 1}
         ),
     },

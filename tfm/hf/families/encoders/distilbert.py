@@ -1,27 +1,28 @@
 """DistilBERT (Sanh et al. 2019): half of BERT, without token types."""
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
 
 LAYER = "distilbert.transformer.layer.{}"
 
 DISTILBERT = Family(
     name="distilbert",
     prefix="distilbert.",
-    base=Config(input=Tokens(token_types=None), norm_eps=1e-12, head=HeadOptions(pool_activation="relu")),
+    base=Config(input=Tokens(token_types=None), norm_eps=1e-12, head=Head(pool_activation="relu")),
     fields={
-        "vocab_size": Field("vocab", 30522),
-        "dim": Field("width", 768),
-        "n_layers": Field("layers", 6),
-        "n_heads": Field("heads", 12),
-        "hidden_dim": Field("ffn", 3072),
-        "activation": Field("activation", "gelu", ACTIVATIONS),
-        "dropout": Field("dropout", 0.1),
-        "attention_dropout": Field("attn_dropout", 0.1),
-        "max_position_embeddings": Field("length", 512),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 30522),
+        "dim": HfField("width", 768),
+        "n_layers": HfField("layers", 6),
+        "n_heads": HfField("heads", 12),
+        "hidden_dim": HfField("ffn", 3072),
+        "activation": HfField("activation", "gelu", ACTIVATIONS),
+        "dropout": HfField("dropout", 0.1),
+        "attention_dropout": HfField("attn_dropout", 0.1),
+        "max_position_embeddings": HfField("length", 512),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     ignored=frozenset(("sinusoidal_pos_embds", "tie_weights_", "qa_dropout", "seq_classif_dropout")),
     names={
@@ -38,8 +39,8 @@ DISTILBERT = Family(
         "encoder.layers.residual.feed_forward": f"{LAYER}.output_layer_norm",
     },
     heads={
-        "DistilBertModel": Head("model"),
-        "DistilBertForMaskedLM": Head(
+        "DistilBertModel": HfHead("model"),
+        "DistilBertForMaskedLM": HfHead(
             "mlm",
             {
                 "head.dense": "vocab_transform",
@@ -48,10 +49,10 @@ DISTILBERT = Family(
                 "head.bias": "vocab_projector.bias",
             },
         ),
-        "DistilBertForSequenceClassification": Head("classify", {"pooler": "pre_classifier", "output": "classifier"}),
-        "DistilBertForTokenClassification": Head("tag", {"output": "classifier"}),
-        "DistilBertForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "DistilBertForMultipleChoice": Head(
+        "DistilBertForSequenceClassification": HfHead("classify", {"pooler": "pre_classifier", "output": "classifier"}),
+        "DistilBertForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "DistilBertForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "DistilBertForMultipleChoice": HfHead(
             "choice", {"pooler": "pre_classifier", "output": "classifier"}, {"classes": 1}
         ),
     },

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
+from tfm.hf.family import Family, HfField, HfHead
 
 
 def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
@@ -23,12 +23,12 @@ def write(config: Config) -> dict[str, Any]:
 ELECTRA = Family(
     name="electra",
     prefix="electra.",
-    base=Config(head=HeadOptions(pool_activation="gelu")),
+    base=Config(head=Head(pool_activation="gelu")),
     fields=bert.FIELDS
     | {
-        "hidden_size": Field("width", 256),
-        "num_attention_heads": Field("heads", 4),
-        "intermediate_size": Field("ffn", 1024),
+        "hidden_size": HfField("width", 256),
+        "num_attention_heads": HfField("heads", 4),
+        "intermediate_size": HfField("ffn", 1024),
     },
     # The summary is the pooler of the multiple-choice head.
     allowed=bert.ALLOWED
@@ -43,8 +43,8 @@ ELECTRA = Family(
     write=write,
     names=bert.names("electra") | {"encoder.embed.projection": "electra.embeddings_project"},
     heads={
-        "ElectraModel": Head("model"),
-        "ElectraForMaskedLM": Head(
+        "ElectraModel": HfHead("model"),
+        "ElectraForMaskedLM": HfHead(
             "mlm",
             {
                 "head.dense": "generator_predictions.dense",
@@ -52,17 +52,17 @@ ELECTRA = Family(
                 "head.bias": "generator_lm_head.bias",
             },
         ),
-        "ElectraForPreTraining": Head(
+        "ElectraForPreTraining": HfHead(
             "detect",
             {"dense": "discriminator_predictions.dense", "output": "discriminator_predictions.dense_prediction"},
             {"classes": 1},
         ),
-        "ElectraForSequenceClassification": Head(
+        "ElectraForSequenceClassification": HfHead(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
-        "ElectraForTokenClassification": Head("tag", {"output": "classifier"}),
-        "ElectraForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "ElectraForMultipleChoice": Head(
+        "ElectraForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "ElectraForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "ElectraForMultipleChoice": HfHead(
             "choice", {"pooler": "sequence_summary.summary", "output": "classifier"}, {"classes": 1}
         ),
     },

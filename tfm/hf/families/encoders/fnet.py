@@ -10,8 +10,8 @@ from typing import Any
 from tfm.config.inputs import Tokens
 from tfm.config.mixers.static import FNet
 from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
+from tfm.hf.family import Family, HfField, HfHead
 
 LAYER = "fnet.encoder.layer.{}"
 POOLER = {"pooler": "fnet.pooler.dense"}
@@ -37,9 +37,9 @@ FNET = Family(
     base=Config(heads=1, mixer=FNet(reads_padding=True), input=Tokens(width=768)),
     fields={name: field for name, field in bert.FIELDS.items() if name not in HEADS}
     | {
-        "vocab_size": Field("vocab", 32000),
+        "vocab_size": HfField("vocab", 32000),
         "hidden_act": bert.FIELDS["hidden_act"]._replace(default="gelu_new"),
-        "type_vocab_size": Field("input.token_types", 4, zero_is_none=True),
+        "type_vocab_size": HfField("input.token_types", 4, zero_is_none=True),
     },
     # With them, transformers computes the same by other products.
     ignored=frozenset(("use_tpu_fourier_optimizations", "tpu_short_seq_length")),
@@ -58,14 +58,16 @@ FNET = Family(
         "encoder.layers.residual.feed_forward": f"{LAYER}.output.LayerNorm",
     },
     heads={
-        "FNetModel": Head("model", POOLER),
-        "FNetForMaskedLM": Head("mlm", bert.MLM),
-        "FNetForPreTraining": Head("pretrain", bert.MLM | POOLER | {"next": "cls.seq_relationship"}),
-        "FNetForSequenceClassification": Head("classify", POOLER | {"output": "classifier"}),
-        "FNetForNextSentencePrediction": Head("classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}),
-        "FNetForTokenClassification": Head("tag", {"output": "classifier"}),
-        "FNetForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "FNetForMultipleChoice": Head("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
+        "FNetModel": HfHead("model", POOLER),
+        "FNetForMaskedLM": HfHead("mlm", bert.MLM),
+        "FNetForPreTraining": HfHead("pretrain", bert.MLM | POOLER | {"next": "cls.seq_relationship"}),
+        "FNetForSequenceClassification": HfHead("classify", POOLER | {"output": "classifier"}),
+        "FNetForNextSentencePrediction": HfHead(
+            "classify", POOLER | {"output": "cls.seq_relationship"}, {"classes": 2}
+        ),
+        "FNetForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "FNetForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "FNetForMultipleChoice": HfHead("choice", POOLER | {"output": "classifier"}, {"classes": 1}),
     },
     unused=r"position_ids$|token_type_ids$|dft_mat_|^cls\.|pooler\.",
 )

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.patterns import Global
-from tfm.hf.config import Family, layer_kinds
 from tfm.hf.families.encoders import bert, roberta
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values
+from tfm.hf.family import Family
 from tfm.hf.fields import Size
-from tfm.hf.names import HfTensor
+from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Range
 from tfm.options.dotted import flatten
 
@@ -65,7 +65,7 @@ def write(config: Config) -> dict[str, Any]:
 
 def write_windows(config: Config) -> dict[str, Any]:
     """The windows of all layers, a list as transformers writes it, and the number of global tokens."""
-    patterns = [_pattern(kind) for kind in layer_kinds(config)]
+    patterns = [_pattern(kind) for kind in config.layer_plan.layers]
     return {
         "attention_window": [pattern.window // 2 * 2 or 2 for pattern in patterns],
         "global_tokens": patterns[0].tokens,

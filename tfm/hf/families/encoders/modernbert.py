@@ -4,17 +4,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import Family, Field, Head, layer_kinds
 from tfm.hf.families.period import period_values
+from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import RopeByLayer
-from tfm.hf.names import HfTensor
+from tfm.hf.parameters import HfTensor
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "model.layers.{}"
@@ -94,7 +94,7 @@ def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:
 
 def write(config: Config) -> dict[str, Any]:
     """See `read`; both the newer and the older fields."""
-    kinds = layer_kinds(config)
+    kinds = config.layer_plan.layers
     layer_types = [LOCAL if _window(kind) else GLOBAL for kind in kinds]
     assert isinstance(config.position, Rotary)
     windows = [window for window in map(_window, kinds) if window]
@@ -131,23 +131,23 @@ MODERNBERT = Family(
         position=Rotary(),
         residual=PreNorm(),
         activation="geglu",
-        head=HeadOptions(pool_activation="gelu", pool_norm=True),
+        head=Head(pool_activation="gelu", pool_norm=True),
     ),
     fields={
-        "vocab_size": Field("vocab", 50368),
-        "hidden_size": Field("width", 768),
-        "intermediate_size": Field("ffn", 1152),
-        "num_hidden_layers": Field("layers", 22),
-        "num_attention_heads": Field("heads", 12),
-        "max_position_embeddings": Field("length", 8192),
-        "norm_eps": Field("norm_eps", 1e-5),
-        "norm_bias": Field("norm", False, {False: "layer_no_bias", True: "layer"}),
-        "attention_bias": Field("bias", False),
-        "classifier_bias": Field("head.bias", False),
-        "classifier_pooling": Field("head.pool", "cls", {"cls": "first", "mean": "mean"}),
-        "embedding_dropout": Field("dropout", 0.0),
-        "attention_dropout": Field("attn_dropout", 0.0),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 50368),
+        "hidden_size": HfField("width", 768),
+        "intermediate_size": HfField("ffn", 1152),
+        "num_hidden_layers": HfField("layers", 22),
+        "num_attention_heads": HfField("heads", 12),
+        "max_position_embeddings": HfField("length", 8192),
+        "norm_eps": HfField("norm_eps", 1e-5),
+        "norm_bias": HfField("norm", False, {False: "layer_no_bias", True: "layer"}),
+        "attention_bias": HfField("bias", False),
+        "classifier_bias": HfField("head.bias", False),
+        "classifier_pooling": HfField("head.pool", "cls", {"cls": "first", "mean": "mean"}),
+        "embedding_dropout": HfField("dropout", 0.0),
+        "attention_dropout": HfField("attn_dropout", 0.0),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     must_equal={"mlp_bias": "attention_bias", "mlp_dropout": "embedding_dropout"},
     allowed={"hidden_activation": ("gelu",), "classifier_activation": ("gelu",), "decoder_bias": (True,)},
@@ -160,7 +160,7 @@ MODERNBERT = Family(
     write=write,
     names=NAMES,
     heads={
-        "ModernBertForMaskedLM": Head(
+        "ModernBertForMaskedLM": HfHead(
             "mlm",
             {
                 "head.dense": "head.dense",
@@ -169,11 +169,11 @@ MODERNBERT = Family(
                 "head.table": "decoder.weight",
             },
         ),
-        "ModernBertModel": Head("model"),
-        "ModernBertForSequenceClassification": Head("classify", POOLER | OUTPUT),
-        "ModernBertForTokenClassification": Head("tag", DENSE | OUTPUT),
-        "ModernBertForQuestionAnswering": Head("span", DENSE | OUTPUT, {"classes": 2}),
-        "ModernBertForMultipleChoice": Head("choice", POOLER | OUTPUT, {"classes": 1}),
+        "ModernBertModel": HfHead("model"),
+        "ModernBertForSequenceClassification": HfHead("classify", POOLER | OUTPUT),
+        "ModernBertForTokenClassification": HfHead("tag", DENSE | OUTPUT),
+        "ModernBertForQuestionAnswering": HfHead("span", DENSE | OUTPUT, {"classes": 2}),
+        "ModernBertForMultipleChoice": HfHead("choice", POOLER | OUTPUT, {"classes": 1}),
     },
     unused=r"^head\.|^decoder\.|rotary_emb\.",
 )

@@ -10,10 +10,10 @@ from typing import Any
 
 from tfm.config.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
+from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import Size
-from tfm.hf.names import HfTensor
+from tfm.hf.parameters import HfTensor
 
 LAYER = "nystromformer.encoder.layer.{}.attention"
 LANDMARKS = {"num_landmarks", "segment_means_seq_len"}
@@ -69,10 +69,10 @@ NYSTROMFORMER = Family(
     base=Config(mixer=Nystrom(reads_padding=True, shared_start=True)),
     fields=bert.FIELDS
     | {
-        "vocab_size": Field("vocab", 30000),
+        "vocab_size": HfField("vocab", 30000),
         "hidden_act": bert.FIELDS["hidden_act"]._replace(default="gelu_new"),
-        "max_position_embeddings": Field("length", 510),
-        "layer_norm_eps": Field("norm_eps", 1e-5),
+        "max_position_embeddings": HfField("length", 510),
+        "layer_norm_eps": HfField("norm_eps", 1e-5),
     },
     types={"num_landmarks": Size, "segment_means_seq_len": Size, "conv_kernel_size": Size | None},
     allowed={"tie_word_embeddings": (True,), "add_cross_attention": (False,), "inv_coeff_init_option": (False,)},
@@ -81,14 +81,14 @@ NYSTROMFORMER = Family(
     write=write,
     names=names(),
     heads={
-        "NystromformerForMaskedLM": Head("mlm", bert.MLM),
-        "NystromformerModel": Head("model"),
-        "NystromformerForSequenceClassification": Head(
+        "NystromformerForMaskedLM": HfHead("mlm", bert.MLM),
+        "NystromformerModel": HfHead("model"),
+        "NystromformerForSequenceClassification": HfHead(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
-        "NystromformerForTokenClassification": Head("tag", {"output": "classifier"}),
-        "NystromformerForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        "NystromformerForMultipleChoice": Head(
+        "NystromformerForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "NystromformerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "NystromformerForMultipleChoice": HfHead(
             "choice",
             {"pooler": "pre_classifier", "output": "classifier"},
             {"classes": 1, "head.pool_activation": "relu"},

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfm.config.model import Config
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 # Positions begin at 2: the first row of the table is unused, the second is for padding.
 UNUSED_ROWS = 2
@@ -26,18 +26,18 @@ def write(config: Config) -> dict[str, Any]:
     return {"max_position_embeddings": config.length + UNUSED_ROWS, "pad_token_id": 1}
 
 
-def heads(model: str, name: str) -> dict[str, Head]:
+def heads(model: str, name: str) -> dict[str, HfHead]:
     """The heads of a model whose tensors begin with `model`, and whose architectures begin with `name`."""
     classifier = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
     pooler = {"pooler": f"{model}.pooler.dense"}
     mlm = {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm", "head.bias": "lm_head.bias"}
     return {
-        f"{name}Model": Head("model", pooler),
-        f"{name}ForMaskedLM": Head("mlm", mlm),
-        f"{name}ForSequenceClassification": Head("classify", classifier),
-        f"{name}ForTokenClassification": Head("tag", {"output": "classifier"}),
-        f"{name}ForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
-        f"{name}ForMultipleChoice": Head("choice", pooler | {"output": "classifier"}, {"classes": 1}),
+        f"{name}Model": HfHead("model", pooler),
+        f"{name}ForMaskedLM": HfHead("mlm", mlm),
+        f"{name}ForSequenceClassification": HfHead("classify", classifier),
+        f"{name}ForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        f"{name}ForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
+        f"{name}ForMultipleChoice": HfHead("choice", pooler | {"output": "classifier"}, {"classes": 1}),
     }
 
 
@@ -49,7 +49,7 @@ ROBERTA = Family(
     name="roberta",
     prefix="roberta.",
     base=Config(),
-    fields=FIELDS | {"vocab_size": Field("vocab", 50265)},
+    fields=FIELDS | {"vocab_size": HfField("vocab", 50265)},
     allowed=ALLOWED,
     read=read,
     write=write,

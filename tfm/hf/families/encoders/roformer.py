@@ -10,8 +10,8 @@ import numpy as np
 
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders import bert
+from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import Size
 
 
@@ -50,8 +50,8 @@ ROFORMER = Family(
     base=Config(position=Rotary(pairs="adjacent")),
     fields=bert.FIELDS
     | {
-        "vocab_size": Field("vocab", 50000),
-        "max_position_embeddings": Field("length", 1536),
+        "vocab_size": HfField("vocab", 50000),
+        "max_position_embeddings": HfField("length", 1536),
     },
     types={"embedding_size": Size | None},
     allowed={name: values for name, values in bert.ALLOWED.items() if name != "position_embedding_type"}
@@ -61,13 +61,13 @@ ROFORMER = Family(
     canonicalize=canonicalize,
     names=bert.names("roformer") | {"encoder.embed.projection": "roformer.embeddings_project"},
     heads={
-        "RoFormerForMaskedLM": Head("mlm", bert.MLM),
-        "RoFormerModel": Head("model"),
-        "RoFormerForSequenceClassification": Head(
+        "RoFormerForMaskedLM": HfHead("mlm", bert.MLM),
+        "RoFormerModel": HfHead("model"),
+        "RoFormerForSequenceClassification": HfHead(
             "classify", {"pooler": "classifier.dense", "output": "classifier.out_proj"}
         ),
-        "RoFormerForTokenClassification": Head("tag", {"output": "classifier"}),
-        "RoFormerForQuestionAnswering": Head("span", {"output": "qa_outputs"}, {"classes": 2}),
+        "RoFormerForTokenClassification": HfHead("tag", {"output": "classifier"}),
+        "RoFormerForQuestionAnswering": HfHead("span", {"output": "qa_outputs"}, {"classes": 2}),
     },
     unused=r"encoder\.embed_positions\.|^cls\.",
 )

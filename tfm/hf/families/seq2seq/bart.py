@@ -8,31 +8,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.heads import with_output_bias
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead, with_output_bias
+from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.parameters import HfTensor
 from tfm.models import seq2seq
 from tfm.params import Spec
 
 FIELDS = {
-    "vocab_size": Field("vocab", 50265),
-    "d_model": Field("width", 1024),
-    "decoder_attention_heads": Field("heads", 16),
-    "decoder_ffn_dim": Field("ffn", 4096),
-    "activation_function": Field("activation", "gelu", ACTIVATIONS),
-    "dropout": Field("dropout", 0.1),
-    "attention_dropout": Field("attn_dropout", 0.0),
-    "max_position_embeddings": Field("length", 1024),
-    "scale_embedding": Field("input.scale", False),
-    "tie_word_embeddings": Field("tie_embeddings", True),
+    "vocab_size": HfField("vocab", 50265),
+    "d_model": HfField("width", 1024),
+    "decoder_attention_heads": HfField("heads", 16),
+    "decoder_ffn_dim": HfField("ffn", 4096),
+    "activation_function": HfField("activation", "gelu", ACTIVATIONS),
+    "dropout": HfField("dropout", 0.1),
+    "attention_dropout": HfField("attn_dropout", 0.0),
+    "max_position_embeddings": HfField("length", 1024),
+    "scale_embedding": HfField("input.scale", False),
+    "tie_word_embeddings": HfField("tie_embeddings", True),
 }
 MUST_EQUAL = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
-BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=HeadOptions(output_bias=True))
+BASE = Config(input=Tokens(token_types=None), norm_eps=1e-5, head=Head(output_bias=True))
 WITHOUT_NORM = Tokens(token_types=None, norm=False)
 IGNORED = frozenset(
     """encoder_layerdrop decoder_layerdrop activation_dropout num_hidden_layers classifier_dropout decoder_vocab_size
@@ -131,14 +131,14 @@ BART = Family(
     write=write,
     canonicalize=canonicalize,
     names=names(),
-    heads={"BartForConditionalGeneration": Head("seq2seq"), "BartModel": Head("seq2seq")},
+    heads={"BartForConditionalGeneration": HfHead("seq2seq"), "BartModel": HfHead("seq2seq")},
     unused=UNUSED,
 )
 
 MARIAN = Family(
     name="marian",
     prefix="model.",
-    fields=FIELDS | {"vocab_size": Field("vocab", 58101)},
+    fields=FIELDS | {"vocab_size": HfField("vocab", 58101)},
     must_equal=MUST_EQUAL,
     base=dataclasses.replace(BASE, input=WITHOUT_NORM, position=Sinusoidal(order="halves")),
     allowed={
@@ -153,7 +153,7 @@ MARIAN = Family(
     write=write,
     canonicalize=canonicalize,
     names=names(),
-    heads={"MarianMTModel": Head("seq2seq")},
+    heads={"MarianMTModel": HfHead("seq2seq")},
     unused=UNUSED,
 )
 
@@ -174,6 +174,6 @@ PEGASUS = Family(
     write=write,
     canonicalize=canonicalize,
     names=names(),
-    heads={"PegasusForConditionalGeneration": Head("seq2seq")},
+    heads={"PegasusForConditionalGeneration": HfHead("seq2seq")},
     unused=UNUSED,
 )

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfm.config.model import Config, Layer
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.encoders.longformer import TYPES, even_window, global_names, read_mixers, write_windows
 from tfm.hf.families.period import period_values
 from tfm.hf.families.seq2seq import bart
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 SELF = "led.encoder.layers.{}.self_attn"
 
@@ -58,8 +58,8 @@ LED = Family(
         name: field for name, field in bart.FIELDS.items() if name not in ("max_position_embeddings", "scale_embedding")
     }
     | {
-        "max_decoder_position_embeddings": Field("length", 1024),
-        "max_encoder_position_embeddings": Field("encoder.length", 16384),
+        "max_decoder_position_embeddings": HfField("length", 1024),
+        "max_encoder_position_embeddings": HfField("encoder.length", 16384),
     },
     must_equal=bart.MUST_EQUAL,
     allowed={"is_decoder": (False,)},
@@ -70,6 +70,6 @@ LED = Family(
     write=write,
     canonicalize=canonicalize,
     names=names(),
-    heads={"LEDForConditionalGeneration": Head("seq2seq")},
+    heads={"LEDForConditionalGeneration": HfHead("seq2seq")},
     unused=bart.UNUSED.replace("model", "led"),
 )

@@ -8,10 +8,10 @@ from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Sliding, Transient
-from tfm.hf.config import Family, Head
 from tfm.hf.families.seq2seq import t5
+from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Size
-from tfm.hf.names import HfTensor
+from tfm.hf.parameters import HfTensor
 
 LOCAL, TRANSIENT = "local", "transient-global"
 # What self-attention of the encoder is called.
@@ -90,6 +90,6 @@ LONGT5 = Family(
     read=read,
     write=write,
     names=names,
-    heads={"LongT5ForConditionalGeneration": Head("seq2seq")},
+    heads={"LongT5ForConditionalGeneration": HfHead("seq2seq")},
     unused=t5.T5.unused,
 )

@@ -10,8 +10,8 @@ from tfm.config import positions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import Family, Field, Head
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -104,22 +104,22 @@ T5 = Family(
         bias=False,
     ),
     fields={
-        "vocab_size": Field("vocab", 32128),
-        "d_model": Field("width", 512),
-        "num_heads": Field("heads", 8),
-        "d_ff": Field("ffn", 2048),
-        "feed_forward_proj": Field("activation", "relu", ACTIVATIONS),
-        "relative_attention_num_buckets": Field("position.buckets", 32),
-        "relative_attention_max_distance": Field("position.max_distance", 128),
-        "dropout_rate": Field("dropout", 0.1),
-        "layer_norm_epsilon": Field("norm_eps", 1e-6),
-        "tie_word_embeddings": Field("tie_embeddings", True),
+        "vocab_size": HfField("vocab", 32128),
+        "d_model": HfField("width", 512),
+        "num_heads": HfField("heads", 8),
+        "d_ff": HfField("ffn", 2048),
+        "feed_forward_proj": HfField("activation", "relu", ACTIVATIONS),
+        "relative_attention_num_buckets": HfField("position.buckets", 32),
+        "relative_attention_max_distance": HfField("position.max_distance", 128),
+        "dropout_rate": HfField("dropout", 0.1),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-6),
+        "tie_word_embeddings": HfField("tie_embeddings", True),
     },
     allowed={"is_decoder": (False,)},
     ignored=frozenset(("dense_act_fn", "is_gated_act", "n_positions")),
     read=read,
     write=write,
     names=names,
-    heads={"T5ForConditionalGeneration": Head("seq2seq"), "T5WithLMHeadModel": Head("seq2seq")},
+    heads={"T5ForConditionalGeneration": HfHead("seq2seq"), "T5WithLMHeadModel": HfHead("seq2seq")},
     unused=r"embed_tokens\.weight$|^lm_head\.weight$|EncDecAttention\.relative_attention_bias",
 )

@@ -3,25 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Patches
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.positions import Beit
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import Family, Field, Head
 from tfm.hf.families.vision import vit
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.parameters import HfTensor
 
 TABLE = "relative_position_bias.relative_position_bias_table"
 FIELDS = {name: field for name, field in vit.FIELDS.items() if name != "pooler_act"} | {
-    "vocab_size": Field("vocab", 8192),
-    "use_mask_token": Field("input.mask_token", False),
-    "use_absolute_position_embeddings": Field("position.absolute", False),
-    "use_relative_position_bias": Field("position.by_layer", False),
-    "use_shared_relative_position_bias": Field("position.shared", False),
-    "layer_scale_init_value": Field("residual.layer_scale", 0.1, zero_is_none=True),
-    "drop_path_rate": Field("drop_path", 0.1),
+    "vocab_size": HfField("vocab", 8192),
+    "use_mask_token": HfField("input.mask_token", False),
+    "use_absolute_position_embeddings": HfField("position.absolute", False),
+    "use_relative_position_bias": HfField("position.by_layer", False),
+    "use_shared_relative_position_bias": HfField("position.shared", False),
+    "layer_scale_init_value": HfField("residual.layer_scale", 0.1, zero_is_none=True),
+    "drop_path_rate": HfField("drop_path", 0.1),
 }
 
 
@@ -52,7 +52,7 @@ BEIT = Family(
         position=Beit(),
         mixer=Softmax(key_bias=False),
         residual=PreNorm(),
-        head=HeadOptions(pool="mean", dense=False),
+        head=Head(pool="mean", dense=False),
     ),
     fields=FIELDS,
     types=dict.fromkeys(("image_size", "patch_size"), vit.Pixels | list[vit.Pixels]) | {"use_mean_pooling": bool},
@@ -67,9 +67,9 @@ BEIT = Family(
         "encoder.layers.residual.scales.feed_forward": "beit.encoder.layer.{}.lambda_2",
     },
     heads={
-        "BeitModel": Head("model", {"norm": "beit.pooler.layernorm"}),
-        "BeitForImageClassification": Head("classify", {"norm": "beit.pooler.layernorm", "output": "classifier"}),
-        "BeitForMaskedImageModeling": Head("masked_image", {"norm": "layernorm", "output": "lm_head"}),
+        "BeitModel": HfHead("model", {"norm": "beit.pooler.layernorm"}),
+        "BeitForImageClassification": HfHead("classify", {"norm": "beit.pooler.layernorm", "output": "classifier"}),
+        "BeitForMaskedImageModeling": HfHead("masked_image", {"norm": "layernorm", "output": "lm_head"}),
     },
     unused=r"relative_position_index$|mask_token$|(^|\.)pooler\.|^(classifier|lm_head|layernorm)\.",
     # Of the head of segmentation, and of a backbone.

@@ -4,14 +4,14 @@ alone."""
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Patches, Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.config.towers import ImageTower
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.fields import Size
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS, Size
+from tfm.hf.parameters import HfTensor
 
 CLIP_ACTIVATIONS = {"quick_gelu": "quick_gelu", **ACTIVATIONS}
 # What older folders say in each of their objects: of other models, and of text generation.
@@ -70,45 +70,45 @@ def _pooler_names(pooler: str) -> dict[str, str | HfTensor]:
     }
 
 
-def _text_fields(prefix: str, width: int, heads: int, length: int) -> dict[str, Field]:
+def _text_fields(prefix: str, width: int, heads: int, length: int) -> dict[str, HfField]:
     """The fields of a tower of texts; `prefix` is what their names begin with."""
     fields = {
-        "hidden_size": Field("width", width),
-        "num_hidden_layers": Field("layers", 12),
-        "num_attention_heads": Field("heads", heads),
-        "intermediate_size": Field("ffn", 4 * width),
-        "max_position_embeddings": Field("length", length),
-        "attention_dropout": Field("attn_dropout", 0.0),
+        "hidden_size": HfField("width", width),
+        "num_hidden_layers": HfField("layers", 12),
+        "num_attention_heads": HfField("heads", heads),
+        "intermediate_size": HfField("ffn", 4 * width),
+        "max_position_embeddings": HfField("length", length),
+        "attention_dropout": HfField("attn_dropout", 0.0),
     }
     return {prefix + name: field for name, field in fields.items()}
 
 
-def _image_fields(prefix: str, part: str, patch: int) -> dict[str, Field]:
+def _image_fields(prefix: str, part: str, patch: int) -> dict[str, HfField]:
     """The fields of a tower of images; those of ours begin with `part`."""
     fields = {
-        "hidden_size": Field("width", 768),
-        "num_hidden_layers": Field("layers", 12),
-        "num_attention_heads": Field("heads", 12),
-        "intermediate_size": Field("ffn", 3072),
-        "image_size": Field("input.size", 224),
-        "patch_size": Field("input.patch", patch),
-        "num_channels": Field("input.channels", 3),
+        "hidden_size": HfField("width", 768),
+        "num_hidden_layers": HfField("layers", 12),
+        "num_attention_heads": HfField("heads", 12),
+        "intermediate_size": HfField("ffn", 3072),
+        "image_size": HfField("input.size", 224),
+        "patch_size": HfField("input.patch", patch),
+        "num_channels": HfField("input.channels", 3),
     }
     return {prefix + name: field._replace(name=part + field.name) for name, field in fields.items()}
 
 
-def _shared_fields(prefix: str, part: str, activation: str, eps: float) -> dict[str, Field]:
+def _shared_fields(prefix: str, part: str, activation: str, eps: float) -> dict[str, HfField]:
     """The fields that both towers have."""
     return {
-        f"{prefix}hidden_act": Field(f"{part}activation", activation, CLIP_ACTIVATIONS),
-        f"{prefix}layer_norm_eps": Field(f"{part}norm_eps", eps),
+        f"{prefix}hidden_act": HfField(f"{part}activation", activation, CLIP_ACTIVATIONS),
+        f"{prefix}layer_norm_eps": HfField(f"{part}norm_eps", eps),
     }
 
 
 TEXTS: dict[str, Any] = {
     "input": Tokens(token_types=None, norm=False),
     "residual": PreNorm(),
-    "head": HeadOptions(pool="last", dense=False, causal=True),
+    "head": Head(pool="last", dense=False, causal=True),
 }
 CLIP_PATCHES = Patches(patch=32, bias=False, norm=True)
 TOWERS: dict[str, Any] = {"nested": ("text_config", "vision_config"), "unused": r"position_ids$"}
@@ -133,18 +133,18 @@ CLIP = Family(
     prefix="clip.",
     base=Config(**TEXTS, images=ImageTower(input=CLIP_PATCHES)),
     fields={
-        "text_config.vocab_size": Field("vocab", 49408),
+        "text_config.vocab_size": HfField("vocab", 49408),
         **_text_fields("text_config.", 512, 8, 77),
         **_shared_fields("text_config.", "", "quick_gelu", 1e-5),
         **_image_fields("vision_config.", "images.", 32),
         **_shared_fields("vision_config.", "images.", "quick_gelu", 1e-5),
-        "projection_dim": Field("images.projection", 512),
+        "projection_dim": HfField("images.projection", 512),
     },
     must_equal={"vision_config.attention_dropout": "text_config.attention_dropout"},
     ignored=OLDER,
     write=write_sizes,
     names={**_text_names("text"), **_image_names("image"), **PROJECTIONS, "log_scale": "logit_scale"},
-    heads={"CLIPModel": Head("towers")},
+    heads={"CLIPModel": HfHead("towers")},
     **TOWERS,
 )
 
@@ -169,7 +169,7 @@ SIGLIP = Family(
     name="siglip",
     prefix="siglip.",
     base=Config(
-        **TEXTS | {"head": HeadOptions(pool="last", dense=False)},
+        **TEXTS | {"head": Head(pool="last", dense=False)},
         images=ImageTower(
             input=Patches(cls=False),
             pool="attention",
@@ -180,7 +180,7 @@ SIGLIP = Family(
         ),
     ),
     fields={
-        "text_config.vocab_size": Field("vocab", 32000),
+        "text_config.vocab_size": HfField("vocab", 32000),
         **_text_fields("text_config.", 768, 12, 64),
         **_shared_fields("text_config.", "", "gelu_pytorch_tanh", 1e-6),
         **_image_fields("vision_config.", "images.", 16),
@@ -200,7 +200,7 @@ SIGLIP = Family(
         "log_scale": HfTensor("logit_scale", axes="1"),
         "bias": HfTensor("logit_bias", axes="1"),
     },
-    heads={"SiglipModel": Head("towers")},
+    heads={"SiglipModel": HfHead("towers")},
     **TOWERS,
 )
 
@@ -209,27 +209,27 @@ CLIP_TEXT = Family(
     prefix="text_model.",
     base=Config(**TEXTS),
     fields={
-        "vocab_size": Field("vocab", 49408),
+        "vocab_size": HfField("vocab", 49408),
         **_text_fields("", 512, 8, 77),
         **_shared_fields("", "", "quick_gelu", 1e-5),
     },
     ignored=OLDER,
     names=_text_names("encoder"),
-    heads={"CLIPTextModel": Head("model")},
+    heads={"CLIPTextModel": HfHead("model")},
     unused=r"position_ids$",
 )
 
 CLIP_VISION = Family(
     name="clip_vision_model",
     prefix="vision_model.",
-    base=Config(input=CLIP_PATCHES, residual=PreNorm(), head=HeadOptions(dense=False)),
+    base=Config(input=CLIP_PATCHES, residual=PreNorm(), head=Head(dense=False)),
     fields={
         **_image_fields("", "", 32),
         **_shared_fields("", "", "quick_gelu", 1e-5),
-        "attention_dropout": Field("attn_dropout", 0.0),
+        "attention_dropout": HfField("attn_dropout", 0.0),
     },
     ignored=OLDER,
     names=_image_names("encoder"),
-    heads={"CLIPVisionModel": Head("model")},
+    heads={"CLIPVisionModel": HfHead("model")},
     unused=r"position_ids$",
 )

@@ -1,11 +1,12 @@
 """ImageGPT (Chen et al. 2020): a GPT-2 that reads the pixels of an image as tokens of a palette."""
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
 from tfm.hf.families.decoders import gpt2
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
 
 # Of a decoder, and of a classifier, which calls it encoder. The other names are those of GPT-2.
 NAMES = {
@@ -22,18 +23,18 @@ IMAGEGPT = Family(
         residual=PreNorm(),
         norm="rms",
         tie_embeddings=False,
-        head=HeadOptions(pool="mean", dense=False, causal=True, input_only=1),
+        head=Head(pool="mean", dense=False, causal=True, input_only=1),
     ),
     fields={
-        "vocab_size": Field("vocab", 513),
-        "n_embd": Field("width", 512),
-        "n_layer": Field("layers", 24),
-        "n_head": Field("heads", 8),
-        "n_positions": Field("length", 1024),
-        "activation_function": Field("activation", "quick_gelu", {**ACTIVATIONS, "quick_gelu": "quick_gelu"}),
-        "resid_pdrop": Field("dropout", 0.1),
-        "attn_pdrop": Field("attn_dropout", 0.1),
-        "layer_norm_epsilon": Field("norm_eps", 1e-5),
+        "vocab_size": HfField("vocab", 513),
+        "n_embd": HfField("width", 512),
+        "n_layer": HfField("layers", 24),
+        "n_head": HfField("heads", 8),
+        "n_positions": HfField("length", 1024),
+        "activation_function": HfField("activation", "quick_gelu", {**ACTIVATIONS, "quick_gelu": "quick_gelu"}),
+        "resid_pdrop": HfField("dropout", 0.1),
+        "attn_pdrop": HfField("attn_dropout", 0.1),
+        "layer_norm_epsilon": HfField("norm_eps", 1e-5),
     },
     allowed={
         "scale_attn_weights": (True,),
@@ -47,8 +48,8 @@ IMAGEGPT = Family(
     write=gpt2.write,
     names=NAMES,
     heads={
-        "ImageGPTForCausalImageModeling": Head("pixels"),
-        "ImageGPTForImageClassification": Head("classify_pixels", {"output": "score"}),
+        "ImageGPTForCausalImageModeling": HfHead("pixels"),
+        "ImageGPTForImageClassification": HfHead("classify_pixels", {"output": "score"}),
     },
     unused=r"\.attn\.(masked_)?bias$|^lm_head\.weight$|^score\.",
 )

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfm.config.heads import Head as HeadOptions
+from tfm.config.heads import Head
 from tfm.config.inputs import Patches
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
@@ -13,8 +13,9 @@ from tfm.config.patterns import Windows
 from tfm.config.positions import Swin, SwinV2
 from tfm.config.residuals import PreNorm, ResPostNorm
 from tfm.config.stages import Stage
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.parameters import HfTensor
 
 DEPTHS, HEADS = (2, 2, 6, 2), (3, 6, 12, 24)
 # Of every layer, behind the name of its stage and its own number; and what transformers 5 calls them in memory.
@@ -117,7 +118,7 @@ def _base(mixer: Softmax, **fields: Any) -> Config:
         input=Patches(size=224, patch=4, cls=False, norm=True),
         mixer=mixer,
         period=(Layer(), Layer(mixer=shifted)),
-        head=HeadOptions(pool="mean", dense=False),
+        head=Head(pool="mean", dense=False),
         stages=tuple(Stage(depth, heads=heads, norm=norm) for depth, heads in zip(DEPTHS[1:], HEADS[1:], strict=True)),
         norm_eps=1e-5,
         **fields,
@@ -125,13 +126,13 @@ def _base(mixer: Softmax, **fields: Any) -> Config:
 
 
 FIELDS = {
-    "image_size": Field("input.size", 224),
-    "patch_size": Field("input.patch", 4),
-    "num_channels": Field("input.channels", 3),
-    "embed_dim": Field("width", 96),
-    "hidden_act": Field("activation", "gelu", ACTIVATIONS),
-    "hidden_dropout_prob": Field("dropout", 0.0),
-    "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
+    "image_size": HfField("input.size", 224),
+    "patch_size": HfField("input.patch", 4),
+    "num_channels": HfField("input.channels", 3),
+    "embed_dim": HfField("width", 96),
+    "hidden_act": HfField("activation", "gelu", ACTIVATIONS),
+    "hidden_dropout_prob": HfField("dropout", 0.0),
+    "attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
 }
 ALLOWED: Mapping[str, tuple] = {
     "qkv_bias": (True,),
@@ -159,8 +160,8 @@ SWIN = Family(
         {"position": HfTensor(f"attention.self.{TABLE}", fallback_name=f"attention.relative_position_bias.{TABLE}")},
     ),
     heads={
-        "SwinForImageClassification": Head("classify", {"output": "classifier"}),
-        "SwinModel": Head("model"),
+        "SwinForImageClassification": HfHead("classify", {"output": "classifier"}),
+        "SwinModel": HfHead("model"),
     },
     allowed=ALLOWED,
     unused=r"relative_position_index|mask_token|^classifier\.",
@@ -184,8 +185,8 @@ SWIN_V2 = Family(
         },
     ),
     heads={
-        "Swinv2ForImageClassification": Head("classify", {"output": "classifier"}),
-        "Swinv2Model": Head("model"),
+        "Swinv2ForImageClassification": HfHead("classify", {"output": "classifier"}),
+        "Swinv2Model": HfHead("model"),
     },
     allowed=ALLOWED,
     unused=r"relative_position_index|relative_coords_table|mask_token|^classifier\.",

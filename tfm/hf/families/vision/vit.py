@@ -6,22 +6,23 @@ from typing import Annotated, Any
 from tfm.config.inputs import Patches
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.config import ACTIVATIONS, Family, Field, Head
-from tfm.hf.names import HfTensor
+from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Range
 
 Pixels = Annotated[int, Range(1, 1 << 16)]
 FIELDS = {
-    "hidden_size": Field("width", 768),
-    "num_hidden_layers": Field("layers", 12),
-    "num_attention_heads": Field("heads", 12),
-    "intermediate_size": Field("ffn", 3072),
-    "hidden_act": Field("activation", "gelu", ACTIVATIONS),
-    "hidden_dropout_prob": Field("dropout", 0.0),
-    "attention_probs_dropout_prob": Field("attn_dropout", 0.0),
-    "layer_norm_eps": Field("norm_eps", 1e-12),
-    "num_channels": Field("input.channels", 3),
-    "pooler_act": Field("head.pool_activation", "tanh", {name: name for name in ("tanh", "relu", "gelu")}),
+    "hidden_size": HfField("width", 768),
+    "num_hidden_layers": HfField("layers", 12),
+    "num_attention_heads": HfField("heads", 12),
+    "intermediate_size": HfField("ffn", 3072),
+    "hidden_act": HfField("activation", "gelu", ACTIVATIONS),
+    "hidden_dropout_prob": HfField("dropout", 0.0),
+    "attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
+    "layer_norm_eps": HfField("norm_eps", 1e-12),
+    "num_channels": HfField("input.channels", 3),
+    "pooler_act": HfField("head.pool_activation", "tanh", {name: name for name in ("tanh", "relu", "gelu")}),
 }
 
 
@@ -73,7 +74,7 @@ def names(model: str) -> dict[str, str | HfTensor]:
 WITHOUT_POOLER = {"head.dense": False}
 
 
-def _family(model: str, base: Config, heads: dict[str, Head]) -> Family:
+def _family(model: str, base: Config, heads: dict[str, HfHead]) -> Family:
     """A family whose tensors begin with `model`."""
     return Family(
         name=model,
@@ -96,20 +97,20 @@ VIT = _family(
     "vit",
     Config(input=Patches(), residual=PreNorm()),
     {
-        "ViTModel": Head("model", {"pooler": "vit.pooler.dense"}),
-        "ViTForImageClassification": Head("classify", {"output": "classifier"}, WITHOUT_POOLER),
+        "ViTModel": HfHead("model", {"pooler": "vit.pooler.dense"}),
+        "ViTForImageClassification": HfHead("classify", {"output": "classifier"}, WITHOUT_POOLER),
     },
 )
 DEIT = _family(
     "deit",
     Config(input=Patches(distilled=True), residual=PreNorm()),
     {
-        "DeiTModel": Head("model", {"pooler": "deit.pooler.dense"}),
-        "DeiTForImageClassificationWithTeacher": Head(
+        "DeiTModel": HfHead("model", {"pooler": "deit.pooler.dense"}),
+        "DeiTForImageClassificationWithTeacher": HfHead(
             "classify",
             {"output": "cls_classifier", "distilled": "distillation_classifier"},
             WITHOUT_POOLER | {"head.distilled": True},
         ),
-        "DeiTForImageClassification": Head("classify", {"output": "classifier"}, WITHOUT_POOLER),
+        "DeiTForImageClassification": HfHead("classify", {"output": "classifier"}, WITHOUT_POOLER),
     },
 )

@@ -1,0 +1,300 @@
+"""What a family of models is: its fields of config.json, its tensors and its architectures, by their names here."""
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+import jax.numpy as jnp
+
+from tfm.catalogue.models.towers import towers_specs
+from tfm.config.model import MAX_SIZES, Config
+from tfm.hf.fields import IGNORED, TYPES, Fields
+from tfm.hf.parameters import Names
+from tfm.models.classifier import classifier_specs
+from tfm.models.heads import CausalLM, causal_lm_specs, masked_image_specs, masked_lm_specs, tagger_specs
+from tfm.models.seq2seq import Seq2Seq, seq2seq_specs
+from tfm.options.choices import Hint, Range, check_object, check_type, is_optional, plain_type
+from tfm.options.dotted import flatten, hint_of, override
+from tfm.options.json_text import Json
+from tfm.params import PyTree
+
+
+class HfField(NamedTuple):
+    """A field of `Config` that one field of config.json holds.
+
+    name: its dotted name (`tfm.flatten`)
+    default: the value in config.json where that has none
+    values: the value in `Config` by that in config.json, where they differ
+    zero_is_none: 0 in config.json is None in `Config`
+    """
+
+    name: str
+    default: Json
+    values: Mapping[Any, Any] | None = None
+    zero_is_none: bool = False
+
+    def hint(self, config: Config) -> Hint:
+        """Type of the config.json value; sizes carry their allowed range."""
+        if self.values is not None:
+            return type(next(iter(self.values)))
+        hint = hint_of(config, self.name)
+        if self.name not in MAX_SIZES:
+            return hint
+        size: Any = Annotated[plain_type(hint), Range(1, MAX_SIZES[self.name])]
+        return size | None if is_optional(hint) else size
+
+    def holds(self, value: object) -> bool:
+        """Whether config.json can say a value of `Config`."""
+        if self.values is not None:
+            return value in self.values.values()
+        return value is not None or self.zero_is_none
+
+    def read(self, value: Any) -> object:
+        """The value in config.json -> that in `Config`. Raises KeyError for a value that is not supported."""
+        if self.values is not None:
+            return self.values[value]
+        return None if self.zero_is_none and value == 0 else value
+
+    def write(self, value: Any) -> Json:
+        """The value in `Config` -> that in config.json."""
+        if self.values is not None:
+            return next(hf_value for hf_value, config_value in self.values.items() if config_value == value)
+        return type(self.default)(0) if value is None and self.zero_is_none else value
+
+
+class HfHead(NamedTuple):
+    """What an architecture predicts, the names of its own tensors, and fields of `Config` by dotted name."""
+
+    kind: str
+    names: Names = MappingProxyType({})
+    overrides: Mapping[str, object] = MappingProxyType({})
+
+    def specs(self, config: Config) -> PyTree:
+        """The spec tree of such a model; a bare encoder and a tagger have those parts of a head that have names."""
+        match self.kind:
+            case "model":
+                specs = classifier_specs(config)
+                absent = {"pooler", "norm"} - self.names.keys()
+                return dataclasses.replace(specs, output=None, **dict.fromkeys(absent))
+            case "mlm" | "pretrain":
+                return masked_lm_specs(config, next_sentence=self.kind == "pretrain")
+            case "classify" | "classify_pixels" | "choice":
+                return classifier_specs(config)
+            case "tag" | "span" | "detect":
+                return tagger_specs(config, dense="dense" in self.names)
+            case "masked_image":
+                return masked_image_specs(config)
+            case "lm" | "pixels":
+                return causal_lm_specs(config)
+            case "seq2seq":
+                return seq2seq_specs(config)
+            case "towers":
+                return towers_specs(config)
+        raise ValueError(f"{self.kind} is no kind of head")
+
+
+# Fields of `Config` by dotted name that several fields of config.json say, and the names of the latter.
+Reading = tuple[dict[str, object], set[str]]
+
+
+def read_nothing(fields: Fields) -> Reading:
+    """The `read` of a family whose fields are all in its table."""
+    return {}, set()
+
+
+def write_nothing(config: Config) -> dict[str, Json]:
+    """The `write` of a family whose fields are all in its table."""
+    return {}
+
+
+def unchanged(config: Config, params: PyTree) -> tuple[Config, PyTree]:
+    """The `canonicalize` of a family that writes every model as it is."""
+    return config, params
+
+
+def with_output_bias(config: Config, params: CausalLM | Seq2Seq) -> tuple[Config, PyTree]:
+    """A language model with a bias of its output, float32 zeros where it had none."""
+    if params.bias is None:
+        params = dataclasses.replace(params, bias=jnp.zeros(config.padded_vocab, jnp.float32))
+    return dataclasses.replace(config, head=dataclasses.replace(config.head, output_bias=True)), params
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A model_type.
+
+    name: the model_type
+    prefix: of the names of all tensors but those of heads; folders of the bare model lack it
+    base: the configuration where no field of config.json says otherwise
+    fields: fields of `Config` by the names of config.json
+    names: tensors by the paths of parameters; a function of the configuration where they depend on it
+    heads: what each architecture predicts; the first one is taken where config.json names none
+    allowed: fields of config.json with the supported values, the default first
+    must_equal: fields of config.json that must equal another one
+    unused: a pattern of the names of tensors that are copies or constants
+    ignored: fields of config.json that change nothing here
+    nested: fields of config.json that are objects with fields of their own, which are called OBJECT.FIELD here
+    types: of fields of config.json that `read` reads, where they are others than in `fields.TYPES`
+    read: fields of config.json -> `Reading`; of no fields, it names every field of `Config` that it may set
+    write: a configuration -> the fields of config.json that `read` reads
+    canonicalize: a model -> one that computes the same and that config.json can say
+    """
+
+    name: str
+    prefix: str
+    base: Config
+    fields: Mapping[str, HfField]
+    names: Names | Callable[[Config], Names]
+    heads: Mapping[str, HfHead]
+    allowed: Mapping[str, tuple[Json, ...]] = dataclasses.field(default_factory=dict)
+    must_equal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unused: str = "$^"
+    ignored: frozenset[str] = frozenset()
+    nested: tuple[str, ...] = ()
+    types: Mapping[str, Hint] = dataclasses.field(default_factory=dict)
+    read: Callable[[Fields], Reading] = read_nothing
+    write: Callable[[Config], dict[str, Json]] = write_nothing
+    canonicalize: Callable[[Config, PyTree], tuple[Config, PyTree]] = unchanged
+
+    def table(self, config: Config, head: HfHead) -> Names:
+        """The names of all tensors of a model."""
+        return {**(self.names(config) if callable(self.names) else self.names), **head.names}
+
+    def leaves_out(self, tensor: str) -> bool:
+        """Whether a tensor is a copy or a constant."""
+        return re.search(self.unused, tensor) is not None
+
+    def architecture(self, fields: Fields) -> str:
+        """The name of the head that config.json asks for. Raises ValueError for one that is not supported."""
+        names = check_type("config.json: architectures", fields.get("architectures"), TYPES["architectures"])
+        name = (names or list(self.heads))[0]
+        if name not in self.heads:
+            supported = ", ".join(self.heads)
+            raise ValueError(f"config.json has architectures=[{name}]; of {self.name}, supported are {supported}")
+        return name
+
+    def config(self, fields: Fields, head: HfHead) -> Config:
+        """config.json as a configuration.
+
+        Raises ValueError for values that are not supported; warns of fields that change nothing here.
+        """
+        fields = self._checked(flat_fields(fields, self.nested))
+        computed, used = self.read(fields)
+        supported = {*self.fields, *self.allowed, *self.must_equal, *used}
+        ignored = IGNORED | self.ignored
+        unknown = sorted(name for name in fields.keys() - supported if name.rpartition(".")[2] not in ignored)
+        if unknown:
+            warnings.warn(f"config.json has {', '.join(unknown)}, which change nothing here", stacklevel=5)
+        classes = len(class_names(fields)) or fields.get("num_labels")
+        values: dict[str, object] = {"classes": 2 if classes is None else classes}
+        for name, field in self.fields.items():
+            value = fields.get(name, field.default)
+            if field.values is not None and value not in field.values:
+                options = ", ".join(map(str, field.values))
+                raise ValueError(f"config.json has {name}={value!r}; of {self.name}, supported are {options}")
+            values[field.name] = field.read(value)
+        try:
+            return override(self.base, {**values, **computed, **head.overrides})
+        except ValueError as error:
+            raise ValueError(f"config.json: {self._renamed(str(error))}") from error
+
+    def _renamed(self, message: str) -> str:
+        """An error about a field of `Config`, with its name in config.json."""
+        name, equals, rest = message.partition("=")
+        return f"{next((hf_name for hf_name, field in self.fields.items() if field.name == name), name)}{equals}{rest}"
+
+    def _checked(self, fields: Fields) -> Fields:
+        """The fields with the types that they are declared with.
+
+        Raises ValueError for other types, and for values that are not supported; warns where only training differs.
+        """
+        hints = {**TYPES, **self.types} | {name: field.hint(self.base) for name, field in self.fields.items()}
+        fields = {**fields, **check_object("config.json: ", fields, hints)}
+        for name, values in self.allowed.items():
+            if fields.get(name, values[0]) not in values:
+                options = " or ".join(map(repr, values))
+                raise ValueError(
+                    f"config.json has {name}={fields[name]!r}; of {self.name}, only {options} is supported"
+                )
+        for name, reference in self.must_equal.items():
+            value, required = fields.get(name), fields.get(reference)
+            if name not in fields or value == required:
+                continue
+            message = f"config.json has {name}={value} and {reference}={required}"
+            if "drop" not in name:
+                raise ValueError(f"{message}; of {self.name}, only equal ones are supported")
+            warnings.warn(f"{message}; here both are {required}", stacklevel=6)
+        return fields
+
+    def config_json(self, config: Config, architecture: str) -> dict[str, Json]:
+        """The fields of config.json."""
+        values = resolved_fields(config)
+        fields: dict[str, Json] = {"model_type": self.name, "architectures": [architecture]}
+        fields |= {name: field.write(values[field.name]) for name, field in self.fields.items()}
+        fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
+        fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
+        if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
+            labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
+            fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+        return nested_fields(fields)
+
+
+def resolved_fields(config: Config) -> dict[str, Any]:
+    """All fields by dotted name, with the sizes that None stands for."""
+    values = flatten(config) | {
+        "encoder.layers": config.encoder.layers or config.layers,
+        "encoder.length": config.encoder.length or config.length,
+        "kv_heads": config.sizes["K"],
+        "head_size": config.sizes["H"],
+        "ffn": config.sizes["F"],
+        "attn_dropout": config.attn_rate,
+    }
+    if config.images is not None:
+        tower = config.in_images()
+        values |= {
+            "images.ffn": tower.sizes["F"],
+            "images.activation": tower.activation,
+            "images.norm_eps": tower.norm_eps,
+        }
+    return values
+
+
+def class_names(fields: Fields) -> list[str]:
+    """The names of the classes, in the order of the outputs; [] where config.json has none.
+
+    Raises ValueError where they are not numbered from 0 on.
+    """
+    labels = {str(index): label for index, label in (fields.get("id2label") or {}).items()}
+    missing = [index for index in range(len(labels)) if str(index) not in labels]
+    if missing:
+        raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {missing[0]}; correct it")
+    return [str(labels[str(index)]) for index in range(len(labels))]
+
+
+def flat_fields(fields: Fields, nested: Iterable[str]) -> dict[str, Any]:
+    """Fields of config.json, those of nested objects beside the others: `text_config.hidden_size`.
+
+    Raises ValueError where such a field is no object.
+    """
+    flat: dict[str, Any] = dict(fields)
+    for name in nested:
+        values = flat.pop(name, None)
+        if values is not None and not isinstance(values, Mapping):
+            raise ValueError(f"config.json: {name}={values!r} must be an object")
+        flat |= {f"{name}.{field}": value for field, value in (values or {}).items()}
+    return flat
+
+
+def nested_fields(flat: Fields) -> dict[str, Any]:
+    """Inverse of `flat_fields`."""
+    fields: dict[str, Any] = {}
+    for key, value in flat.items():
+        name, _, field = key.partition(".")
+        if field:
+            fields.setdefault(name, {})[field] = value
+        else:
+            fields[name] = value
+    return fields
