@@ -8,7 +8,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,10 @@ from tfm.sharding import named_sharding, spec_of
 
 # A tree of parameters, or of anything in their places, whose classes differ from model to model: what `jax.tree` takes.
 PyTree = Any
+
+
+# A tree of arrays, or of specs, shapes or shardings that stand for them.
+PyTree: TypeAlias = Any
 
 
 @dataclasses.dataclass(frozen=True)

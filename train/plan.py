@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfm.options.choices import check_minimum
 from train import UserError, exit_code
@@ -18,10 +18,16 @@ from train.devices import topology
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
 from train.planning import advice
+from train.planning.report import Report
 from train.runs import run_folder
-from train.screens.console import human_bytes
+from train.screens.console import Log, human_bytes
 from train.settings import flags, resolve
 from train.settings.schema import Run
+
+if TYPE_CHECKING:
+    from jax import Device
+
+    from train.training.job import Job
 
 USAGE = """usage: python -m train.plan --topology=KIND:SHAPE [--tokens=N] [--preset=NAME] [--init=FOLDER]
                             [--section.field=value ...]
@@ -85,8 +91,6 @@ def plan(argv):
     run = resolve.fill_from_data(run, scanned, sizes, planned.platform)
     devices, exact = topology.devices(planned, options.simulate)
 
-    from train.screens.console import Log
-
     planner = Planner(planned, devices, exact, options.tokens, Log())
     report = planner.examine(run)
     planner.show(run, report)
@@ -105,12 +109,12 @@ class Planner:
     """
 
     topology: Topology
-    devices: Sequence[Any]
+    devices: "Sequence[Device]"
     exact: bool
     tokens: int | None
-    log: Any
+    log: Log
 
-    def job(self, run: Run):
+    def job(self, run: Run) -> "Job":
         """The run on the devices of the topology. Raises UserError if it does not divide over them."""
         from train import tasks
         from train.devices.mesh import mesh_for
@@ -125,7 +129,7 @@ class Planner:
         """The devices of the topology as jax asks about them."""
         return self.topology.stand_ins
 
-    def examine(self, run: Run) -> dict[str, Any]:
+    def examine(self, run: Run) -> Report:
         """What a step of the run needs, sends and computes, and its time at best: the JSON object of the command."""
         from train.planning import counting, estimate, hlo
         from train.planning.memory import step_memory
@@ -135,7 +139,7 @@ class Planner:
         job = self.job(run)
         with topology.installed_cudnn(), estimate.model_errors():
             memory, traffic = step_memory(job), memory_traffic(job)
-            report: dict[str, Any] = {
+            report: Report = {
                 "mesh": dict(job.mesh.shape),
                 "tokens_a_step": batch_tokens(job),
                 "attention": counting.job_kernels(job),
@@ -157,7 +161,7 @@ class Planner:
         }
         return report | roofline(report, traffic, self.topology)
 
-    def _compile(self, job):
+    def _compile(self, job: "Job"):
         """The compiled step. Raises _OutOfMemoryError or UserError if the compiler refuses it."""
         import jax
 
@@ -175,7 +179,7 @@ class Planner:
             reason = str(error).splitlines()[0]
             raise UserError(f"the step cannot be compiled for {self.topology.name}: {reason}") from error
 
-    def show(self, run: Run, report: Mapping[str, Any]):
+    def show(self, run: Run, report: Report):
         """Prints the numbers, and how sure each is."""
         refused = report.get("refused")
         parts = f" in {run.batch.accumulate} parts" if run.batch.accumulate > 1 else ""
@@ -195,7 +199,7 @@ class Planner:
             rows |= _speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
         self.log.table(f"{run.task.name} {run.preset} on {self.topology.name}", rows)
 
-    def _memory_rows(self, report: Mapping[str, Any], exact: bool) -> dict[str, str]:
+    def _memory_rows(self, report: Report, exact: bool) -> dict[str, str]:
         """The bytes of a device by purpose, and how sure each number is."""
         column = 0 if exact else 1
         rows = {
@@ -247,7 +251,7 @@ def _refusal(message: str) -> str:
     return f"the compiler needs {sizes[0]} of {sizes[1]}" if len(sizes) > 1 else "the compiler finds too little memory"
 
 
-def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, float]:
+def _compiled_memory(compiled, estimate: Mapping[str, float], job: "Job") -> dict[str, float]:
     """The bytes that the compiled step needs on a device, by purpose.
 
     The compiler tells arguments from the rest. The estimate divides the rest into gradients and activations.
@@ -272,7 +276,7 @@ def _compiled_memory(compiled, estimate: Mapping[str, float], job) -> dict[str, 
     }
 
 
-def _speed_rows(report: Mapping[str, Any], tokens: int) -> dict[str, str]:
+def _speed_rows(report: Report, tokens: int) -> dict[str, str]:
     """What a step sends and computes, its time at best, and the days for so many tokens."""
     rows = {
         kind: f"{collective['number']:,} a step, {human_bytes(collective['sent'])} sent by a device"

@@ -12,7 +12,9 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 PART = ".part-"  # begins the name of an entry that is not complete
 _CRC = 4  # bytes of a CRC-32
@@ -45,8 +47,8 @@ def read(path: Path) -> memoryview | None:
     return content if zlib.crc32(content).to_bytes(_CRC, "little") == crc else None
 
 
-def json_value(name: str, make: Callable[[], Any]) -> Any:
-    """The value of an entry NAME.json, as JSON gives it back; `make()` is called where there is none."""
+def json_value(name: str, make: Callable[[], Value]) -> Value:
+    """The value of an entry NAME.json, as JSON gives it back: tuples become lists. `make()` makes an absent one."""
     path = cache_dir() / f"{name}.json"
     content = read(path)
     if content is None:

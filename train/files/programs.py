@@ -13,7 +13,6 @@ import platform
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 from train.files import cache
 
@@ -134,7 +133,7 @@ def _is_other_process() -> bool:
 def _processor() -> str:
     """A hash of this processor and its features: a program for one need not run on another."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines: Any = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     features = sorted({line for line in lines if line.startswith(_FEATURES)})
     text = "\n".join([platform.system(), platform.machine(), *features])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

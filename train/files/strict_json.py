@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import SupportsFloat
 
 from train import UserError
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: object, indent: int | None = None) -> str:
     """A value as JSON. Raises UserError, which names the first value that is not finite."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False, default=float)
@@ -21,14 +21,15 @@ def json_text(value: Any, indent: int | None = None) -> str:
         raise
 
 
-def _not_finite(value: Any, name: str) -> Iterator[tuple[str, float]]:
+def _not_finite(value: object, name: str) -> Iterator[tuple[str, float]]:
     """The values that are not finite, by their dotted names."""
+    items: Iterable[tuple[object, object]]
     if isinstance(value, Mapping):
-        items = list(value.items())
+        items = value.items()
     elif isinstance(value, list | tuple):
-        items = list(enumerate(value))
+        items = enumerate(value)
     else:
-        if not isinstance(value, str | None) and not math.isfinite(value):
+        if isinstance(value, SupportsFloat) and not math.isfinite(value):
             yield name, float(value)
         return
     for key, inner in items:

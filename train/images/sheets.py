@@ -3,10 +3,14 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from train.screens.plots import figure
+from train.screens.plots import figure, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLUMNS = 8
 
@@ -18,12 +22,11 @@ def contact_sheet(images: np.ndarray, titles: Sequence[str], path: Path, columns
     """Pictures uint8 [N,H,W,C] in rows of `columns`, by default eight, each under its title."""
     columns = min(columns or _COLUMNS, len(images))
     rows = -(-len(images) // columns)
-    with figure(path, (1.5 * columns, 1.8 * rows), columns, rows) as axes:
-        panels = np.atleast_1d(axes).ravel()
-        for panel in panels:
+    with panels(path, (1.5 * columns, 1.8 * rows), columns, rows) as all_axes:
+        for panel in all_axes:
             panel.axis("off")
-        for panel, image, title in zip(panels, images, titles, strict=False):
-            panel.imshow(_shown(image), **_COLOURS)
+        for panel, image, title in zip(all_axes, images, titles, strict=False):
+            _show(image, panel)
             panel.set_title(title, fontsize=7)
 
 
@@ -39,7 +42,7 @@ def similarities(images: np.ndarray, captions: Sequence[str], cosines: np.ndarra
             axes.text(column, row, f"{cosines[row, column]:.2f}", ha="center", va="center", fontsize=7, color=color)
         for column, image in enumerate(images):
             panel = axes.inset_axes((column - 0.45, -1.5, 0.9, 0.9), transform=axes.transData)
-            panel.imshow(_shown(image), **_COLOURS)
+            _show(image, panel)
             panel.axis("off")
 
 
@@ -51,21 +54,17 @@ def wrapped(caption: str) -> str:
 def maps(image: np.ndarray, by_title: Mapping[str, np.ndarray], path: Path):
     """A picture uint8 [H,W,C], and beside it the same under maps [h,w] of patches: bright where they are large."""
     height, width = image.shape[:2]
-    with figure(path, (2.4 * (1 + len(by_title)), 2.6), 1 + len(by_title)) as axes:
-        panels = np.atleast_1d(axes)
-        for panel in panels:
-            panel.imshow(_shown(image), **_COLOURS)
+    with panels(path, (2.4 * (1 + len(by_title)), 2.6), 1 + len(by_title)) as (first, *others):
+        for panel in (first, *others):
+            _show(image, panel)
             panel.axis("off")
-        panels[0].set_title("picture", fontsize=9)
-        for panel, (title, values) in zip(panels[1:], by_title.items(), strict=True):
+        first.set_title("picture", fontsize=9)
+        for panel, (title, values) in zip(others, by_title.items(), strict=True):
             extent = (-0.5, width - 0.5, height - 0.5, -0.5)
             panel.imshow(values, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")
             panel.set_title(title, fontsize=9)
 
 
-# Grey pictures are from black to white, whatever their darkest and lightest pixels are.
-_COLOURS = {"cmap": "gray", "vmin": 0, "vmax": 255}
-
-
-def _shown(image: np.ndarray) -> np.ndarray:
-    return image[:, :, 0] if image.shape[2] == 1 else image
+def _show(image: np.ndarray, panel: "Axes"):
+    """Draws a picture uint8 [H,W,C]. A grey one is from black to white, whatever its darkest and lightest pixels."""
+    panel.imshow(image[:, :, 0] if image.shape[2] == 1 else image, cmap="gray", vmin=0, vmax=255)

@@ -5,10 +5,12 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import cast
 
 import jax
+from jax.core import ShapedArray
 from jax.extend import core
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from tfm.scopes import SUMS
 from train.training.job import Job, largest_batch, largest_part
@@ -38,7 +40,7 @@ def hardware_flops(job: Job) -> int:
         return flops(step, job.state, largest_batch(job))
 
 
-def flops(f: Callable, *arguments: Any) -> int:
+def flops(f: Callable[..., object], *arguments: object) -> int:
     """Floating-point operations that `f(*arguments)` performs: of products of matrices two for each multiplication,
     of Fourier transforms, and of the sums over tokens that mixers compute without products.
 
@@ -47,12 +49,12 @@ def flops(f: Callable, *arguments: Any) -> int:
     return _flops(jax.make_jaxpr(f)(*arguments).jaxpr)
 
 
-def needed_flops(f: Callable, *arguments: Any) -> int:
+def needed_flops(f: Callable[..., object], *arguments: object) -> int:
     """The same where attention, by einsum, computes only the scores that masks leave."""
     return _flops(jax.make_jaxpr(f)(*arguments).jaxpr, needed=True)
 
 
-def _flops(jaxpr, needed: bool = False, in_sums: bool = False) -> int:
+def _flops(jaxpr: Jaxpr, needed: bool = False, in_sums: bool = False) -> int:
     """`needed`: only of pairs that masks leave; `in_sums`: multiplications and additions count."""
     total = 0
     for equation in jaxpr.eqns:
@@ -68,39 +70,44 @@ def _flops(jaxpr, needed: bool = False, in_sums: bool = False) -> int:
     return total
 
 
-def _is_real(equation) -> bool:
+def _is_real(equation: JaxprEqn) -> bool:
     """Whether an equation returns floating-point numbers."""
-    return jax.numpy.issubdtype(equation.outvars[0].aval.dtype, jax.numpy.floating)
+    return jax.numpy.issubdtype(_aval(equation.outvars[0]).dtype, jax.numpy.floating)
 
 
-def _product(equation) -> int:
+def _aval(value: Var | Literal) -> ShapedArray:
+    """The shape and dtype of a value of a program."""
+    return cast(ShapedArray, value.aval)
+
+
+def _product(equation: JaxprEqn) -> int:
     """Operations of a product of matrices."""
     (contracted, _), _ = equation.params["dimension_numbers"]
-    shape = equation.invars[0].aval.shape
-    return 2 * equation.outvars[0].aval.size * math.prod(shape[axis] for axis in contracted)
+    shape = _aval(equation.invars[0]).shape
+    return 2 * _aval(equation.outvars[0]).size * math.prod(shape[axis] for axis in contracted)
 
 
-def _fourier(equation) -> int:
+def _fourier(equation: JaxprEqn) -> int:
     """Operations of Fourier transforms of n numbers: 5 n log2 n, and half of that where one side is real (Frigo &
     Johnson 2005)."""
     length = math.prod(equation.params["fft_lengths"])
-    largest = max(equation.invars[0].aval.size, equation.outvars[0].aval.size)
+    largest = max(_aval(equation.invars[0]).size, _aval(equation.outvars[0]).size)
     is_complex = all(jax.numpy.iscomplexobj(value.aval) for value in (*equation.invars, *equation.outvars))
     return round((5 if is_complex else 2.5) * largest * math.log2(length))
 
 
-def _fused_attention(products: int) -> Callable[[Any], int]:
+def _fused_attention(products: int) -> Callable[[JaxprEqn], int]:
     """Operations of so many products of all queries [B,T,N,H] with all keys [B,S,K,H]."""
 
-    def operations(equation) -> int:
-        q, k = (value.aval for value in equation.invars[:2])
+    def operations(equation: JaxprEqn) -> int:
+        q, k = (_aval(value) for value in equation.invars[:2])
         return 2 * products * q.size * k.shape[1]
 
     return operations
 
 
 # Operations of a primitive. The kernel of cuDNN computes the scores again in its backward pass.
-_OPERATIONS: dict[str, Callable[[Any], int]] = {
+_OPERATIONS: dict[str, Callable[[JaxprEqn], int]] = {
     "dot_general": _product,
     "fft": _fourier,
     "dot_product_attention_fwd_wrapper": _fused_attention(2),
@@ -108,20 +115,20 @@ _OPERATIONS: dict[str, Callable[[Any], int]] = {
 }
 
 # Those of a primitive in a sum over tokens.
-_SUMMED: dict[str, Callable[[Any], int]] = {
-    **dict.fromkeys(("mul", "add", "add_any", "cumsum"), lambda equation: equation.outvars[0].aval.size),
-    "reduce_sum": lambda equation: equation.invars[0].aval.size,
+_SUMMED: dict[str, Callable[[JaxprEqn], int]] = {
+    **dict.fromkeys(("mul", "add", "add_any", "cumsum"), lambda equation: _aval(equation.outvars[0]).size),
+    "reduce_sum": lambda equation: _aval(equation.invars[0]).size,
 }
 
 
-def _turns(equation) -> Fraction:
+def _turns(equation: JaxprEqn) -> Fraction:
     """How often a loop turns, on average, by its scope; once where that says nothing."""
     turns = re.search(r"\[(\d+/\d+) turns\]", str(equation.source_info.name_stack))
     return Fraction(turns[1] if turns else 1)
 
 
 # How often a primitive runs its inner programs; a kernel once for each block of its grid, skipped blocks included.
-_RUNS: dict[str, Callable[[Any], int | Fraction]] = {
+_RUNS: dict[str, Callable[[JaxprEqn], int | Fraction]] = {
     "while": _turns,
     "scan": lambda equation: equation.params["length"],
     "shard_map": lambda equation: equation.params["mesh"].size,
@@ -129,7 +136,7 @@ _RUNS: dict[str, Callable[[Any], int | Fraction]] = {
 }
 
 
-def kernels(f: Callable, *arguments: Any) -> list[str]:
+def kernels(f: Callable[..., object], *arguments: object) -> list[str]:
     """The attention kernels in `f(*arguments)` and the reasons for them, without repetition.
 
     `tfm` writes them into the program as name scopes: `attention[einsum: few scores]`.
@@ -144,7 +151,7 @@ def job_kernels(job: Job, part=None) -> list[str]:
         return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key)
 
 
-def _kernels(jaxpr) -> Iterator[str]:
+def _kernels(jaxpr: Jaxpr) -> Iterator[str]:
     for equation in jaxpr.eqns:
         yield from re.findall(r"attention\[(.*?)\]", str(equation.source_info.name_stack))
         for inner in core.jaxprs_in_params(equation.params):

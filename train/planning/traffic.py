@@ -1,13 +1,12 @@
 """Bytes that a step moves between a device and its memory, estimated from shapes, and its time at best."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 
 from train.devices.topology import Topology
 from train.planning.memory import job_loss_memory, without_remat
+from train.planning.report import Report
 from train.training.job import Job, largest_part
 
 
@@ -26,7 +25,7 @@ def memory_traffic(job: Job) -> float:
     return state + job.run.batch.accumulate * ((3 + recomputed) * weights + (2 + recomputed) * memory["activations"])
 
 
-def roofline(report: Mapping[str, Any], traffic: float, topology: Topology) -> dict[str, Any]:
+def roofline(report: Report, traffic: float, topology: Topology) -> Report:
     """The seconds of a step if products, memory and links reached their data sheets, all at the same time."""
     spec = topology.spec
     seconds = {

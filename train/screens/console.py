@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -28,7 +27,7 @@ class Log:
         """One line."""
         self.console.print(text, markup=False)
 
-    def table(self, title: str, rows: Mapping[str, Any]):
+    def table(self, title: str, rows: Mapping[str, object]):
         """Names and values in two columns."""
         self.info(title)
         width = max(map(len, rows), default=0)

@@ -2,12 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from train import UserError
 
+if TYPE_CHECKING:
+    from tfm.params import PyTree
 
-def checked(function: Callable[..., Any], *args: Any) -> Any:
+Result = TypeVar("Result")
+
+
+def checked(function: Callable[..., Result], *args: object) -> Result:
     """function(*args), where dataclasses without arrays, such as a `tfm.Config`, are static.
 
     Raises UserError if the result holds values that are not finite: it names the first parameters, or the first layer.
@@ -20,7 +25,7 @@ def checked(function: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-def explain(function: Callable[..., Any], *args: Any) -> str:
+def explain(function: Callable[..., object], *args: object) -> str:
     """The sentence about function(*args) that is not finite, with the place where that begins."""
     import jax
 
@@ -31,7 +36,7 @@ def explain(function: Callable[..., Any], *args: Any) -> str:
         return f"the model computes values that are not finite; {remedy}"
     arrays = [argument for argument in args if not _is_static(argument)]
 
-    def of_arrays(*arrays: Any) -> Any:
+    def of_arrays(*arrays: object) -> object:
         rest = iter(arrays)
         return function(*(argument if _is_static(argument) else next(rest) for argument in args))
 
@@ -40,7 +45,7 @@ def explain(function: Callable[..., Any], *args: Any) -> str:
     return f"the model computes values that are not finite{place}; {remedy}"
 
 
-def refuse_parameters(params: Any, source: str):
+def refuse_parameters(params: "PyTree", source: str):
     """Raises UserError if parameters are not finite; `source` is where they come from."""
     from tfm.catalogue.studies.finite import names_not_finite
 
@@ -53,7 +58,7 @@ def refuse_parameters(params: Any, source: str):
         )
 
 
-def _is_static(argument: Any) -> bool:
+def _is_static(argument: object) -> bool:
     """Whether an argument is a configuration and not arrays."""
     import jax
 

@@ -3,23 +3,26 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from train.metrics.calibration import Reliability
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # Classes that plots/confusion.png names.
 MAX_NAMED = 40
 
 
-def curves(lines: Sequence[Mapping[str, Any]], folder: Path):
+def curves(lines: Sequence[Mapping[str, float | str]], folder: Path):
     """plots/loss.png and plots/lr.png from the lines of metrics.jsonl."""
     _curve(lines, "loss", ("train", "eval"), "loss", folder / "plots" / "loss.png")
     _curve(lines, "rate", ("train",), "learning rate", folder / "plots" / "lr.png")
 
 
-def _curve(lines: Sequence[Mapping[str, Any]], key: str, splits: Sequence[str], label: str, path: Path):
+def _curve(lines: Sequence[Mapping[str, float | str]], key: str, splits: Sequence[str], label: str, path: Path):
     """A metric by step, with a line for each split."""
     with figure(path, (7, 4)) as axes:
         for split in splits:
@@ -89,23 +92,23 @@ def positions(similarity: np.ndarray | None, scores: np.ndarray | None, folder: 
     """plots/positions.png: the similarity [T,T] of positions in the embeddings, and what positions add to scores
     [R,T,T] of R heads, NaN for pairs that do not see each other: their mean by pair, and every head by distance.
     Nothing where there is neither."""
-    panels = [] if similarity is None else [("cosine similarity of positions", "position", "position", similarity)]
+    tables = [] if similarity is None else [("cosine similarity of positions", "position", "position", similarity)]
     if scores is not None and np.isfinite(scores).any():
-        panels += [
+        tables += [
             ("added to scores, mean of heads", "position of the key", "position of the query", scores.mean(0)),
             ("added to scores, by distance", "key - query", "head, from the first layer on", _by_distance(scores)),
         ]
-    if not panels:
+    if not tables:
         return
-    with figure(folder / "plots" / "positions.png", (5.2 * len(panels), 4.4), len(panels)) as axes:
-        for panel, (title, x_label, y_label, table) in zip(np.atleast_1d(axes), panels, strict=True):
+    with panels(folder / "plots" / "positions.png", (5.2 * len(tables), 4.4), len(tables)) as all_axes:
+        for panel, (title, x_label, y_label, table) in zip(all_axes, tables, strict=True):
             limit = np.nanmax(np.abs(table)) or 1.0
             rows, columns = table.shape
             first = -(columns // 2) if rows != columns else 0
             extent = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
             image = panel.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", extent=extent)
             panel.set(title=title, xlabel=x_label, ylabel=y_label)
-            panel.yaxis.get_major_locator().set_params(integer=True)
+            panel.locator_params(axis="y", integer=True)
             if rows != columns:  # distances that no token sees, as later ones of a decoder, are left out
                 seen = np.flatnonzero(np.isfinite(table).any(0))
                 panel.set_xlim(first + seen[0] - 0.5, first + seen[-1] + 0.5)
@@ -138,8 +141,9 @@ def answers(lengths: Sequence[int], exact: Sequence[float], odds: Sequence[float
     answer, how much better no answer is than the best one, in questions with and without an answer."""
     words, right, scores = np.minimum(lengths, 10), np.asarray(exact), np.asarray(odds)
     finite = np.isfinite(scores)
-    with figure(folder / "plots" / "answers.png", (11 if finite.any() else 6, 4), 1 + finite.any()) as axes:
-        by_length, *by_odds = np.atleast_1d(axes)
+    has_odds = bool(finite.any())
+    path, size = folder / "plots" / "answers.png", (11 if has_odds else 6, 4)
+    with panels(path, size, 1 + has_odds) as (by_length, *by_odds):
         sizes = np.unique(words)
         means = [right[words == size].mean() for size in sizes]
         labels = [f"{'none' if size == 0 else '10+' if size == 10 else size}" for size in sizes]
@@ -147,7 +151,7 @@ def answers(lengths: Sequence[int], exact: Sequence[float], odds: Sequence[float
         by_length.bar_label(bars, [f"{(words == size).sum():,}" for size in sizes], fontsize=8)
         by_length.set(xlabel="words of the right answer", ylabel="exact match", ylim=(0, 1.08))
         for panel in by_odds:
-            edges = np.histogram_bin_edges(scores[finite], 40)
+            edges = np.histogram_bin_edges(scores[finite], 40).tolist()
             for name, chosen in (("has an answer", words > 0), ("has none", words == 0)):
                 panel.hist(scores[finite & chosen], edges, alpha=0.6, label=name)
             panel.axvline(threshold, color="black", linewidth=1, label="threshold")
@@ -169,25 +173,32 @@ def heads(
     labels = [f"{short[name]} {row}" for name, values in rows.items() for row in range(len(values))]
     table = np.concatenate(list(rows.values()))
     size = (4 * len(metrics) + 4 + 0.3 * table.shape[1], max(4, 1.5 + 0.3 * len(table)))
-    with figure(folder / "plots" / "heads.png", size, len(metrics) + 1) as panels:
-        for axes, (name, values) in zip(panels, metrics.items(), strict=False):
+    with panels(folder / "plots" / "heads.png", size, len(metrics) + 1) as (*by_metric, last):
+        for axes, (name, values) in zip(by_metric, metrics.items(), strict=True):
             axes.plot(counts, values, marker="o")
             axes.axvline(kept, color="0.6", linestyle="--", label=f"{kept} kept")
             axes.set(xlabel="heads of a layer", ylabel=name, xticks=sorted(counts))
             axes.grid(alpha=0.3)
             axes.legend(frameon=False)
-        image = panels[-1].imshow(table, cmap="Blues", vmin=min(0, table.min()), aspect="auto")
-        panels[-1].set(xlabel="head", title="score", xticks=range(table.shape[1]), yticks=range(len(table)))
-        panels[-1].set_yticklabels(labels, fontsize=7)
-        panels[-1].figure.colorbar(image, ax=panels[-1])
+        image = last.imshow(table, cmap="Blues", vmin=min(0, table.min()), aspect="auto")
+        last.set(xlabel="head", title="score", xticks=range(table.shape[1]), yticks=range(len(table)))
+        last.set_yticklabels(labels, fontsize=7)
+        last.figure.colorbar(image, ax=last)
 
 
 @contextlib.contextmanager
-def figure(path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1) -> Iterator[Any]:
-    """Axes to draw on, an array of them where there are several columns or rows, saved to `path` afterwards."""
+def figure(path: Path, size: tuple[float, float]) -> Iterator["Axes"]:
+    """Axes to draw on, saved to `path` afterwards."""
+    with panels(path, size) as (axes,):
+        yield axes
+
+
+@contextlib.contextmanager
+def panels(path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1) -> Iterator[list["Axes"]]:
+    """The axes of every panel, row by row, saved to `path` afterwards."""
     from matplotlib.figure import Figure  # pyplot would disturb the figures of a notebook
 
     path.parent.mkdir(exist_ok=True)
     page = Figure(figsize=size, layout="constrained")
-    yield page.subplots(rows, columns)
+    yield list(page.subplots(rows, columns, squeeze=False).ravel())
     page.savefig(path, dpi=120)

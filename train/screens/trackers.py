@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from train import UserError
 from train.files.strict_json import json_text
 from train.screens.events import Events
+
+Result = TypeVar("Result")
 
 PROJECT = "tfm"
 NAMES = "trackers.json"
@@ -40,15 +42,15 @@ class TrackedRun(NamedTuple):
     """What is tracked: a run's folder, its configuration by dotted names, the first step that comes."""
 
     folder: Path
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     first_step: int
 
 
 class ClientTracker(NamedTuple):
     """A tracker that a client's functions make: `send` takes metrics and their step."""
 
-    send: Callable[[Mapping[str, float], int], Any]
-    finish: Callable[[], Any]
+    send: Callable[[Mapping[str, float], int], object]
+    finish: Callable[[], object]
 
     def add(self, metrics: Mapping[str, float], step: int):
         """Metrics of a step."""
@@ -79,7 +81,7 @@ def open_trackers(
     """
     trackers: dict[str, Tracker] = {}
 
-    def attempt(name: str, action: Callable[[], Any]) -> Any:
+    def attempt(name: str, action: Callable[[], Result]) -> Result | None:
         if name == "tensorboard":
             return action()
         try:

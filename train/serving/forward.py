@@ -3,17 +3,22 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.config.inputs import Characters, Tokens
 from tfm.low_rank import merge_low_rank
+from tfm.params import PyTree
 from train import UserError
 from train.files.strict_json import json_text
+from train.images.model_processor import picture_shape
 from train.runs import parity
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder
 
 FACTS = "model.json"
 
@@ -30,7 +35,7 @@ class Forward(NamedTuple):
     """
 
     config: tfm.Config
-    params: Any
+    params: PyTree
     function: Callable[..., jax.Array]
     inputs: dict[str, jax.ShapeDtypeStruct]
     output: str
@@ -40,12 +45,12 @@ class Forward(NamedTuple):
         """(params, *inputs [B,...]) -> output [B,...]."""
         return jax.vmap(self.function, in_axes=(None, *(0 for _ in self.inputs)))
 
-    def batch(self, size: Any) -> list[jax.ShapeDtypeStruct]:
-        """The inputs of a batch of `size` rows, which may be a symbol."""
+    def batch(self, size: object) -> list[jax.ShapeDtypeStruct]:
+        """The inputs of a batch of `size` rows: a number, or a symbol of jax.export."""
         return [jax.ShapeDtypeStruct((size, *row.shape), row.dtype) for row in self.inputs.values()]
 
 
-def forward_of(config: tfm.Config, params: Any, length: int, task: str = "") -> Forward:
+def forward_of(config: tfm.Config, params: PyTree, length: int, task: str = "") -> Forward:
     """The function of a model that a task has trained, in float32, for rows of `length` tokens or for pictures.
 
     Raises UserError for a model that has none.
@@ -73,14 +78,15 @@ def _function(config: tfm.Config, kind: type, task: str) -> "_Function":
     if kind not in functions:
         raise UserError(f"a {kind.__name__} is not a model that servers call; export it with --format=huggingface")
     function, names, output = functions[kind]
-    if "token_type_ids" in names and (config.input.token_types or 0) < 2:
+    token_types = config.input.token_types if isinstance(config.input, Tokens | Characters) else None
+    if "token_type_ids" in names and (token_types or 0) < 2:
         names = names[:-1]
     return function, names, output
 
 
 def _picture_row(config: tfm.Config) -> jax.ShapeDtypeStruct:
     """A picture as processors of transformers make it, float32 [C,H,W]."""
-    height, width, channels = config.input.pixels
+    height, width, channels = picture_shape(config)
     return jax.ShapeDtypeStruct((channels, height, width), jnp.float32)
 
 
@@ -174,7 +180,7 @@ def _random_inputs(forward: Forward, rows: int) -> Iterator[tuple[str, np.ndarra
             yield name, rng.integers(0, high, shape).astype(np.int32)
 
 
-def write_facts(folder: Any, forward: Forward, to: Path, **facts: Any):
+def write_facts(folder: RunFolder | HfFolder, forward: Forward, to: Path, **facts: object):
     """Writes the tokenizer or the processor, and model.json: what goes in and comes out, and the classes."""
     folder.save_processor(to)
     inputs = {name: {"dtype": row.dtype.name, "shape": ["batch", *row.shape]} for name, row in forward.inputs.items()}

@@ -3,20 +3,25 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax import Array
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
+from tfm.params import PyTree
 from tfm.scopes import alone
 from train import UserError
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder
 from train.serving.forward import Forward, differences, forward_of, write_facts
 
 PROGRAM = "model.onnx"
 
 
-def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
+def write(folder: RunFolder | HfFolder, params: PyTree, to: Path, length: int) -> dict[str, float]:
     """Writes the program with its weights, the tokenizer and model.json, and reads the program back.
 
     Its inputs are rows [batch, length] of tokens, or pictures, with any batch. Returns the largest differences from
@@ -63,12 +68,12 @@ def _of_primitives(forward: Forward) -> Callable[..., jax.Array]:
     return lambda *rows: _run(traced, rows)[0]
 
 
-def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+def _run(program: ClosedJaxpr, arguments: Sequence[Array]) -> list[Array]:
     """What a program computes, equation by equation, those of jitted functions too."""
-    values: dict[Any, Any] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+    values: dict[Var, Array] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     values.update(zip(program.jaxpr.invars, arguments, strict=True))
 
-    def read(name: Any) -> Any:
+    def read(name: Var | Literal) -> Array:
         return name.val if isinstance(name, Literal) else values[name]
 
     for equation in program.jaxpr.eqns:
@@ -89,12 +94,12 @@ def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
 
 def _chooses_booleans(equation: JaxprEqn) -> bool:
     """Whether an equation chooses between two arrays of booleans, which onnxruntime cannot do."""
-    shapes: list[Any] = [name.aval for name in equation.invars]
+    shapes = [cast(ShapedArray, name.aval) for name in equation.invars]
     is_choice = equation.primitive.name == "select_n" and len(shapes) == 3
     return is_choice and shapes[1].dtype == bool and shapes[0].shape == shapes[1].shape
 
 
 def _choice(chosen: jax.Array, no: jax.Array, yes: jax.Array) -> jax.Array:
-    """The same as logic."""
+    """`jnp.where(chosen, yes, no)` of booleans, by logic."""
     either = jax.lax.bitwise_and(chosen, yes), jax.lax.bitwise_and(jax.lax.bitwise_not(chosen), no)
     return jax.lax.bitwise_or(*either)

@@ -1,13 +1,16 @@
 """A model as StableHLO: what `jax.export` reads back, with jax and numpy alone, on CPU, GPU and TPU."""
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 from jax import export
+from jax.tree_util import KeyPath
 
+from tfm.params import PyTree
 from train import UserError
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder
 from train.serving.forward import Forward, differences, forward_of, write_facts
 
 PROGRAM = "model.stablehlo"
@@ -15,7 +18,7 @@ WEIGHTS = "weights.npz"
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
+def write(folder: RunFolder | HfFolder, params: PyTree, to: Path, length: int) -> dict[str, float]:
     """Writes the program, its weights, the tokenizer and model.json, and reads the first two back.
 
     The program takes a dictionary of weights and the inputs: rows [B, length] of tokens, or pictures, with any B.
@@ -29,8 +32,8 @@ def write(folder: Any, params: Any, to: Path, length: int) -> dict[str, float]:
     weights = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(forward.params)}
     to.mkdir(parents=True)
     (to / PROGRAM).write_bytes(_export(forward, weights))
-    arrays: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in weights.items()}
-    np.savez(to / WEIGHTS, **arrays)
+    arrays = {name: np.asarray(leaf) for name, leaf in weights.items()}
+    np.savez(to / WEIGHTS, allow_pickle=False, **arrays)
     write_facts(folder, forward, to, program=PROGRAM, weights=WEIGHTS, platforms=list(PLATFORMS))
     program = export.deserialize(bytearray((to / PROGRAM).read_bytes()))
     with np.load(to / WEIGHTS) as file:
@@ -53,6 +56,6 @@ def _export(forward: Forward, weights: dict[str, jax.Array]) -> bytes:
     return bytes(program.serialize())
 
 
-def _name(path: Any) -> str:
+def _name(path: KeyPath) -> str:
     """The name of a weight, such as encoder.embed.tokens."""
     return jax.tree_util.keystr(path, simple=True, separator=".")

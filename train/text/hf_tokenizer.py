@@ -1,8 +1,10 @@
 """Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from tfm.config.model import Config
 from tfm.options.choices import check_object
 from tfm.options.json_text import read_object
 from train import UserError
@@ -11,8 +13,12 @@ from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.text import tokenize
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
 
-def read(folder: Path, model: Any) -> Any:
+
+def read(folder: Path, model: Config) -> "Tokenizer":
     """The tokenizer of a folder. Raises UserError where there is none, or one of another model than `model`."""
     if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
         remedy = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
@@ -30,19 +36,19 @@ def read(folder: Path, model: Any) -> Any:
     return tokenizer
 
 
-def fields(tokenizer) -> dict[str, Any]:
+def fields(tokenizer: "Tokenizer") -> dict[str, object]:
     """The fields of config.json that a tokenizer decides."""
     return {"pad_token_id": tokenize.special_tokens(tokenizer).pad}
 
 
-def save(tokenizer, task, run: Run, folder: Path):
+def save(tokenizer: "Tokenizer", task, run: Run, folder: Path):
     """Writes both files; special tokens stand around texts as the module `task` had them in training."""
     from tokenizers import Tokenizer
 
     exported = Tokenizer.from_str(tokenizer.to_str())
     special = tokenize.special_tokens(tokenizer)._asdict()
     roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.HF_TOKENS}
-    names: dict[str, Any] = {role: exported.id_to_token(special[role]) for role in roles.values()}
+    names = {role: exported.id_to_token(special[role]) for role in roles.values()}
     if template := task.hf_template(run):
         exported.post_processor = _post_processor(template, names, special)
     exported.save(str(folder / "tokenizer.json"))
@@ -57,12 +63,14 @@ def save(tokenizer, task, run: Run, folder: Path):
     (folder / "tokenizer_config.json").write_text(json_text(options, indent=2) + "\n")
 
 
-def _post_processor(template: tuple[str, ...], names: dict[str, str], special: dict[str, int]) -> Any:
+def _post_processor(
+    template: tuple[str, ...], names: Mapping[str, str | None], special: dict[str, int]
+) -> "TemplateProcessing":
     """The template of a text, and of a pair of texts if there is one, with the names of the special tokens."""
     from tokenizers import processors
 
     used = ("cls", "sep") if "{cls}" in template[0] else ("sep",)
     single, *pair = (text.format(**names) for text in template)
-    tokens = [(names[role], special[role]) for role in used]
+    tokens = [(str(names[role]), special[role]) for role in used]
     options = {"pair": pair[0]} if pair else {}
     return processors.TemplateProcessing(single=single, special_tokens=tokens, **options)

@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from train import UserError
 
@@ -27,6 +27,10 @@ UNIGRAM, BPE = 1, 2
 
 # Characters a second, for the forecast (M29).
 _RATE = 500_000
+
+
+# The fields of a protobuf message, by number.
+Message = dict[int, int | bytes]
 
 
 class Piece(NamedTuple):
@@ -59,12 +63,32 @@ def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
     clean = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
     lines = [clean.normalize_str(line) for line in _lines(texts)]
     model = io.BytesIO()
-    flags: dict[str, Any] = dict(zip(("pad_piece", "unk_piece", "bos_piece", "eos_piece"), specials, strict=False))
-    flags |= dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3, control_symbols=[specials[4]])
-    flags |= dict(vocab_size=vocab, hard_vocab_limit=False, character_coverage=_coverage(lines, vocab))
-    flags |= dict(model_type="unigram", normalization_rule_name="identity", minloglevel=2)
+    pad, unk, bos, eos, control = specials
+    coverage = _coverage(lines, vocab)
+
+    def work():
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab,
+            hard_vocab_limit=False,
+            character_coverage=coverage,
+            normalization_rule_name="identity",
+            pad_id=0,
+            unk_id=1,
+            bos_id=2,
+            eos_id=3,
+            pad_piece=pad,
+            unk_piece=unk,
+            bos_piece=bos,
+            eos_piece=eos,
+            control_symbols=[control],
+            minloglevel=2,
+        )
+
     try:
-        _interruptibly(lambda: SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **flags))
+        _interruptibly(work)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(
@@ -103,24 +127,24 @@ def convert(model: SentencePieceModel):
 
 
 def parse(data: bytes) -> SentencePieceModel:
-    """A .model file (ModelProto of sentencepiece_model.proto) -> Model. Raises ValueError for other bytes."""
+    """A .model file (ModelProto of sentencepiece_model.proto) -> its content. Raises ValueError for other bytes."""
     # What wrong types of fields and truncated files raise.
     malformed = (TypeError, AttributeError, IndexError, UnicodeDecodeError, struct.error)
     try:
         messages = list(_fields(data))
-        pieces = [_piece(dict(_fields(value))) for field, value in messages if field == 1]
-        trainer = _merged(value for field, value in messages if field == 2)
-        rules = _merged(value for field, value in messages if field == 3)
+        pieces = [_piece(dict(_fields(value))) for value in _submessages(messages, 1)]
+        trainer = _merged(_submessages(messages, 2))
+        rules = _merged(_submessages(messages, 3))
+        kind, charsmap = _integer_of(trainer, 3, UNIGRAM), _bytes_of(rules, 2)
     except malformed as error:
         raise ValueError("it is no SentencePiece model, or damaged") from error
     if not trainer or not rules or [piece.kind for piece in pieces].count(UNKNOWN) != 1:
         raise ValueError("it is no SentencePiece model, or damaged")
-    kind = trainer.get(3, UNIGRAM)
     if kind not in (UNIGRAM, BPE):
         raise ValueError("it is a model of words or characters; only unigram and BPE models are read")
     if trainer.get(24, 0) or not rules.get(5, 1):
         raise ValueError("it marks spaces in another way than with \u2581 before a word, which is not supported")
-    return SentencePieceModel(pieces, kind, rules.get(2, b""), bool(rules.get(3, 1)), bool(rules.get(4, 1)))
+    return SentencePieceModel(pieces, kind, charsmap, bool(rules.get(3, 1)), bool(rules.get(4, 1)))
 
 
 def _lines(texts: Iterable[str], max_length: int = 1000) -> Iterator[str]:
@@ -228,20 +252,39 @@ def _splitter(model: SentencePieceModel):
     return pre_tokenizers.Sequence(steps) if steps else None
 
 
-def _merged(messages: Iterable[bytes]) -> dict[int, Any]:
+def _submessages(messages: Iterable[tuple[int, int | bytes]], field: int) -> list[bytes]:
+    """The messages in a repeated field."""
+    return [_bytes_of({number: value}, field) for number, value in messages if number == field]
+
+
+def _merged(messages: Iterable[bytes]) -> Message:
     """The fields of a protobuf message that may come in several parts."""
     return {field: value for message in messages for field, value in _fields(message)}
 
 
-def _piece(fields: dict[int, Any]) -> Piece:
+def _piece(fields: Message) -> Piece:
     """The fields of a SentencePiece message -> Piece."""
-    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
+    (score,) = struct.unpack("<f", _bytes_of(fields, 2, bytes(4)))
     if not math.isfinite(score):
         raise TypeError(f"score={score}")
-    return Piece(fields.get(1, b"").decode(), score, fields.get(3, NORMAL))
+    return Piece(_bytes_of(fields, 1).decode(), score, _integer_of(fields, 3, NORMAL))
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+def _bytes_of(message: Message, field: int, default: bytes = b"") -> bytes:
+    value = message.get(field, default)
+    if not isinstance(value, bytes):
+        raise TypeError(f"field {field} is an integer")
+    return value
+
+
+def _integer_of(message: Message, field: int, default: int) -> int:
+    value = message.get(field, default)
+    if not isinstance(value, int):
+        raise TypeError(f"field {field} is not an integer")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a protobuf message: number, and integer or bytes. Raises IndexError where it is truncated."""
     at = 0
     while at < len(data):

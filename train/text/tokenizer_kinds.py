@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tfm.options.choices import Range, check_type
 from tfm.options.json_text import parse_object, read_object, read_text
 from train.files.suppress_output import suppress_output
 from train.settings import schema
 from train.text import sentencepiece_model
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 # The ids of tokens.
 MAX_ID = (1 << 24) - 1
@@ -62,12 +65,18 @@ def _char(options: schema.Tokenizer, specials: list[str], texts: Iterable[str]):
 TRAINERS = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}
 
 
-def _common(options: schema.Tokenizer, specials: list[str]) -> dict[str, Any]:
+class _TrainerOptions(TypedDict):
+    vocab_size: int
+    special_tokens: list[str]
+    show_progress: bool
+
+
+def _common(options: schema.Tokenizer, specials: list[str]) -> _TrainerOptions:
     """Options of all trainers."""
     return {"vocab_size": options.vocab, "special_tokens": specials, "show_progress": False}
 
 
-def guarded(build: Callable[[], Any]):
+def guarded(build: "Callable[[], Tokenizer]") -> "Tokenizer":
     """The tokenizer that `build` makes, once it has read and written a token.
 
     Raises ValueError where the library fails: it raises bare Exception, or panics, and prints that.
