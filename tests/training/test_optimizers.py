@@ -8,8 +8,10 @@ import numpy as np
 import optax
 import pytest
 from training.test_step import BATCH_SPEC, batch, one_device
+from variants import VARIANTS
 
 import tfm
+from tfm.low_rank import LowRank, low_rank_specs
 from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.runs import checkpoint, saved
@@ -121,6 +123,67 @@ def test_muon_against_a_singular_value_decomposition(fill):
     assert several == 7, "query, key, value, output, up, down, and the head's"
 
 
+def kinds_of_parameters():
+    """The spec of each kind of parameter that a row of tests/variants.py has, low-rank updates of its kernels too; and
+    these updates."""
+    specs, updates = {}, {}
+    for name, row in VARIANTS.items():
+        tree = low_rank_specs(tfm.encoder_specs(row.config), None, 3, 0.5)
+        for node in jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, LowRank)):
+            if isinstance(node, LowRank):
+                updates[node.base.axes, node.base.inputs] = node
+            for spec in jax.tree.leaves(node):
+                specs.setdefault((spec.axes, spec.inputs, spec.decay), (name, spec))
+    return specs, updates
+
+
+def test_matrices_are_those_of_the_specs():
+    """For every kind of parameter of every variant, `Spec.inputs` says which axes a product sums over."""
+    specs, _ = kinds_of_parameters()
+    assert len(specs) > 60
+    for name, spec in specs.values():
+        first = int(spec.axes.startswith("L"))
+        shape, cut = spec.shape, first + spec.inputs
+        is_matrix = spec.decay and spec.inputs > 0 and cut < len(shape)
+        expected = (shape[first:cut], shape[cut:]) if is_matrix else ((), ())
+        sizes = tuple(tuple(shape[axis] for axis in axes) for axes in optimizers.matrix_axes(spec))
+        assert sizes == expected, (name, spec.axes)
+        assert all(axis < 0 for axes in optimizers.matrix_axes(spec) for axis in axes), "with or without layers before"
+
+
+def test_matrices_of_low_rank_updates_multiply_to_that_of_the_kernel(fill):
+    _, updates = kinds_of_parameters()
+    assert len(updates) > 15
+    for (axes, _), update in updates.items():
+        down, up = fill((update.down, update.up))
+        kernel = LowRank(np.zeros(update.base.shape, np.float32), down, up, scale=0.5).kernel
+        stacks = [
+            np.stack(by_spec(spec, x)) for spec, x in ((update.down, down), (update.up, up), (update.base, kernel))
+        ]
+        np.testing.assert_allclose(0.5 * stacks[0] @ stacks[1], stacks[2], rtol=1e-4, atol=1e-5, err_msg=axes)
+
+
+def by_spec(spec, x):
+    """The matrices of the layers of a parameter, by the axes that optimizers take."""
+    inputs, _ = optimizers.matrix_axes(spec)
+    layers = x if spec.axes[0] == "L" else x[None]
+    return [np.reshape(layer, (np.prod([x.shape[axis] for axis in inputs]), -1)) for layer in layers]
+
+
+def test_muon_of_the_low_rank_update_of_an_output(fill):
+    """[K,G,H,r] is a matrix [KGH,r], and what comes out of it is nearly orthogonal."""
+    model = tfm.Config(layers=2, heads=4, kv_heads=4, width=64, ffn=24, vocab=60, length=16, dropout=0.0)
+    down = low_rank_specs(tfm.encoder_specs(model), {"output"}, 8, 1.0).layers.period[0].mixer.output.kernel.down
+    assert down.axes == "LKGHr"
+    optimizer = optim.optimizer(options("muon", rate=1.0, decay=0), 10, {"down": down})
+    params, grads = fill({"down": down}), fill({"down": down}, 1)
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    for layer in np.asarray(updates["down"]).reshape(2, 64, 8):
+        values = np.linalg.svd(layer, compute_uv=False) / (0.2 * 8)
+        assert values.min() > 0.65
+        assert values.max() < 1.25
+
+
 def test_what_muon_makes_is_nearly_orthogonal():
     x = np.random.default_rng(0).normal(size=(2, 48, 16)).astype(np.float32)
     for matrix in (x, x.swapaxes(1, 2)):
@@ -160,7 +223,7 @@ def test_moments_are_sharded_as_parameters_and_stay_so(name, sizes):
         )
         size = lambda leaf, axes: tuple(1 if n - leaf.ndim in axes else size for n, size in enumerate(leaf.shape))
         pairs = list(zip(jax.tree.leaves(specs), jax.tree.leaves(params), strict=True))
-        homes |= {(size(leaf, axes), cut(leaf, axes)) for spec, leaf in pairs for axes in optimizers.sides(spec)}
+        homes |= {(size(leaf, axes), cut(leaf, axes)) for spec, leaf in pairs for axes in optimizers.matrix_axes(spec)}
     moments = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim]
     assert len(moments) >= len(jax.tree.leaves(params))
     for leaf in moments:

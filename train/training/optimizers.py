@@ -1,7 +1,7 @@
 """The optimizers by name: functions of the options, a learning rate and the specs of the parameters.
 
-Optimizers that look at matrices find them by the letters of the specs: leaves are stacked along L, and inputs and
-outputs of a matrix may have several axes.
+Optimizers that look at matrices find them by the specs: `Spec.inputs` says which axes of a leaf are the inputs of a
+product. Leaves are stacked along L, and inputs and outputs of a matrix may have several axes.
 """
 
 import itertools
@@ -56,26 +56,30 @@ def muon(options: Optim, rate: optax.Schedule, specs) -> optax.GradientTransform
         optax.add_decayed_weights(options.decay),
         optax.scale_by_learning_rate(rate),
     )
-    labels = jax.tree.map(lambda spec: "muon" if sides(spec)[0] and not set(spec.axes) & _ROWS else "adamw", specs)
+    labels = jax.tree.map(lambda spec: "muon" if _maps_vectors(spec) else "adamw", specs)
     return optax.partition({"muon": matrices, "adamw": adamw(options, rate, specs)}, labels)
 
 
 OPTIMIZERS = {"adamw": adamw, "adafactor": adafactor, "lion": lion, "muon": muon}
 
-# Axes of tables and classes: a parameter with one of them looks up or chooses, and maps nothing to anything.
-_ROWS = set("VPYRC")
+# Axes of tables and of classes.
+_TABLE_AXES = set("VPYC")
 
 
-def sides(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _maps_vectors(spec: tfm.Spec) -> bool:
+    """Whether a parameter is a matrix of layers: tables are looked up, and classes are chosen."""
+    return bool(matrix_axes(spec)[0]) and not set(spec.axes) & _TABLE_AXES
+
+
+def matrix_axes(spec: tfm.Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The input axes and the output axes of a matrix or table, counted from the last; none for other parameters.
 
-    A width at the end is all of the output; else the first axis is all of the input: [KGH,D], [D,KGH], [F,D], [V,D].
+    A parameter whose axes are all inputs is a vector.
     """
-    letters = spec.axes.removeprefix("L")
-    if len(letters) < 2 or not spec.decay:
+    axes = tuple(range(-len(spec.axes.removeprefix("L")), 0))
+    if not spec.decay or not 0 < spec.inputs < len(axes):
         return (), ()
-    outputs = 1 if letters[-1] in "DEU" else len(letters) - 1
-    return tuple(range(-len(letters), -outputs)), tuple(range(-outputs, 0))
+    return axes[: spec.inputs], axes[spec.inputs :]
 
 
 class Factors(NamedTuple):
@@ -112,7 +116,7 @@ def scale_by_factors(specs, max_decay: float) -> optax.GradientTransformation:
 
 def _means(spec, square):
     """The means of a matrix over its outputs and over its inputs; other parameters as they are."""
-    inputs, outputs = sides(spec)
+    inputs, outputs = matrix_axes(spec)
     return tuple(square.mean(axes, keepdims=True) for axes in (outputs, inputs)) if inputs else (square,)
 
 
@@ -121,7 +125,7 @@ def _scaled(spec, gradient, moments):
     if len(moments) == 2:
         # Two roots: without a gradient in its row and its column, the product of both means is 0 in float32.
         rows, columns = moments
-        gradient = gradient * jax.lax.rsqrt(rows / rows.mean(sides(spec)[0], keepdims=True))
+        gradient = gradient * jax.lax.rsqrt(rows / rows.mean(matrix_axes(spec)[0], keepdims=True))
         moments = (columns,)
     update = gradient * jax.lax.rsqrt(moments[0])
     axes = tuple(range(spec.axes.startswith("L"), update.ndim))
@@ -136,7 +140,7 @@ def orthogonal(update: Array, spec: tfm.Spec) -> Array:
     """
     if _is_masked(update):
         return update
-    inputs, outputs = (math.prod(update.shape[axis] for axis in axes) for axes in sides(spec))
+    inputs, outputs = (math.prod(update.shape[axis] for axis in axes) for axes in matrix_axes(spec))
     sharding = jax.typeof(update).sharding
     if not sharding.mesh.empty:
         layer_axes = _layer_axes(sharding.mesh, update.shape[0]) if spec.axes.startswith("L") else None

@@ -72,7 +72,7 @@ def recurrent_specs(options: RecurrentOptions, config: Config, gates: int) -> Re
     of_gates = sizes | {"g": gates, "d": config.width // options.directions}
     bias = bias_spec(config, "ngr", **of_gates) if config.bias else None
     axes, inputs = ("ndgr", 2) if options.separate else ("Dngr", 1)
-    hidden = weight_spec(config, "nsgr", **of_gates)
+    hidden = weight_spec(config, "nsgr", inputs=2, **of_gates)
     return Recurrent(
         input=Linear(weight_spec(config, axes, inputs=inputs, **of_gates), bias),
         hidden=replace(hidden, init=orthogonal),
