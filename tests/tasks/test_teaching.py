@@ -89,7 +89,7 @@ def test_the_loss_is_that_of_a_loop(kind, distilled):
     params = params_of(tfm.classifier_specs(model), 0)
     teacher = params_of(tfm.classifier_specs(teacher_model), 1)
     loss = teaching.DistilledLoss(image.loss, Teacher("there", kind, 0.3, 3.0), teacher_model)
-    sums = jitted(loss)(params, model, {**batch, "teacher": teacher}, None)
+    sums = jitted(loss)(params, model, batch, None, teacher)
     of_labels = of_teacher = jitted(tfm.classify)(params, model, batch["pixels"])
     if distilled:
         of_labels, of_teacher = jitted(tfm.classify_distilled)(params, model, batch["pixels"])
@@ -119,7 +119,7 @@ def test_states_of_tokens_and_another_vocabulary():
     params = params_of(tfm.masked_lm_specs(TEXTS), 0)
     teacher = params_of(tfm.masked_lm_specs(teacher_model), 1)
     loss = teaching.DistilledLoss(mlm.loss, Teacher("there", weight=0.5, temperature=1.0, hidden=0.25), teacher_model)
-    sums = jitted(loss)(params, TEXTS, {**batch, "teacher": teacher}, None)
+    sums = jitted(loss)(params, TEXTS, batch, None, teacher)
 
     @jitted
     def said(params, model):
@@ -201,7 +201,7 @@ def test_what_a_task_learns_from_a_teacher(task):
     teacher_model = tfm.override(model, {"width": 8})
     params, teacher = params_of(specs_of(task, model), 0), params_of(specs_of(task, teacher_model), 1)
     loss = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 0.5, 0.5), teacher_model)
-    sums = jitted(loss)(params, model, {**batch, "teacher": teacher}, None)
+    sums = jitted(loss)(params, model, batch, None, teacher)
     student_logits = logits_of(task, params, model, batch)
     teacher_logits = logits_of(task, teacher, teacher_model, batch)
     outputs = model.vocab if task in ("translate", "pixels") else None
@@ -219,8 +219,8 @@ def test_what_a_task_learns_from_a_teacher(task):
     assert total > 0.01
 
     itself = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 1.0, 2.0), model)
-    taught = lambda params, fields: itself(params, model, fields, None)["loss"]
-    value, gradient = jax.jit(jax.value_and_grad(taught))(params, {**batch, "teacher": params})
+    taught = lambda params, teacher: itself(params, model, batch, None, teacher)["loss"]
+    value, gradient = jax.jit(jax.value_and_grad(taught))(params, params)
     assert float(value) == pytest.approx(0, abs=1e-5)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient)) < 1e-5
     slope = jax.jit(jax.grad(lambda params: tasks.find(task).loss(params, model, batch, None)["loss"]))(params)

@@ -1,10 +1,12 @@
-"""The loss of rows that meet one another, as in contrastive learning, and what the loss of any task returns."""
+"""The loss of rows that meet one another, as in contrastive learning."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+
+from train.losses.loss import Sums
 
 
 @dataclass(frozen=True)
@@ -16,14 +18,9 @@ class JointLoss:
     """
 
     encode: Callable[..., Any]
-    compare: Callable[..., dict[str, Any]]
+    compare: Callable[..., Sums]
 
-    def __call__(self, params: Any, model: Any, batch: Mapping[str, Any], key: Any) -> dict[str, Any]:
+    def __call__(self, params: Any, model: Any, batch: Mapping[str, Any], key: Any) -> Sums:
         """The loss of a batch in one part, as other tasks have it."""
         vectors, fields = jax.tree.map(lambda leaf: leaf[None], (self.encode(params, model, batch, key), dict(batch)))
         return self.compare(params, vectors, fields)
-
-
-def scalar_sums(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The sums over a batch among the outputs of a loss."""
-    return {name: value for name, value in outputs.items() if getattr(value, "ndim", None) == 0}

@@ -6,7 +6,7 @@ same outputs, and `DistilledLoss` adds the distance between both to the sums, fo
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -14,10 +14,8 @@ from jax import Array
 import tfm
 from tfm.ops import broadcast_param
 from tfm.sharding import replicate
+from train.losses.loss import Extra, Sums
 from train.settings.teacher import Teacher
-
-# The parameters of the teacher among the fields of a batch.
-TEACHER = "teacher"
 
 
 class ClassOutputs(NamedTuple):
@@ -66,7 +64,7 @@ class TokenOutputs(NamedTuple):
     model: tfm.Config
     table: Array
     bias: Array | None
-    memory: Any = None
+    memory: tfm.SegmentMemory | None = None
 
     @property
     def logits(self) -> Array:
@@ -87,51 +85,65 @@ class TokenOutputs(NamedTuple):
         return self
 
 
-Outputs = ClassOutputs | TokenOutputs
+Outputs = TypeVar("Outputs", ClassOutputs, TokenOutputs)
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputLoss:
+class OutputLoss(Generic[Outputs]):
     """The `loss` of a task whose targets are classes or tokens, each with a weight in the field `weights`.
 
-    outputs: (params, model, batch, key) -> what the model says
+    outputs: (params, model, batch, key) -> what the model says; (..., memory) where rows continue one another
     sums: (params, model, batch, outputs) -> what a loss returns
     """
 
-    outputs: Callable[..., Any]
-    sums: Callable[..., dict[str, Any]]
+    outputs: Callable[..., Outputs]
+    sums: Callable[..., Sums]
 
-    def __call__(self, params: Any, model: tfm.Config, batch: Mapping[str, Any], key: Any) -> dict[str, Any]:
+    def __call__(
+        self,
+        params: object,
+        model: tfm.Config,
+        batch: Mapping[str, Array],
+        key: Array | None,
+        memory: tfm.SegmentMemory | None = None,
+    ) -> Sums:
         """The loss of the labels."""
-        return self.sums(params, model, batch, self.outputs(params, model, batch, key))
+        outputs = self.outputs(params, model, batch, key, **Extra(memory).arguments)
+        return self.sums(params, model, batch, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
-class DistilledLoss:
-    """The loss of labels and of a teacher, whose parameters are a field of the batch; without that field, of labels.
+class DistilledLoss(Generic[Outputs]):
+    """The loss of labels and of a teacher; without the parameters of the teacher, of labels.
 
     The sums have `loss` of both, and apart `loss_labels`, `loss_teacher` and `agreement`: how often both hold the same
     for the most probable. Sources: Hinton et al. 2015; Sanh et al. 2019, section 2; Touvron et al. 2021, section 4.
     """
 
-    task_loss: OutputLoss
+    task_loss: OutputLoss[Outputs]
     options: Teacher
     teacher_model: tfm.Config
 
-    def __call__(self, params: Any, model: tfm.Config, batch: Mapping[str, Any], key: Any) -> dict[str, Any]:
+    def __call__(
+        self,
+        params: object,
+        model: tfm.Config,
+        batch: Mapping[str, Array],
+        key: Array | None,
+        teacher: object = None,
+    ) -> Sums:
         """Sums over one part of a batch. The teacher has no dropout, and no gradient."""
-        if TEACHER not in batch:
+        if teacher is None:
             return self.task_loss(params, model, batch, key)
-        fields = {name: field for name, field in batch.items() if name != TEACHER}
-        student = self.task_loss.outputs(params, model, fields, key)
-        teacher = self.task_loss.outputs(batch[TEACHER], self.teacher_model, fields, None)
-        sums = self.task_loss.sums(params, model, fields, student.without_distilled)
-        logits, teacher_logits = student.logits_and(teacher)
+        student = self.task_loss.outputs(params, model, batch, key)
+        teacher_outputs = self.task_loss.outputs(teacher, self.teacher_model, batch, None)
+        sums = self.task_loss.sums(params, model, batch, student.without_distilled)
+        logits, teacher_logits = student.logits_and(teacher_outputs)
         if self.options.kind == "hard":
             losses = tfm.hard_losses(logits, teacher_logits)
         else:
             losses = tfm.soft_losses(logits, teacher_logits, self.options.temperature)
-        weights = fields["weights"]
+        weights = batch["weights"]
         agrees = (logits.argmax(-1) == teacher_logits.argmax(-1)).astype(jnp.float32)
         if losses.ndim > weights.ndim:
             losses, agrees = losses.mean(-1), agrees.mean(-1)
@@ -143,7 +155,7 @@ class DistilledLoss:
         share = self.options.weight
         loss = (1 - share) * taught["loss_labels"] + share * taught["loss_teacher"]
         if self.options.hidden:
-            taught["loss_hidden"] = sums["weight"] * _mean_distance(student, teacher)
+            taught["loss_hidden"] = sums["weight"] * _mean_distance(student, teacher_outputs)
             loss += self.options.hidden * taught["loss_hidden"]
         return {**sums, **taught, "loss": loss}
 

@@ -13,6 +13,7 @@ from jax.extend import core
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from tfm.scopes import SUMS
+from train.losses.loss import Extra
 from train.training.job import Job, largest_batch, largest_part
 
 
@@ -25,11 +26,12 @@ def model_flops(job: Job, part=None) -> int:
     """
     model = dataclasses.replace(job.run.model, kernel="einsum")
 
-    def loss(params, batch):
-        return job.task.loss(params, model, batch, None)
+    def loss(params, batch, memory):
+        return job.task.loss(params, model, batch, None, **Extra(memory).arguments)
 
+    part = largest_part(job) if part is None else part
     with jax.set_mesh(job.mesh):
-        forward = needed_flops(loss, job.state.params, largest_part(job) if part is None else part)
+        forward = needed_flops(loss, job.state.params, part, job.extra.memory)
     return 3 * job.run.batch.accumulate * forward
 
 
@@ -148,7 +150,7 @@ def job_kernels(job: Job, part=None) -> list[str]:
     """Those of a step; `part` is one part of a batch (default: of the largest)."""
     key = jax.random.key(0) if job.run.has_dropout else None
     with jax.set_mesh(job.mesh):
-        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key)
+        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key, job.extra)
 
 
 def _kernels(jaxpr: Jaxpr) -> Iterator[str]:

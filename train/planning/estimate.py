@@ -14,7 +14,7 @@ from train.planning import advice, counting
 from train.planning.memory import step_memory
 from train.runs.tuning import specs_of
 from train.screens.console import human_bytes
-from train.training.job import Job, largest_part
+from train.training.job import Job
 
 
 class Estimate(NamedTuple):
@@ -38,7 +38,7 @@ def estimate(job: Job, batch) -> Estimate:
 
     Raises UserError if the kernel of `--attention.kernel` or a variant of the model cannot do the task.
     """
-    part = largest_part(job) | jax.tree.map(lambda field: field[0], batch)  # the memory of rows is a shape
+    part = jax.tree.map(lambda field: field[0], dict(batch))
     with model_errors():
         kernels = counting.job_kernels(job, part)
     peak = peak_flops(jax.devices()[0].device_kind) if job.run.model.dtype == "bfloat16" else None

@@ -52,11 +52,12 @@ def job_loss_memory(job: Job, state, part) -> dict[str, float]:
     """`loss_memory` of the job's loss, without "all"."""
     key = jax.random.key(0) if job.run.has_dropout else None
 
-    def loss(params, batch):
-        return job.loss(with_dropout_keys(params, key), batch, key)["loss"]
+    def loss(params, inputs):
+        fields, extra = inputs
+        return job.loss(with_dropout_keys(params, key), fields, key, extra)["loss"]
 
     with jax.set_mesh(job.mesh):
-        memory = loss_memory(state, loss, part, job.optimizer)
+        memory = loss_memory(state, loss, (part, job.extra), job.optimizer)
     del memory["all"]
     return memory
 

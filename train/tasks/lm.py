@@ -76,14 +76,19 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return spec
 
 
-def outputs(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], key: Array | None) -> TokenOutputs:
+def outputs(
+    params: tfm.CausalLM,
+    model: tfm.Config,
+    batch: Mapping[str, Any],
+    key: Array | None,
+    memory: tfm.SegmentMemory | None = None,
+) -> TokenOutputs:
     """What the model says of the next tokens of a batch; with a `memory` of the rows before, also that of the next
     rows."""
-    memory, valid = None, None
-    if "memory" in batch:
-        before = batch["memory"]
-        before = before.replace(lengths=jnp.where(batch["continues"], before.lengths, 0))
-        hidden, memory = tfm.read_segment(params.decoder, model, batch["tokens"], before, key)
+    valid = None
+    if memory is not None:
+        continued = memory.replace(lengths=jnp.where(batch["continues"], memory.lengths, 0))
+        hidden, memory = tfm.read_segment(params.decoder, model, batch["tokens"], continued, key)
     else:
         mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
         valid = batch["segments"] > 0 if "segments" in batch else None

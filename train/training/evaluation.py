@@ -15,6 +15,7 @@ import tfm
 from train import DivergedError, tasks
 from train.data import feed
 from train.devices import distributed
+from train.losses.loss import MEMORY
 from train.runs import run_folder, saved
 from train.runs.state import State
 from train.screens import finite, plots
@@ -111,14 +112,15 @@ def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[s
     outputs: dict[str, list] = {}
     memory = jax.jit(functools.partial(new_memory, job, 1))()
     for batch in corpus.valid_batches(max_batches, functools.partial(feed.local_rows, job.mesh, 1)):
-        fields = step.with_memory(feed.to_devices(batch, job.batch_spec, job.mesh), memory)
-        arrays = dict(eval_step(params, fields))
-        memory = arrays.pop(step.MEMORY, None)
+        fields = feed.to_devices(batch, job.batch_spec, job.mesh)
+        arrays = dict(eval_step(params, fields, memory))
+        next_memory = arrays.pop(MEMORY, None)
         results = {name: distributed.to_host(value) for name, value in arrays.items()}
         if tfm.names_not_finite(results):
-            raise DivergedError(finite.explain(eval_step, params, fields))
+            raise DivergedError(finite.explain(eval_step, params, fields, memory))
         for name, value in results.items():
             outputs.setdefault(name, []).append(value)
+        memory = next_memory
     return {
         name: np.concatenate(values) if values[0].ndim else float(np.sum(values, dtype=np.float64))
         for name, values in outputs.items()

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from train.losses.joint import JointLoss, scalar_sums
+from train.losses.joint import JointLoss
+from train.losses.loss import scalar_sums
 from train.training import stochastic_rounding
 
 # The parameters of a pass, from those that change, and the key of its dropout.

@@ -10,13 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tfm
 from train import UserError
 from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
+from train.losses.loss import NO_EXTRA, Extra, Loss, Sums
 from train.losses.teaching import DistilledLoss
 from train.runs.state import State
 from train.runs.teacher import TeacherModel
@@ -35,7 +36,7 @@ class Job:
 
     run: Run
     task: Any
-    mesh: Any
+    mesh: Mesh
 
     @cached_property
     def specs(self):
@@ -78,9 +79,14 @@ class Job:
         kernel = self.run.attention.kernel
         return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
-    def loss(self, params, batch, key):
+    @cached_property
+    def extra(self) -> Extra:
+        """Shapes and shardings of what the loss of one part reads beside the batch."""
+        return Extra(jax.tree.map(functools.partial(_first_part, self.mesh), self.state.memory), self.state.teacher)
+
+    def loss(self, params, batch, key, extra: Extra = NO_EXTRA) -> Sums:
         """The sums of the loss that steps minimize over one part of a batch."""
-        return _loss(self)(params, self.model, batch, key)
+        return _loss(self)(params, self.model, batch, key, **extra.arguments)
 
     @cached_property
     def train_step(self):
@@ -121,7 +127,7 @@ def new_memory(job: Job, parts: int | None = None) -> tfm.SegmentMemory | None:
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * parts), memory)
 
 
-def _loss(job: Job) -> Any:
+def _loss(job: Job) -> Loss:
     """The loss that steps minimize: the task's, or that of the task and a teacher."""
     if job.teacher is None:
         return job.task.loss
@@ -147,15 +153,15 @@ def largest_batch(job: Job) -> Fields:
     }
 
 
-def largest_part(job: Job) -> dict[str, Any]:
-    """Shapes and shardings of the fields [rows, ...] of one part of that batch, of its memory, and of the teacher."""
+def largest_part(job: Job) -> Fields:
+    """Shapes and shardings of the fields [rows, ...] of one part of that batch."""
+    return jax.tree.map(functools.partial(_first_part, job.mesh), largest_batch(job))
 
-    def first_part(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        sharding = NamedSharding(job.mesh, PartitionSpec(*field.sharding.spec[1:]))
-        return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
 
-    part = jax.tree.map(first_part, dict(step.with_memory(largest_batch(job), job.state.memory)))
-    return dict(step.with_teacher(part, job.state.teacher))
+def _first_part(mesh: Mesh, field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """The shape and sharding [rows, ...] of one part of [parts, rows, ...]."""
+    sharding = NamedSharding(mesh, PartitionSpec(*field.sharding.spec[1:]))
+    return jax.ShapeDtypeStruct(field.shape[1:], field.dtype, sharding=sharding)
 
 
 def batch_tokens(job: Job) -> int:

@@ -16,7 +16,6 @@ from train import UserError, tasks
 from train.devices import capacity, cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
-from train.losses.teaching import TEACHER
 from train.runs import adapters, claim, pretrained, run_folder, saved
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
@@ -177,7 +176,7 @@ def _resumed(job: Job, state: State, progress: Progress, folder: Path, log: Log)
 
 def _check_teacher(state: State, folder: Path):
     """Raises UserError if the weights of the teacher are no longer those that the run in the folder began with."""
-    before = run_folder.RunFolder(folder).surroundings.get(TEACHER) if state.teacher is not None else None
+    before = run_folder.RunFolder(folder).surroundings.get("teacher") if state.teacher is not None else None
     if before and before["hash"] != fingerprint(state.teacher):
         raise UserError(
             f"the weights of --teacher={before['folder']} have changed since {folder} began; restore them, or start a "
@@ -239,7 +238,7 @@ def _with_weights_of(run: Run, state: State, job: Job, log: Log) -> State:
 
 def facts(job: Job, corpus, teacher: Any = None) -> dict[str, Any]:
     """What run.json records besides the configuration; `teacher` are the parameters of the teacher."""
-    taught = {} if teacher is None else {TEACHER: {"folder": job.run.teacher.folder, "hash": fingerprint(teacher)}}
+    taught = {} if teacher is None else {"teacher": {"folder": job.run.teacher.folder, "hash": fingerprint(teacher)}}
     return taught | {
         "data": corpus.facts(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

@@ -13,20 +13,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from tfm.low_rank import with_dropout_keys
-from train.losses.joint import JointLoss, scalar_sums
-from train.losses.teaching import TEACHER
+from train.losses.joint import JointLoss
+from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.runs.state import RunNumbers, State
 from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
 
-# The loss of a task: loss(params, model, batch, key) -> sums over the batch, "loss" and "weight" among them, and arrays
-# [B, ...] for evaluation. Where the batch has a MEMORY of the segments before, the memory of the next ones is returned.
-Loss = Callable[..., dict[str, Any]]
-MEMORY = "memory"
-
 # The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
-NewMemory = Callable[[], Any]
+NewMemory = Callable[[], tfm.SegmentMemory | None]
 
 # Bytes of a heap of temporaries on a CPU, where only allocations below 64 MiB are kept from step to step
 # (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step. And the steps of
@@ -100,8 +95,9 @@ def make_train_step(
 
     def summed_loss(changing, constants, part, key):
         """The sum to differentiate, all scalar sums and the memory."""
-        frozen, teacher = constants
-        outputs = loss(_params_of(optimizer, frozen, changing, key), model, with_teacher(part, teacher), key)
+        (frozen, teacher), (fields, memory) = constants, part
+        params = _params_of(optimizer, frozen, changing, key)
+        outputs = loss(params, model, fields, key, **Extra(memory, teacher).arguments)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
 
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options)
@@ -116,7 +112,7 @@ def make_train_step(
             (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
         else:
             compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), (frozen, state.teacher))
-            inputs = dict(with_memory(batch, state.memory)), _part_keys(key, _parts(batch))
+            inputs = (dict(batch), state.memory), _part_keys(key, _parts(batch))
             (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
@@ -158,16 +154,6 @@ def run_numbers(optimizer: optim.Optimizer, key: Array) -> RunNumbers:
 def _rounding_key(key: Array, step: Array) -> Array:
     """The key of the rounding in a step, which nothing else takes: no step has the number 2^32 - 1."""
     return jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step)
-
-
-def with_memory(fields: Mapping[str, Any], memory: Any) -> Mapping[str, Any]:
-    """The fields of a batch, or of a part of it, and the memory of its rows where there is one."""
-    return fields if memory is None else {**fields, MEMORY: memory}
-
-
-def with_teacher(part: Mapping[str, Any], teacher: Any) -> Mapping[str, Any]:
-    """The fields of a part of a batch, and the parameters of the teacher where there is one."""
-    return part if teacher is None else {**part, TEACHER: teacher}
 
 
 def _part_keys(key: Array | None, parts: int) -> Array | None:
@@ -223,13 +209,14 @@ def _average(specs, state: State, params, decay: float):
 
 
 def make_eval_step(loss: Loss, model: tfm.Config):
-    """step(params, batch) -> sums and arrays [B, ...], without dropout, and the memory of a batch that has one; it has
-    one part."""
+    """step(params, batch, memory=None) -> sums and arrays [B, ...], without dropout, and the memory of the next rows
+    where there is one of these; the batch has one part."""
 
     @jax.jit
-    def eval_step(params, batch: Mapping[str, Any]):
-        outputs = loss(params, model, _first_part(dict(batch)), None)
-        return with_memory(outputs, _stacked(outputs.get(MEMORY)))
+    def eval_step(params, batch: Mapping[str, Array], memory: tfm.SegmentMemory | None = None) -> Sums:
+        fields, first_memory = _first_part((dict(batch), memory))
+        outputs = loss(params, model, fields, None, **Extra(first_memory).arguments)
+        return outputs if memory is None else {**outputs, MEMORY: _stacked(outputs[MEMORY])}
 
     return eval_step
 

@@ -11,7 +11,7 @@ from jax import Array
 
 import tfm
 from tfm.catalogue.studies.pruning import hard_concrete, head_gates, open_probability, with_gates
-from train.training.step import Loss
+from train.losses.loss import Loss
 
 # Fields of a batch: arrays [B,...].
 Batch = Mapping[str, Array]

@@ -12,7 +12,7 @@ import tfm
 from tfm.low_rank import with_dropout_keys
 from train import UserError, sentence
 from train.devices import distributed
-from train.losses.joint import scalar_sums
+from train.losses.loss import Extra, scalar_sums
 from train.runs import run_folder, saved
 from train.runs.state import State
 from train.screens.console import Log
@@ -21,7 +21,7 @@ from train.training.diverged import blackbox
 from train.training.diverged.blackbox import Batch
 from train.training.job import Job, batch_to_devices
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import split_params, with_memory, with_teacher
+from train.training.step import split_params
 
 
 class Replay(NamedTuple):
@@ -134,17 +134,21 @@ def _loss(job: Job) -> Callable[..., Any]:
 
     def loss(trained, frozen, part, key):
         params = with_dropout_keys(job.optimizer.join(trained, frozen), key)
-        sums = scalar_sums(job.loss(params, part, key))
+        fields, extra = part
+        sums = scalar_sums(job.loss(params, fields, key, extra))
         return sums["loss"], sums
 
     return loss
 
 
-def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[dict[str, Any]]:
-    """The parts of a batch, with the memory of their rows, and the teacher."""
-    fields = dict(with_memory(batch, state.memory))
-    parts = [jax.tree.map(lambda field, n=index: field[n], fields) for index in range(job.run.batch.accumulate)]
-    return [dict(with_teacher(part, state.teacher)) for part in parts]
+def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[tuple[dict[str, jax.Array], Extra]]:
+    """The parts of a batch, and what the loss of each reads beside it."""
+
+    def part(index: int) -> tuple[dict[str, jax.Array], Extra]:
+        fields, memory = jax.tree.map(lambda leaf: leaf[index], (batch, state.memory))
+        return fields, Extra(memory, state.teacher)
+
+    return [part(index) for index in range(job.run.batch.accumulate)]
 
 
 def _updated(job: Job, state: State, batch: Any) -> State:
