@@ -34,6 +34,12 @@ def named_sharding(x: Array, y: Array, *spec) -> NamedSharding | None:
     return None
 
 
+def shards_of(x: Array | jax.ShapeDtypeStruct, axes: int | None = None) -> int:
+    """The number of parts that the mesh cuts x into along its first `axes` axes; by default, along all."""
+    mesh = jax.typeof(x).sharding.mesh
+    return math.prod(map(mesh.shape.__getitem__, mesh_axes(spec_of(x)[:axes])))
+
+
 def unshard_fsdp(parameter: Array) -> Array:
     """A parameter [...] as a layer uses it, of the same shape: replicated over `fsdp`, still sharded over `tensor`."""
     spec = spec_of(parameter)

@@ -19,9 +19,13 @@ def arrays(queries=T, keys=S):
 
 
 def loop(q, k, v, allowed=None, bias=None):
-    """Five loops: q [B,T,K,G,H], allowed [B,T,S], bias [B,K,G,T,S] -> [B,T,K,G,H] and weights [B,K,G,T,S]."""
+    """Five loops: q [B,T,K,G,H], k [B,S,K,H], v [B,S,K,h] -> [B,T,K,G,h], and weights [B,K,G,T,S].
+
+    allowed: [B,T,S]
+    bias: [B,K,G,T,S]
+    """
     queries, keys = q.shape[1], k.shape[1]
-    y, weights = np.zeros(q.shape), np.zeros((B, K, G, queries, keys))
+    y, weights = np.zeros((*q.shape[:-1], v.shape[-1])), np.zeros((B, K, G, queries, keys))
     for b, t, kv, g in np.ndindex(B, queries, K, G):
         scores = [float(q[b, t, kv, g] @ k[b, s, kv]) / math.sqrt(H) for s in range(keys)]
         if bias is not None:
@@ -64,6 +68,17 @@ def test_plain_heads_are_grouped_in_order():
     np.testing.assert_allclose(plain, grouped.reshape(B, T, K * G, H), rtol=1e-6)
     ungrouped = tfm.attend(q.reshape(B, T, K * G, H), k.repeat(G, axis=2), v.repeat(G, axis=2))
     np.testing.assert_allclose(plain, ungrouped, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", [tfm.attend, tfm.chunked])
+def test_values_of_another_size_than_keys(attention):
+    """[B,T,K,G,h] of values [B,S,K,h]; `attend` takes plain heads [B,T,N,H] too."""
+    q, k, _ = arrays()
+    v = np.random.default_rng(1).normal(size=(B, S, K, 6)).astype(np.float32)
+    y, _ = loop(q, k, v, np.broadcast_to(tfm.window(3, 1).dense(T, S), (B, T, S)))
+    np.testing.assert_allclose(attention(q, k, v, tfm.window(3, 1)), y, rtol=1e-5, atol=1e-5)
+    plain = tfm.attend(q.reshape(B, T, K * G, H), k, v, tfm.window(3, 1))
+    np.testing.assert_allclose(plain, y.reshape(B, T, K * G, 6), rtol=1e-5, atol=1e-5)
 
 
 def test_attend_refuses_heads_that_do_not_divide():

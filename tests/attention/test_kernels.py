@@ -10,8 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tfm
-from tfm.attention.dispatch import KERNELS
 from tfm.attention.kernels import block_sizes
+from tfm.attention.kernels.choice import KERNELS
 from tfm.catalogue.positions.t5 import T5Bias
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer

@@ -10,7 +10,7 @@ import pytest
 
 import tfm
 from tfm import norms, ops
-from tfm.attention.dispatch import KERNELS
+from tfm.attention.kernels.choice import KERNELS
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.layers import EncoderOptions

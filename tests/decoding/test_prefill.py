@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.attention import scores
-from tfm.attention.kernels import choice
+from tfm.attention.kernels import blocks, choice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
@@ -42,7 +41,7 @@ def test_memory_of_a_prompt_grows_with_its_length(name):
 def test_blocks_of_queries_are_all_queries(monkeypatch, position):
     """Positions that bias scores by vectors of queries are computed a block of queries at a time; the last one has
     fewer."""
-    monkeypatch.setattr(scores, "BLOCK", 2 * 2 * 2 * 11 * 3)
+    monkeypatch.setattr(blocks, "BLOCK", 2 * 2 * 2 * 11 * 3)
     config = tfm.override(BASE, {"position": position} | ({"position.method": 3} if position == "huang" else {}))
     params = tfm.init(tfm.encoder_specs(config), jax.random.key(0))
     tokens, starts = jnp.arange(22).reshape(2, 11), jnp.zeros(2, jnp.int32)

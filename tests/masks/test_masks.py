@@ -9,8 +9,7 @@ import pytest
 from flax import struct
 
 import tfm
-from tfm.attention.case import decompose
-from tfm.masks.distance import as_window
+from tfm.masks.distance import as_window, decompose
 from tfm.masks.place import Restarted
 
 pytestmark = pytest.mark.usefixtures("strict")

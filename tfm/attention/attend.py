@@ -4,16 +4,31 @@ Tried on a CPU: other orders of axes, a backward pass of its own (docs/measured.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.check import check_attention, check_dropout
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.ops import dropout
 from tfm.sharding import positions_like, replicate_length
+
+
+class Heads(NamedTuple):
+    """What attention reads.
+
+    q: queries [B,T,K,G,H]
+    k, v: keys [B,S,K,H], and values of this size or another
+    mask, bias: of all pairs of queries and keys, or None
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    mask: Mask | None = None
+    bias: ScoreBias | None = None
 
 
 def attend(
@@ -25,23 +40,52 @@ def attend(
     rate: float = 0.0,
     key: Array | None = None,
 ) -> Array:
-    """q [B,T,K,G,H] or [B,T,N,H], k and v [B,S,K,H] -> the shape of q; softmax in float32.
+    """q [B,T,K,G,H] or [B,T,N,H], k [B,S,K,H], v [B,S,K,h] -> [B,T,K,G,h] or [B,T,N,h]; softmax in float32.
 
     Scaled dot-product attention (Vaswani et al. 2017, eq. 1). N = K * G query heads share K key/value heads (Ainslie et
     al. 2023). `rate` and `key` drop attention weights. A query that may see no key gets the mean of all values. Raises
     ValueError for shapes that do not fit, a rate outside [0, 1), and a rate without a key.
     """
-    check_attention(q, k, v, mask)
-    check_dropout(rate, key)
+    check_attention(q, k, v, mask, rate, key)
     if q.ndim == k.ndim:
         grouped = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[-1])
-        return attend(grouped, k, v, mask, bias, rate, key).reshape(q.shape)
-    weights = dropout(attention_weights(q, k, mask, bias), rate, key)
-    return apply_weights(weights, v, bias, positions_like(q), jnp.arange(k.shape[1])[None])
+        return attend(grouped, k, v, mask, bias, rate, key).reshape(*q.shape[:-1], v.shape[-1])
+    i, j = positions_like(q), jnp.arange(k.shape[1])[None]
+    scores = attention_scores(q, k)
+    if bias is not None:
+        scores = bias.apply(scores, i, j)
+    if mask is not None:
+        scores = jnp.where(mask(i, j)[:, None, None], scores, MASK_VALUE)
+    weights = dropout(jax.nn.softmax(scores, axis=-1), rate, key)
+    return weighted_sum(weights, v) if bias is None else apply_weights(weights, v, bias, i, j)
+
+
+def check_attention(
+    q: Array, k: Array, v: Array, mask: Mask | None, rate: float = 0.0, key: Array | None = None
+) -> None:
+    """Raises ValueError unless q [B,T,K,G,H] or [B,T,N,H], k [B,S,K,H], v [B,S,K,h] and the mask fit each other, and
+    for a rate without the key that its draws need."""
+    shapes = f"shapes are q {q.shape}, k {k.shape} and v {v.shape}"
+    if q.ndim not in (4, 5) or k.ndim != 4 or v.ndim != 4:
+        raise ValueError(f"q must be [B,T,K,G,H] or [B,T,N,H], k and v [B,S,K,H]; {shapes}")
+    if v.shape[:3] != k.shape[:3]:
+        raise ValueError(f"v must have the batch, the length and the heads of k; {shapes}")
+    if q.shape[0] != k.shape[0]:
+        raise ValueError(f"q and k must have the same batch; {shapes}")
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"heads of q and k must have the same size; {shapes}")
+    if q.ndim == 5 and q.shape[2] != k.shape[2]:
+        raise ValueError(f"q [B,T,K,G,H] and k [B,S,K,H] must have the same K heads; {shapes}")
+    if q.ndim == 4 and q.shape[2] % k.shape[2]:
+        raise ValueError(f"q has {q.shape[2]} heads, which k's {k.shape[2]} must divide; {shapes}")
+    if mask is not None:
+        mask.check(len(q), q.shape[1], k.shape[1])
+    if rate and key is None:
+        raise ValueError(f"rate={rate} needs a key, such as key=jax.random.key(0)")
 
 
 def apply_weights(weights: Array, v: Array, bias: ScoreBias | None, i: Array, j: Array) -> Array:
-    """weights [B,K,G,T,S] of queries at positions i [1,T] and keys at j [1,S], v [B,S,K,H] -> [B,T,K,G,H], plus the
+    """weights [B,K,G,T,S] of queries at positions i [1,T] and keys at j [1,S], v [B,S,K,h] -> [B,T,K,G,h], plus the
     values of a bias."""
     y = weighted_sum(weights, v)
     term = None if bias is None else bias.values(weights, i, j)
@@ -96,7 +140,7 @@ def attention_scores(q: Array, k: Array) -> Array:
 
 
 def weighted_sum(weights: Array, v: Array) -> Array:
-    """weights [B,K,G,T,S], v [B,S,K,H] -> [B,T,K,G,H] in the dtype of v.
+    """weights [B,K,G,T,S], v [B,S,K,h] -> [B,T,K,G,h] in the dtype of v.
 
     The product has the order that XLA for CPU multiplies fast (docs/measured.md, M54).
     """

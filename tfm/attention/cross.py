@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import attend, attention_weights, weighted_sum
-from tfm.attention.dispatch import attend_scores, attend_with
+from tfm.attention.attend import Heads, attend, attention_weights, weighted_sum
+from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, merge_heads, queries, swap_heads
-from tfm.attention.scores import score_function, score_queries, score_specs
+from tfm.attention.scores import attend_scores, score_function, score_queries, score_specs
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall
 from tfm.masks.by_example import padding
@@ -80,16 +80,15 @@ def cross_attention(
     score_fn = score_function(score, layer.score)
     by_text = score_queries(score, layer.score, queries(layer, config, x))
     q = regroup_rows(by_text, len(memory.keys))
-    operands = q, memory.keys, memory.values
-    weights = None
+    heads, weights = Heads(q, memory.keys, memory.values, memory.mask), None
     if memory.record or context.record:
         weights = attention_weights(q, memory.keys, memory.mask, None, score_fn)
-        heads = weighted_sum(dropout(weights, rate, call.key), memory.values)
+        y = weighted_sum(dropout(weights, rate, call.key), memory.values)
         weights = jnp.moveaxis(regroup_rows(jnp.moveaxis(weights, 3, 1), len(x)), 1, 3)
     elif score_fn is not None:
-        heads = attend_scores(score, score_fn, operands, memory.mask, None, rate, call.key)
+        y = attend_scores(heads, score, score_fn, rate, call.key)
     elif context.keep:  # few queries at a time need no kernel, and there is no dropout
-        heads = attend(*operands, memory.mask)
+        y = attend(*heads)
     else:
-        heads = attend_with(config, *operands, memory.mask, None, call.key)
-    return merge_heads(layer, regroup_rows(heads, len(x))), weights
+        y = attention(heads, config.kernel, rate, call.key)
+    return merge_heads(layer, regroup_rows(y, len(x))), weights

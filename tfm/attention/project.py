@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
-from tfm.attention.dispatch import attend_with
+from tfm.attention.kernels.choice import attention
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
 from tfm.norms import Norm, norm, norm_specs
@@ -86,4 +87,5 @@ def multi_head_attention(
     A key drops attention weights.
     """
     k, v = keys_values(layer, config, x if memory is None else memory)
-    return merge_heads(layer, attend_with(config, queries(layer, config, x), k, v, mask, bias, key))
+    heads = Heads(queries(layer, config, x), k, v, mask, bias)
+    return merge_heads(layer, attention(heads, config.kernel, config.attn_rate_with(key), key))

@@ -14,17 +14,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import reshard
 
-from tfm.attention.attend import apply_weights, biased_scores, masked_weights
-from tfm.attention.bias import ScoreBias
+from tfm.attention.attend import Heads
+from tfm.attention.kernels.blocks import attend_in_blocks
+from tfm.attention.kernels.choice import Choice, attention_scope
 from tfm.config.model import Config
-from tfm.masks.mask import Mask
-from tfm.ops import dropout, einsum
+from tfm.ops import einsum
 from tfm.params import weight_spec
 from tfm.scopes import SUMS
 from tfm.sharding import replicate_length, unshard_fsdp
-
-# Elements of the sums of a block of queries with all keys that one block holds.
-BLOCK = 1 << 22
 
 
 def score_specs(config: Config, score: str) -> Any:
@@ -71,43 +68,13 @@ def additive_scores(q: Array, k: Array, vector: Array) -> Array:
         return (features * vector).sum(-1, dtype=jnp.float32)
 
 
-def attend_in_blocks(
-    score_fn: Callable[[Array, Array], Array] | None,
-    operands: tuple[Array, Array, Array],
-    mask: Mask | None,
-    bias: ScoreBias | None,
+def attend_scores(
+    heads: Heads,
+    score: str,
+    score_fn: Callable[[Array, Array], Array],
     rate: float = 0.0,
     key: Array | None = None,
 ) -> Array:
-    """q [B,T,K,G,H], k and v [B,S,K,H] -> [B,T,K,G,H] with the scores [B,K,G,T,S] of `score_fn`, by default scaled
-    products; softmax in float32.
-
-    Scores of a block of queries are computed at a time, and again in the backward pass. `rate` and `key` drop attention
-    weights.
-    """
-    q, k, v = map(replicate_length, operands)
-    length, keys = q.shape[1], jnp.arange(k.shape[1])[None]
-    elements = q.size * k.shape[1] // (1 if score_fn else q.shape[-1])
-    size = min(length, max(1, BLOCK * length // elements))
-    if bias is not None and bias.for_queries(0, size) is None:
-        size = length
-
-    @jax.checkpoint
-    def block(start: Array | int, index: Array | int) -> Array:
-        rows, rows_bias = q, bias
-        if size < length:
-            rows = jax.lax.dynamic_slice_in_dim(q, start, size, axis=1)
-            rows_bias = None if bias is None else bias.for_queries(start, size)
-        positions = start + jnp.arange(size)[None]
-        scores = biased_scores(rows, k, rows_bias, positions, keys, score_fn)
-        weights = masked_weights(scores, mask, positions, keys)
-        draw = None if key is None else jax.random.fold_in(key, index)
-        return apply_weights(dropout(weights, rate, draw), v, rows_bias, positions, keys)
-
-    count = -(-length // size)
-    if count == 1:
-        return block(0, 0)
-    starts = jnp.minimum(jnp.arange(count) * size, length - size)  # the last block repeats some queries
-    heads = jnp.moveaxis(jax.lax.map(lambda inputs: block(*inputs), (starts, jnp.arange(count))), 0, 1)
-    first = heads[:, :-1].reshape(len(q), -1, *heads.shape[3:])
-    return jnp.concatenate([first, heads[:, -1, count * size - length :]], axis=1)
+    """`attention` with scores of `score_fn`, which no kernel computes; `score` is their name."""
+    with attention_scope(Choice("blocks", f"{score} scores"), heads):
+        return attend_in_blocks(*heads, rate, key, score_fn)

@@ -1,5 +1,9 @@
 """Static masks: what a query may see depends on the distance of the key alone."""
 
+from functools import reduce
+from operator import and_
+from typing import NamedTuple
+
 from flax import struct
 
 from tfm.masks.mask import Mask
@@ -30,6 +34,23 @@ def strided(stride: int) -> Mask:
 def as_window(mask: Mask) -> "Window | None":
     """A mask as one `Window`; None if it is no window, nor a conjunction (`&`) of windows."""
     return Window(*mask.reach) if all(isinstance(part, Window) for part in mask.conjuncts) else None
+
+
+def decompose(mask: Mask | None) -> "MaskParts":
+    """The parts of a mask, for kernels that know some of them. Windows become one; a second mask of segments is part of
+    the rest."""
+    conjuncts = () if mask is None else mask.conjuncts
+    static = [part for part in conjuncts if part.is_static] or [Window(None, None)]
+    pattern = reduce(and_, static)
+    arrays = [part for part in conjuncts if not part.is_static]
+    with_ids = [part for part in arrays if part.segment_ids is not None]
+    without_ids = [part for part in arrays if part.segment_ids is None]
+    return MaskParts(
+        pattern=as_window(pattern) or pattern,
+        segments=with_ids[0] if with_ids else None,
+        keys=tuple(part for part in without_ids if part.key_only),
+        rest=(*(part for part in without_ids if not part.key_only), *with_ids[1:]),
+    )
 
 
 def after_memory(mask: Mask, size: int) -> Mask:
@@ -68,6 +89,16 @@ class Window(Mask):
     @property
     def shift_invariant(self):
         return True
+
+
+class MaskParts(NamedTuple):
+    """Masks that together allow what a mask allows: the static pattern, a mask of segments, masks of keys alone, and
+    the others."""
+
+    pattern: Mask = Window(None, None)
+    segments: Mask | None = None
+    keys: tuple[Mask, ...] = ()
+    rest: tuple[Mask, ...] = ()
 
 
 @struct.dataclass

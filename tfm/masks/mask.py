@@ -7,7 +7,9 @@ A mask without arrays is static: kernels know it at compile time. `mask.blocks` 
 `mask.live_blocks` which ones they can skip for these arrays.
 """
 
+import functools
 import math
+from functools import reduce
 from typing import Any
 
 import jax
@@ -18,6 +20,13 @@ from jax import Array
 
 # Scores of forbidden pairs. Finite, so that a query that may see nothing averages all values instead of giving NaN.
 MASK_VALUE = -1e30
+
+# Pairs that are counted; of longer texts these are the pairs of some queries, spread evenly. So many are looked at
+# together.
+MOST, TOGETHER = 1 << 24, 1 << 20
+
+# Multiples of the golden ratio fall into no period of a pattern.
+GOLDEN = 0.6180339887498949
 
 
 class Mask:
@@ -221,6 +230,46 @@ class Not(Mask):
     @property
     def shardable(self):
         return self.mask.shardable
+
+
+def visible_pairs(mask: Mask | None, queries: int, keys: int) -> tuple[int, int]:
+    """Pairs that the static parts of a mask allow where one text fills a row, and the pairs of which they are a part.
+
+    These are all pairs, or those that causality leaves where the mask is causal: a causal mask alone allows all of
+    them. Pairs whose answer depends on arrays are allowed. Both are counts of some queries where texts are very long.
+    """
+    static: tuple[Mask, ...] = ()
+    for conjunct in () if mask is None else mask.conjuncts:
+        part = conjunct.in_one_text
+        static += (part,) if part.is_static else ()
+    return _static_pairs(static, queries, keys) if static else (queries * keys, queries * keys)
+
+
+@functools.lru_cache(maxsize=256)
+def _static_pairs(masks: tuple[Mask, ...], queries: int, keys: int) -> tuple[int, int]:
+    """Visible pairs of a conjunction of static masks, and the pairs of which they are a part."""
+    rows = np.arange(queries)
+    if queries * keys > MOST:
+        rows = np.unique((np.arange(1, 1 + max(1, MOST // keys)) * GOLDEN % 1 * queries).astype(int))
+    bounds = [bound for mask in masks if (bound := mask.reach[1]) is not None]
+    offset = keys - queries  # queries are the last positions
+    is_causal = bool(bounds) and min(bounds) <= offset
+    total = int(np.minimum(keys, rows + offset + 1).clip(0).sum()) if is_causal else len(rows) * keys
+    j, visible = np.arange(keys)[None], 0
+    for strip in np.array_split(rows, -(-len(rows) * keys // TOGETHER) or 1):
+        i = strip[:, None]
+        allowed: Any = reduce(np.logical_and, [mask.between(i, i, j, j) for mask in masks])
+        visible += int(np.broadcast_to(allowed, (len(strip), keys)).sum())
+    return visible, total
+
+
+def blocks_in_sight(mask: Mask | None, block: int, queries: int, keys: int) -> int:
+    """The blocks of queries and keys in which a mask may allow a pair, where one text fills a row; each block of
+    queries has one at least."""
+    visible = np.ones((-(-queries // block), -(-keys // block)), bool)
+    for part in () if mask is None else mask.conjuncts:
+        visible = visible & part.in_one_text.blocks(block, block, queries, keys)
+    return int(visible.sum(1).clip(1).sum())
 
 
 def block_ends(block: int, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import apply_weights, attention_weights, biased_scores
+from tfm.attention.attend import Heads, apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import BiasAfterMemory, ScoreBias
-from tfm.attention.dispatch import attend_once, attend_scores, attend_with
+from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries, swap_heads
-from tfm.attention.scores import score_function, score_queries, score_specs
+from tfm.attention.scores import attend_scores, score_function, score_queries, score_specs
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
@@ -137,10 +137,10 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
         heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
         output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
     elif score_fn is not None:
-        heads = attend_scores(call.options.score, score_fn, (q, k, v), mask, bias, rate, call.key)
+        heads = attend_scores(Heads(q, k, v, mask, bias), call.options.score, score_fn, rate, call.key)
     else:
-        attend = attend_once if context.keep else attend_with  # a prompt is read once
-        heads = attend(config, q, k, v, mask, bias, call.key)
+        kernel = None if context.keep else config.kernel  # a prompt is read once
+        heads = attention(Heads(q, k, v, mask, bias), kernel, rate, call.key)
     y = merge_heads(layer, pattern.replace(pattern_call, x, heads, score))
     return y if windows is None else windows.merge(y), output
 

@@ -12,7 +12,7 @@ from variants import BASE, VARIANTS
 import tfm
 from tfm.catalogue.grid import depthwise
 from tfm.config.mixers import Softmax
-from tfm.masks.pairs import visible_pairs
+from tfm.masks.mask import visible_pairs
 from tfm.options.choices import alternatives, type_hints
 from train.planning.counting import flops, needed_flops
 

@@ -12,6 +12,7 @@ from oracles import scores as oracle
 import tfm
 from tfm.attention import scores
 from tfm.attention.cross import Memory, cross_attention, cross_specs
+from tfm.attention.kernels import blocks
 from tfm.attention.project import swap_heads
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
@@ -31,14 +32,14 @@ def test_blocks_of_queries_are_all_queries_at_once(monkeypatch):
 
     def loss(operands, vector):
         compare = lambda q, k: scores.additive_scores(q, k, vector)
-        y = scores.attend_in_blocks(compare, operands, mask, None)
+        y = blocks.attend_in_blocks(*operands, mask, score_fn=compare)
         return jnp.square(y).sum(), y
 
     def run():
         return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(operands, vector)
 
     at_once = run()
-    monkeypatch.setattr(scores, "BLOCK", 2 * 4 * 4 * 7 * 3)  # three queries
+    monkeypatch.setattr(blocks, "BLOCK", 2 * 4 * 4 * 7 * 3)  # three queries
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), run(), at_once)
 
 
@@ -48,11 +49,12 @@ def test_no_array_holds_the_sums_of_all_pairs():
     )
 
     def loss(q, k, vector):
-        return scores.attend_in_blocks(lambda q, k: scores.additive_scores(q, k, vector), (q, k, k), None, None).sum()
+        score_fn = lambda q, k: scores.additive_scores(q, k, vector)
+        return blocks.attend_in_blocks(q, k, k, score_fn=score_fn).sum()
 
     program = jax.make_jaxpr(jax.grad(loss, (0, 1, 2)))(q, k, vector)
     sizes = [var.aval.size for eqn in equations(program.jaxpr) for var in eqn.outvars]
-    assert max(sizes) <= scores.BLOCK < 512 * 512 * 64
+    assert max(sizes) <= blocks.BLOCK < 512 * 512 * 64
 
 
 def equations(jaxpr):

@@ -1,13 +1,8 @@
 """The size of the blocks of chunked attention, and the share of all pairs that they compute."""
 
 import math
-from functools import reduce
-from operator import and_
-from typing import Any
 
-import jax
-
-from tfm.attention.case import Case
+from tfm.attention.kernels.case import Shaped
 from tfm.attention.kernels.passes import passes
 from tfm.axes import platform
 from tfm.masks.mask import Mask
@@ -21,7 +16,7 @@ SMALLEST, LARGEST = 64, 1024
 MAX_WASTE = 1.4
 
 
-def block_size(q: Any, keys: int, mask: Mask | None, device: str = "") -> int:
+def block_size(q: Shaped, keys: int, mask: Mask | None, device: str = "") -> int:
     """The number of queries [B,T,K,G,H], and of keys, in a block: a power of two.
 
     Blocks are smaller where a static pattern is narrow, so that fewer pairs are computed in vain; but not so small that
@@ -39,12 +34,8 @@ def block_size(q: Any, keys: int, mask: Mask | None, device: str = "") -> int:
     return max((half for half in halves if pairs[half] <= MAX_WASTE * min(pairs.values())), default=size)
 
 
-def visited(case: Case) -> float:
-    """The fraction of all pairs that chunks compute for a case, if rows hold one text each. Static."""
-    parts = (part.in_one_text for part in (case.mask.pattern, case.mask.segments, *case.mask.rest) if part is not None)
-    mask = reduce(and_, [part for part in parts if part.is_static])
-    pairs = case.queries * case.keys
-    q = jax.ShapeDtypeStruct((1, case.queries, max(case.scores // max(pairs, 1), 1), 1, case.head_size), case.dtype)
-    size = block_size(q, case.keys, mask, case.platform)
-    masks = [part.ordered_mask for part in passes(mask, case.queries, case.keys)]
-    return sum(int(part.blocks(size, size, case.queries, case.keys).sum()) for part in masks) * size**2 / max(pairs, 1)
+def visited(q: Shaped, keys: int, mask: Mask, device: str) -> float:
+    """The fraction of all pairs of queries [B,T,K,G,H] and keys that chunks compute under a static mask."""
+    queries, size = q.shape[1], block_size(q, keys, mask, device)
+    masks = [part.ordered_mask for part in passes(mask, queries, keys)]
+    return sum(int(part.blocks(size, size, queries, keys).sum()) for part in masks) * size**2 / max(queries * keys, 1)

@@ -1,28 +1,46 @@
-"""Attention kernels: `choose_kernel` says which one fits a case.
+"""Attention by the kernel that fits: `attention` computes it, `choose_kernel` says which kernel that is and why.
 
-All of them compute what `tfm.attend` does, and take what it takes; only chunks take dropout, with draws of their own. A
+All kernels compute what `tfm.attend` does, and take what it takes; only chunks take dropout, with draws of their own. A
 query that may see no key gets the mean of all values there; here it may get another mean, or zeros, but always
 something finite: no loss reads such a row.
 """
 
+import math
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import jax
+from jax import Array
 
+from tfm.attention.attend import Heads, attend
 from tfm.attention.bias import ScoreBias
-from tfm.attention.case import Case, case_of
 from tfm.attention.kernels.block_sizes import visited
-from tfm.attention.kernels.chunked import chunked, why_not_chunked
+from tfm.attention.kernels.blocks import attend_in_blocks
+from tfm.attention.kernels.case import Case, Shaped, why_not_blocks
+from tfm.attention.kernels.chunked import chunked
 from tfm.attention.kernels.cudnn import cudnn, knows, why_not_cudnn
 from tfm.attention.kernels.splash import splash, why_not_splash
 from tfm.axes import platform as current_platform
 from tfm.config.model import Config
-from tfm.masks.mask import Mask
+from tfm.masks.mask import Mask, visible_pairs
 from tfm.options.choices import choices_of, suggest
+from tfm.sharding import shards_of
 
-__all__ = ["Choice", "KernelError", "choose_kernel", "chunked", "cudnn", "splash"]
+__all__ = ["Choice", "KernelError", "attention", "choose_kernel", "chunked", "cudnn", "splash"]
+
+# What `choose_kernel` and `choose_once` choose from.
+KERNELS: dict[str, Callable[..., Array]] = {
+    "einsum": attend,
+    "chunked": chunked,
+    "cudnn": cudnn,
+    "splash": splash,
+    "blocks": attend_in_blocks,
+}
+FUSED = {"gpu": "cudnn", "tpu": "splash"}
 
 # From this many scores of a layer on one device on, they are not computed all at once unless a fused kernel does it: on
 # a CPU for speed (M8: 0.55 of a step), elsewhere for memory alone (2^28 scores are 1 GB).
@@ -43,13 +61,13 @@ LONG = {"cpu": 256}
 # instead where they compute at most this fraction of the scores.
 LARGE_MASK, MASK_TILE, SPARSE_MASK = 1 << 28, 128, 1 / 16
 
+
 # Why a kernel cannot handle a case, empty if it can; the einsum handles every case.
 WHY_NOT: dict[str, Callable[[Case], str]] = {
-    "chunked": why_not_chunked,
+    "chunked": why_not_blocks,
     "cudnn": why_not_cudnn,
     "splash": why_not_splash,
 }
-FUSED = {"gpu": "cudnn", "tpu": "splash"}
 
 
 class KernelError(ValueError):
@@ -63,9 +81,30 @@ class Choice(NamedTuple):
     reason: str
 
 
+def attention(heads: Heads, kernel: str | None = "auto", rate: float = 0.0, key: Array | None = None) -> Array:
+    """Heads -> [B,T,K,G,H] by a kernel of `Config.kernel`; `rate` and `key` drop attention weights.
+
+    Without a kernel it is for a pass that runs once, such as reading a prompt: no fused kernel is compiled for it, and
+    many scores are not computed at once. The kernel, its reason and the part of the pairs that the mask leaves are the
+    name of a scope in the program, where profiles and the trainer read them.
+    """
+    case = heads.q, heads.k, heads.mask, heads.bias, rate
+    choice = choose_once(*case) if kernel is None else choose_kernel(*case, kernel)
+    dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
+    with attention_scope(choice, heads):
+        return KERNELS[choice.name](*heads, **dropout)
+
+
+def attention_scope(choice: Choice, heads: Heads) -> AbstractContextManager[Any]:
+    """The scope of attention: its kernel, the reason, and what part of the pairs the mask leaves, if not all."""
+    visible, pairs = visible_pairs(heads.mask, heads.q.shape[1], heads.k.shape[1])
+    part = f"[{visible}/{pairs} pairs]" if visible < pairs else ""
+    return jax.named_scope(f"attention[{choice.name}: {choice.reason}]{part}")
+
+
 def choose_kernel(
-    q: Any,
-    k: Any,
+    q: Shaped,
+    k: Shaped,
     mask: Mask | None = None,
     bias: ScoreBias | None = None,
     rate: float = 0.0,
@@ -78,33 +117,60 @@ def choose_kernel(
     compute capability, as in "gpu 9.0"; by default, that of the current mesh. Raises KernelError, a ValueError, if a
     forced kernel cannot handle the case.
     """
+    case = _case(q, k, mask, bias, rate, platform)
+    if kernel == "auto":
+        return _choose_fused(case) if case.platform in FUSED else _choose_unfused(case)
     if kernel not in choices_of(Config, "kernel"):
         raise KernelError(f"kernel={kernel} is unknown{suggest(kernel, choices_of(Config, 'kernel'))}")
-    case = case_of(q, k, mask, bias, rate, platform or _platform())
-    if kernel == "auto":
-        return _choose_fused(case)
     if kernel != "einsum" and (reason := WHY_NOT[kernel](case)):
         raise KernelError(f"kernel={kernel} cannot do this: {reason}; leave it at auto")
     return Choice(kernel, "asked for")
 
 
-def choose_once(q: Any, k: Any, mask: Mask | None = None, bias: ScoreBias | None = None, rate: float = 0.0) -> Choice:
-    """The same for a pass that runs once: no fused kernel, and blocks of queries where chunks cannot do it."""
-    case = case_of(q, k, mask, bias, rate, _platform())
+def choose_once(
+    q: Shaped,
+    k: Shaped,
+    mask: Mask | None = None,
+    bias: ScoreBias | None = None,
+    rate: float = 0.0,
+) -> Choice:
+    """As `choose_kernel`, for a pass that runs once: no fused kernel, and blocks of queries where chunks cannot do
+    it."""
+    case = _case(q, k, mask, bias, rate, "")
     choice = _choose_unfused(case)
-    if choice.name == "einsum" and case.scores >= LARGE_ONCE and not case.sharded_length:
+    if choice.name == "einsum" and _scores(case) >= LARGE_ONCE and not case.sharded_length:
         return Choice("blocks", choice.reason)
     return choice
+
+
+def _case(
+    q: Shaped,
+    k: Shaped,
+    mask: Mask | None,
+    bias: ScoreBias | None,
+    rate: float,
+    platform: str,
+) -> Case:
+    """The case on a platform; by default, on that of the current mesh."""
+    if not platform and (platform := current_platform()) == "gpu":
+        platform = f"gpu {_compute_capability()}"
+    family, _, version = platform.partition(" ")
+    return Case(q, k, mask, bias, rate, family, float(version) if version.replace(".", "", 1).isdigit() else 0.0)
+
+
+def _compute_capability() -> str:
+    """That of the GPU of the current mesh, which the name of an absent one says."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind if device else "")
+    return described[1] if described else getattr(jax.local_devices()[0], "compute_capability", "")
 
 
 def _choose_fused(case: Case) -> Choice:
     """The fused kernel of the platform if it can handle the case; else the choice between einsum and chunks, with the
     reason."""
-    fused = FUSED.get(case.platform)
-    if fused is None:
-        return _choose_unfused(case)
+    fused = FUSED[case.platform]
     reason = WHY_NOT[fused](case)
-    if not reason and (fused != "cudnn" or knows(case.mask)):
+    if not reason and (fused != "cudnn" or knows(case.parts)):
         return Choice(fused, f"it is made for a {case.platform} and knows this mask")
     if not reason and not (reason := _why_not_array(case)):
         return Choice(fused, "it reads this mask as an array")
@@ -112,36 +178,42 @@ def _choose_fused(case: Case) -> Choice:
     return Choice(name, f"{reason}; {unfused}")
 
 
-def _why_not_array(case: Case) -> str:
-    """Why cuDNN should not read the mask of a case as an array; empty if it should."""
-    if case.queries % MASK_TILE or case.keys % MASK_TILE:
-        return f"cudnn would read this mask as an array, and lengths are no multiples of {MASK_TILE}"
-    if case.mask_elements > LARGE_MASK:
-        return f"cudnn would read this mask as an array of {case.mask_elements:,} elements"
-    if not why_not_chunked(case) and visited(case) <= SPARSE_MASK:
-        return "cudnn would compute all scores"
-    return ""
-
-
 def _choose_unfused(case: Case) -> Choice:
     """Einsum for few scores, else chunks where they can handle the case."""
-    reason = why_not_chunked(case)
-    if case.platform not in LARGE and not reason and (fraction := visited(case)) <= SPARSE:
-        return Choice("chunked", f"the mask leaves {fraction:.0%} of the blocks of scores")
     large, long = LARGE.get(case.platform, LARGE_ELSEWHERE), LONG.get(case.platform, 0)
-    if case.scores < large:
+    if case.platform not in LARGE and not why_not_blocks(case) and (fraction := _visited(case)) <= SPARSE:
+        return Choice("chunked", f"the mask leaves {fraction:.0%} of the blocks of scores")
+    if _scores(case) < large:
         return Choice("einsum", f"less than {large:,} scores a layer")
     if case.keys < long:
         return Choice("einsum", f"less than {long} keys")
-    if reason:
+    if reason := why_not_blocks(case):
         return Choice("einsum", f"{large:,} scores a layer or more, but {reason}")
     return Choice("chunked", f"{large:,} scores a layer or more")
 
 
-def _platform() -> str:
-    """The platform of the current mesh; a GPU with its compute capability, which the name of an absent one says."""
-    if (name := current_platform()) != "gpu":
-        return name
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    described = re.search(r"compute capability (\d+\.\d+)", device.device_kind if device else "")
-    return f"gpu {described[1] if described else getattr(jax.local_devices()[0], 'compute_capability', '')}"
+def _scores(case: Case) -> int:
+    """Scores that one device computes."""
+    return math.prod(case.q.shape[:-1]) * case.keys // shards_of(case.q)
+
+
+def _visited(case: Case) -> float:
+    """The fraction of all pairs that chunks compute for a case, if rows hold one text each. Static."""
+    parts = case.parts
+    masks = [part.in_one_text for part in (parts.pattern, parts.segments, *parts.rest) if part is not None]
+    heads, pairs = _scores(case), max(case.queries * case.keys, 1)
+    q = jax.ShapeDtypeStruct((1, case.queries, max(heads // pairs, 1), 1, case.q.shape[-1]), case.q.dtype)
+    return visited(q, case.keys, reduce(and_, [part for part in masks if part.is_static]), case.platform)
+
+
+def _why_not_array(case: Case) -> str:
+    """Why cuDNN should not read the mask of a case as an array; empty if it should."""
+    if case.queries % MASK_TILE or case.keys % MASK_TILE:
+        return f"cudnn would read this mask as an array, and lengths are no multiples of {MASK_TILE}"
+    rows = 1 if case.mask is None or case.mask.is_static else case.q.shape[0] // shards_of(case.q, axes=1)
+    elements = rows * case.queries * case.keys  # on one device
+    if elements > LARGE_MASK:
+        return f"cudnn would read this mask as an array of {elements:,} elements"
+    if not why_not_blocks(case) and _visited(case) <= SPARSE_MASK:
+        return "cudnn would compute all scores"
+    return ""

@@ -16,16 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tfm.attention.attend import attend
+from tfm.attention.attend import attend, check_attention
 from tfm.attention.bias import ScoreBias
-from tfm.attention.case import Case, why_not_blocks
-from tfm.attention.check import check_attention, check_dropout
 from tfm.attention.kernels.block_sizes import block_size
 from tfm.attention.kernels.dropout import weight_dropout
 from tfm.attention.kernels.passes import OrderedBias, OrderedDropout, Pass, passes
 from tfm.attention.kernels.shards import on_shards
-from tfm.masks.mask import MASK_VALUE, Mask
-from tfm.masks.pairs import blocks_in_sight
+from tfm.masks.mask import MASK_VALUE, Mask, blocks_in_sight
 
 
 class Blocks(NamedTuple):
@@ -62,8 +59,7 @@ def chunked(
     were visited. `rate` and `key` drop attention weights, others than there. It has a gradient, but no forward mode and
     no second derivative; `tfm.attend` has.
     """
-    check_attention(q, k, v, mask)
-    check_dropout(rate, key)
+    check_attention(q, k, v, mask, rate, key)
     return _chunked(q, k, v, mask, bias, weight_dropout(q, rate, key))
 
 
@@ -88,11 +84,6 @@ def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, 
     ordered_dropout = None if dropout is None else OrderedDropout(dropout, order)
     y, log_mass = flash(*map(order.sort, (q, k, v)), part.ordered_mask, ordered_bias, ordered_dropout)
     return order.unsort(y), order.unsort(log_mass)
-
-
-def why_not_chunked(case: Case) -> str:
-    """Why chunks cannot handle a case; empty if they can."""
-    return why_not_blocks(case)
 
 
 @jax.custom_vjp

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.case import Case, MaskParts, decompose, why_not_fused
+from tfm.attention.kernels.case import Case, why_not_fused
 from tfm.attention.kernels.shards import on_shards
-from tfm.masks.distance import Window, as_window
+from tfm.masks.distance import MaskParts, Window, as_window, decompose
 from tfm.masks.mask import Mask
 
 
@@ -58,11 +58,12 @@ def why_not_cudnn(case: Case) -> str:
     if case.platform != "gpu" or case.version < 8:
         platform = f"{case.platform} {case.version or ''}".rstrip()
         return f"cudnn needs an NVIDIA GPU of compute capability 8.0 or more, and this is {platform}"
-    if case.dtype not in ("bfloat16", "float16"):
-        return f"cudnn knows bfloat16 and float16, and this is {case.dtype}"
+    dtype, size = jnp.dtype(case.q.dtype), case.q.shape[-1]
+    if dtype not in ("bfloat16", "float16"):
+        return f"cudnn knows bfloat16 and float16, and this is {dtype}"
     max_size = 256 if case.version >= 9 else 128
-    if case.head_size % 8 or case.head_size > max_size:
-        return f"for cudnn heads of size {case.head_size} must be a multiple of 8 and at most {max_size}"
+    if size % 8 or size > max_size:
+        return f"for cudnn heads of size {size} must be a multiple of 8 and at most {max_size}"
     if case.queries % 2 or case.keys % 2:  # jax refuses them in a backward pass, whatever the mask
         return f"for cudnn lengths must be even, and they are {case.queries} and {case.keys}"
     return why_not_fused(case)

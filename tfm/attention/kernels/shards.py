@@ -7,8 +7,8 @@ import jax
 from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
+from tfm.attention.attend import check_attention
 from tfm.attention.bias import ScoreBias
-from tfm.attention.check import check_attention
 from tfm.attention.kernels.dropout import WeightDropout
 from tfm.masks.mask import Mask
 from tfm.sharding import spec_of

@@ -9,9 +9,9 @@ from jax import Array
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.case import Case, MaskParts, decompose, why_not_fused
+from tfm.attention.kernels.case import Case, why_not_fused
 from tfm.attention.kernels.shards import on_shards
-from tfm.masks.distance import as_window
+from tfm.masks.distance import MaskParts, as_window, decompose
 from tfm.masks.mask import Mask
 
 # Splash attention takes lengths that are multiples of this.
@@ -111,11 +111,11 @@ def why_not_splash(case: Case) -> str:
     """Why splash attention cannot handle a case; empty if it can."""
     if case.platform != "tpu":
         return f"splash needs a TPU, and this is {case.platform}"
-    if case.dtype not in ("bfloat16", "float32"):
-        return f"splash knows bfloat16 and float32, and this is {case.dtype}"
+    if case.q.dtype not in ("bfloat16", "float32"):
+        return f"splash knows bfloat16 and float32, and this is {jnp.dtype(case.q.dtype)}"
     if case.queries % LANES or case.keys % LANES:
         return f"for splash lengths must be multiples of {LANES}, and they are {case.queries} and {case.keys}"
-    rest = [part for part in case.mask.rest if part.segment_ids is None]
+    rest = [part for part in case.parts.rest if part.segment_ids is None]
     if any(part.in_one_text.is_static for part in rest):
         return "splash knows patterns that are the same in all rows, and this one begins anew with each text of a row"
     if rest:

@@ -3,9 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.attention.case import MaskParts, decompose
 from tfm.interfaces import AttentionContext, refuse
-from tfm.masks.distance import Window
+from tfm.masks.distance import MaskParts, Window, decompose
 from tfm.options.choices import Options
 
 

@@ -8,11 +8,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
-from tfm.attention.case import decompose
 from tfm.config.model import Config
 from tfm.config.patterns import BigBird
 from tfm.interfaces import AttentionContext, LayerCall, refuse
-from tfm.masks.distance import causal
+from tfm.masks.distance import causal, decompose
 from tfm.masks.mask import Mask
 from tfm.masks.place import chosen_blocks, global_tokens, last_tokens, local_blocks
 from tfm.patterns import Pattern

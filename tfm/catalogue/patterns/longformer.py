@@ -9,12 +9,11 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
-from tfm.attention.case import decompose
 from tfm.attention.project import keys_values, queries
 from tfm.config.model import Config
 from tfm.config.patterns import Global
 from tfm.interfaces import LayerCall, refuse
-from tfm.masks.distance import causal, window
+from tfm.masks.distance import causal, decompose, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import global_places, spans_of
 from tfm.ops import Linear, dropout, linear_specs

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import attention_scores, weighted_sum
-from tfm.attention.dispatch import attend_with
+from tfm.attention.attend import Heads, attention_scores, weighted_sum
+from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens
 from tfm.config.mixers.fewer_keys import Compressed
@@ -89,7 +89,8 @@ def forward(call: LayerCall, x: Array, score: Any, state: MergedKeys | None) -> 
     else:
         groups = _merged(call, k, v, valid)
         mask = None if groups.valid is None else padding(groups.valid.any(2))
-        heads = attend_with(config, q, groups.keys, groups.values, mask, None, call.key)
+        rate = config.attn_rate_with(call.key)
+        heads = attention(Heads(q, groups.keys, groups.values, mask), config.kernel, rate, call.key)
     return merge_heads(layer.attention, heads), MixerOutput(state=output)
 
 

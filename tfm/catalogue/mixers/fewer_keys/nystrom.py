@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.attend import attention_weights
-from tfm.attention.dispatch import attend_with
+from tfm.attention.attend import Heads, attention_weights
+from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.config.mixers.fewer_keys import Nystrom
@@ -53,7 +53,8 @@ def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, 
     refuse_bias(call, bias)
     valid = call.prepared
     if options.landmarks is None:
-        heads = attend_with(config, q, k, v, None if valid is None else padding(valid), None, call.key)
+        mask = None if valid is None else padding(valid)
+        heads = attention(Heads(q, k, v, mask), config.kernel, config.attn_rate_with(call.key), call.key)
     v = replicate_length(v)
     if valid is not None and not options.reads_padding:
         v = jnp.where(valid[:, :, None, None], v, 0)
