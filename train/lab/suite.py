@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tfm.options.json_text import read_object
 from train import UserError
@@ -13,7 +12,7 @@ from train.settings import flags
 FILE = "settings.json"
 
 
-def check_settings(out: Path, values: Mapping[str, Any]):
+def check_settings(out: Path, values: Mapping[str, object]):
     """Writes the settings of a new folder. Raises UserError where those of its runs differ, or it is not a suite's."""
     path = out / FILE
     if not path.exists():

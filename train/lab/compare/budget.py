@@ -4,7 +4,6 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tfm
 from tfm.options.json_text import read_object
@@ -66,7 +65,7 @@ def plan(rows: Sequence[TableRow], shared: Sequence[str], budget: str, out: Path
     return result
 
 
-def saved_values(costs: dict[str, Costs]) -> dict[str, dict[str, Any]]:
+def saved_values(costs: dict[str, Costs]) -> dict[str, dict[str, object]]:
     """Costs as JSON has them."""
     return {name: dataclasses.asdict(value) for name, value in costs.items()}
 

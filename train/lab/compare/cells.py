@@ -7,9 +7,9 @@ OUT/ROW/trials/optim.rate=0.001.json  the record of a trial, and its run folder 
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from tfm.options.json_text import read_object
 from train import DivergedError, OutOfMemoryError, UserError, sentence
@@ -23,7 +23,29 @@ STARTED, DONE, DIVERGED, OUT_OF_MEMORY = "started", "done", "not finite", "out o
 # What result.json has beside metrics.
 _FACTS = ("steps", "seconds", "params")
 
-Record = Mapping[str, Any]
+
+class Record(TypedDict, total=False):
+    """The record of a run.
+
+    words: its words for train.main
+    folder: its run folder
+    status: STARTED, DONE, DIVERGED or OUT_OF_MEMORY
+    error: why it failed
+    metrics: the numbers that it reached
+    data: the hash of the data, and of the tokenizer
+    name: of a trial: what is tried
+    chosen, chosen_words: of the best trial: True, and its own words
+    """
+
+    words: list[str]
+    folder: str
+    status: str
+    error: str
+    metrics: dict[str, float]
+    data: list[str]
+    name: str
+    chosen: bool
+    chosen_words: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +125,7 @@ def _command(folder: Path, words: Sequence[str]) -> list[str]:
     return [*words, f"--out={folder}"]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Record:
     """A record; empty if there is none. Raises UserError if it is damaged."""
     if not path.exists():
         return {}
@@ -113,7 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); remove it and its run, and they are made again") from error
     if not isinstance(record.get("words"), list) or not isinstance(record.get("status"), str):
         raise UserError(f"{path} is no record of a run; remove it and its run, and they are made again")
-    return record
+    return cast(Record, record)
 
 
 def _changed(before: Sequence[str], after: Sequence[str]) -> str:
@@ -121,5 +143,5 @@ def _changed(before: Sequence[str], after: Sequence[str]) -> str:
     return " ".join([word for word in before if word not in after] + [word for word in after if word not in before])
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,10 +1,11 @@
 """Runs side by side, compared fairly: `python -m train.compare --vary=FIELD=A,B --seeds=5 --out=DIR [flags]`."""
 
 import dataclasses
+import functools
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError, exit_code
@@ -12,6 +13,11 @@ from train.lab.compare import table_rows
 from train.main import train
 from train.runs import run_folder
 from train.settings import flags
+
+if TYPE_CHECKING:
+    from train.lab.compare.budget import Costs
+    from train.lab.compare.cells import Cells, Record
+    from train.lab.compare.table import Better
 
 USAGE = """usage: python -m train.compare --out=DIR --vary=FIELD=A,B [--vary=...] [--seeds=N] [--tune=FIELD=A,B] [flags]
        python -m train.compare --out=DIR --run='NAME: flags' --run='NAME: flags' [--seeds=N] ... [flags]
@@ -108,35 +114,35 @@ class Comparison:
 
     out: Path
     shared: Sequence[str]
-    costs: Mapping[str, Any]
-    cells: Any
+    costs: "Mapping[str, Costs]"
+    cells: "Cells"
 
-    def run(self, row: table_rows.TableRow, seed: int, words: Sequence[str] = ()) -> Mapping[str, Any]:
+    def run(self, row: table_rows.TableRow, seed: int, words: Sequence[str] = ()) -> "Record":
         """The record of a row's run with a seed, and with further words that a search has chosen."""
         return self._finish(self.out / row.folder / f"seed-{seed}", row, seed, words)
 
     def search(
-        self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: Any
-    ) -> list[Mapping[str, Any]]:
+        self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: "Better"
+    ) -> "list[Record]":
         """The records of a row's trials; the best one has `chosen`. Of trials that all fail, the first is chosen."""
         folder = self.out / row.folder / "trials"
-        records = [
+        records: list[Record] = [
             {"name": trial.name, **self._finish(folder / trial.folder, row, TRIAL_SEED, trial.words)}
             for trial in trials
         ]
         values = [record.get("metrics", {}).get(f"eval_{metric}") for record in records]
-        best = better((value for value in values if value is not None), default=None)
-        place = values.index(best) if best is not None else 0
-        chosen = {"chosen": True, "chosen_words": list(trials[place].words)}
-        return [record | (chosen if index == place else {}) for index, record in enumerate(records)]
+        reached = [value for value in values if value is not None]
+        place = values.index(functools.reduce(better, reached)) if reached else 0
+        records[place] |= {"chosen": True, "chosen_words": list(trials[place].words)}
+        return records
 
-    def _finish(self, folder: Path, row: table_rows.TableRow, seed: int, words: Sequence[str]) -> Mapping[str, Any]:
+    def _finish(self, folder: Path, row: table_rows.TableRow, seed: int, words: Sequence[str]) -> "Record":
         costs = self.costs[row.name]
         steps = [f"--steps={costs.steps}"] if costs.steps else []
         return self.cells.finish(folder, [*self.shared, *row.words, *words, *steps, f"--seed={seed}"], costs.failure)
 
 
-def _chosen(records: Sequence[Mapping[str, Any]]) -> list[str]:
+def _chosen(records: "Sequence[Record]") -> list[str]:
     """The words of the trial that was chosen; none where nothing was searched."""
     return next((record["chosen_words"] for record in records if "chosen_words" in record), [])
 
@@ -162,7 +168,7 @@ def _split(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 def _metrics(
     text: str, rows: Sequence[table_rows.TableRow], trials: Sequence[table_rows.TableRow], shared: Sequence[str]
-) -> dict[str, Any]:
+) -> "dict[str, Better]":
     """The metrics that are asked for, and which of two values is better.
 
     Raises UserError for one that a row's task has not, and for flags that train.main refuses.
@@ -171,7 +177,7 @@ def _metrics(
     from train.settings import resolve
 
     names = text.split(",")
-    metrics: dict[str, Any] = {}
+    metrics: Mapping[str, Better] = {}
     for row in rows:
         for words in [trial.words for trial in trials] or [()]:
             argv = resolve.infer_task([*shared, *row.words, *words], run_folder.run_values)

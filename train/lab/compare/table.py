@@ -1,8 +1,8 @@
 """The result of a comparison: one object, a table in Markdown, and a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from train.lab.compare.budget import Costs
 from train.lab.compare.cells import DONE, Record
@@ -12,8 +12,54 @@ from train.screens.markdown import markdown_table
 
 RESULTS, TABLE, PICTURE = "results.json", "table.md", "compare.png"
 
-# What the arrows of a table mean.
-_ARROWS = {min: "lower is better", max: "higher is better"}
+# min or max: the better one of two values of a metric.
+Better = Callable[[float, float], float]
+
+_ARROWS: Mapping[Better, str] = {min: "lower is better", max: "higher is better"}
+
+
+class Difference(TypedDict):
+    """The differences of a row to the first one, as `statistics.Paired` has them."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    agree: int
+    n: int
+
+
+class Metric(TypedDict):
+    """A metric of a row: mean and deviation over n seeds, and the difference to the first row."""
+
+    mean: float
+    std: float
+    n: int
+    difference: Difference | None
+
+
+class _Measured(TypedDict):
+    name: str
+    words: list[str]
+    params: int
+    steps: int
+    tokens: int
+    flops: int
+    metrics: dict[str, Metric]
+    cells: dict[str, Record]
+    trials: list[Record]
+
+
+class MeasuredRow(_Measured, total=False):
+    """A row of results.json: what a run of it costs, its metrics, and the records of its runs by seed."""
+
+    seconds_planned: float
+
+
+class Summary(TypedDict):
+    """The rows of results.json, and what a reader must know of them."""
+
+    rows: list[MeasuredRow]
+    notes: list[str]
 
 
 def summary(
@@ -21,27 +67,22 @@ def summary(
     costs: Mapping[str, Costs],
     cells: Mapping[str, Mapping[int, Record]],
     trials: Mapping[str, Sequence[Record]],
-) -> dict[str, Any]:
+) -> Summary:
     """The costs of every row, its cells by seed, all numbers that they reached, and differences to the first row.
 
     `trials` are the records of the search of a row, the chosen one with `chosen`; none where nothing is tuned.
     """
     values = {row.name: _values(cells[row.name]) for row in rows}
     baseline = values[rows[0].name]
-    table = []
+    table: list[MeasuredRow] = []
     for row in rows:
         own, plan = values[row.name], costs[row.name]
-        metrics = {}
+        metrics: dict[str, Metric] = {}
         for name, by_seed in own.items():
             mean, deviation = mean_and_deviation(list(by_seed.values()))
-            difference = paired(by_seed, baseline.get(name, {})) if row is not rows[0] else None
-            metrics[name] = {
-                "mean": mean,
-                "std": deviation,
-                "n": len(by_seed),
-                "difference": difference and difference._asdict(),
-            }
-        entry = {
+            difference = _difference(by_seed, baseline.get(name, {})) if row is not rows[0] else None
+            metrics[name] = {"mean": mean, "std": deviation, "n": len(by_seed), "difference": difference}
+        entry: MeasuredRow = {
             "name": row.name,
             "words": list(row.words),
             "params": plan.params,
@@ -49,11 +90,21 @@ def summary(
             "tokens": round(plan.tokens * plan.steps),
             "flops": round(plan.flops * plan.steps),
             "metrics": metrics,
-            "cells": {str(seed): dict(record) for seed, record in cells[row.name].items()},
-            "trials": [dict(record) for record in trials.get(row.name, ())],
+            "cells": {str(seed): record for seed, record in cells[row.name].items()},
+            "trials": list(trials.get(row.name, ())),
         }
-        table.append(entry | ({"seconds_planned": plan.seconds * plan.steps} if plan.seconds else {}))
+        if plan.seconds:
+            entry["seconds_planned"] = plan.seconds * plan.steps
+        table.append(entry)
     return {"rows": table, "notes": _notes(table)}
+
+
+def _difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """The differences to the first row, from values by seed; None without a common seed."""
+    pairs = paired(values, baseline)
+    if pairs is None:
+        return None
+    return {"mean": pairs.mean, "low": pairs.low, "high": pairs.high, "agree": pairs.agree, "n": pairs.n}
 
 
 def _values(cells: Mapping[int, Record]) -> dict[str, dict[int, float]]:
@@ -66,7 +117,7 @@ def _values(cells: Mapping[int, Record]) -> dict[str, dict[int, float]]:
     return values
 
 
-def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(rows: Sequence[MeasuredRow]) -> list[str]:
     """What a reader must know before the numbers are believed."""
     notes = []
     for row in rows[1:]:
@@ -91,8 +142,8 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def markdown(result: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """The table: a line a row, and the notes below. `metrics` maps names to `min` or `max`, which is better."""
+def markdown(result: Summary, metrics: Mapping[str, Better]) -> str:
+    """The table: a line a row, and the notes below. `metrics` are those to show, by name."""
     has_trials = any(row["trials"] for row in result["rows"])
     has_seconds = any("seconds_planned" in row for row in result["rows"])
     header = ["row", "seeds", "parameters", "steps", "tokens", "FLOPs"]
@@ -114,7 +165,7 @@ def markdown(result: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     return "\n".join([markdown_table(lines), "", *notes, *(["", "Trials:", "", *trials] if trials else [])])
 
 
-def _cells_of(row: Mapping[str, Any], name: str) -> list[str]:
+def _cells_of(row: MeasuredRow, name: str) -> list[str]:
     """Mean and deviation, difference and interval, and agreement, as a table shows them."""
     values = row["metrics"].get(name)
     if values is None:
@@ -128,11 +179,11 @@ def _cells_of(row: Mapping[str, Any], name: str) -> list[str]:
     return [mean, f"{difference['mean']:+.4f}{interval}", f"{difference['agree']} of {difference['n']}"]
 
 
-def _chosen(row: Mapping[str, Any]) -> str:
+def _chosen(row: MeasuredRow) -> str:
     return next((trial["name"] for trial in row["trials"] if trial.get("chosen")), "")
 
 
-def _trial(row: Mapping[str, Any], trial: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+def _trial(row: MeasuredRow, trial: Record, metrics: Mapping[str, Better]) -> str:
     """A line about a trial."""
     name = next(iter(metrics))
     value = trial.get("metrics", {}).get(f"eval_{name}")
@@ -140,7 +191,7 @@ def _trial(row: Mapping[str, Any], trial: Mapping[str, Any], metrics: Mapping[st
     return f"- {row['name']}, {trial['name']}: {reached}{' (chosen)' if trial.get('chosen') else ''}"
 
 
-def draw(result: Mapping[str, Any], metric: str, path: Path):
+def draw(result: Summary, metric: str, path: Path):
     """Left the metric of every row, a point a seed and a line at the mean; right the differences to the first row."""
     from matplotlib.figure import Figure
 
@@ -159,7 +210,7 @@ def draw(result: Mapping[str, Any], metric: str, path: Path):
         if difference is None:
             continue
         right.plot(difference["mean"], place, "o", color="#08306b")
-        if difference["low"] is not None:
+        if difference["low"] is not None and difference["high"] is not None:
             right.plot([difference["low"], difference["high"]], [place] * 2, color="#08306b", linewidth=1.5)
     left.set(xlabel=metric, yticks=range(len(rows)), yticklabels=[row["name"] for row in rows])
     right.axvline(0, color="0.5", linestyle="--", linewidth=1)

@@ -9,53 +9,54 @@ Kinds of tasks and their answers, by key:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from train.lab.glue.glue_rows import Answer, GlueRow, Key, LabelPrediction
 from train.lab.glue.suites import GlueTask
 
-Row = Mapping[str, Any]
-Answers = dict[Any, Any]
+Answers = dict[Key, Answer]
 
 
-def predicted(task: GlueTask, rows: Sequence[Row], predictions: Sequence[Row]) -> Answers:
+def predicted(task: GlueTask, rows: Sequence[GlueRow], predictions: Sequence[LabelPrediction]) -> Answers:
     """Rows and what `train.predict` says of each (`label`, `probabilities`) -> the answers of the model."""
     if task.kind in ("choice", "entity"):
         chances = [prediction["probabilities"].get("1", 0.0) for prediction in predictions]
-        return _best(task, rows, chances)
+        return _best(rows, chances)
     convert = _CONVERSIONS[task.kind]
     return {_key(row): convert(p["label"]) for row, p in zip(rows, predictions, strict=True)}
 
 
-def gold(task: GlueTask, rows: Sequence[Row]) -> Answers:
+def gold(task: GlueTask, rows: Sequence[GlueRow]) -> Answers:
     """The right answers; of a query all entities that are right."""
     if task.kind == "choice":
-        return _best(task, rows, [float(row["label"]) for row in rows])
+        return _best(rows, [float(row["label"]) for row in rows])
     if task.kind == "entity":
-        return {row["idx"]: row["answers"] for row in rows}
+        return {_key(row): row["answers"] for row in rows}
     return {_key(row): _CONVERSIONS[task.kind](row["label"]) for row in rows}
 
 
-def constant(task: GlueTask, train_rows: Sequence[Row]) -> dict[str, Any]:
+def constant(task: GlueTask, train_rows: Sequence[GlueRow]) -> LabelPrediction:
     """The prediction that is the same for every row: the most frequent class in training, or the mean."""
     if task.kind == "regression":
-        return {"label": str(sum(row["label"] for row in train_rows) / len(train_rows)), "probabilities": {}}
+        return {"label": str(sum(float(row["label"]) for row in train_rows) / len(train_rows)), "probabilities": {}}
     counts = {label: sum(row["label"] == label for row in train_rows) for label in task.labels}
     shares = {label: count / len(train_rows) for label, count in counts.items()}
     return {"label": max(counts, key=lambda label: counts[label]), "probabilities": shares}
 
 
-def _best(task: GlueTask, rows: Sequence[Row], chances: Sequence[float]) -> Answers:
+def _best(rows: Sequence[GlueRow], chances: Sequence[float]) -> Answers:
     """The candidate of each question with the best chance, the first of equals."""
-    best: dict[Any, tuple[float, Any]] = {}
+    best: dict[int, tuple[float, int | str]] = {}
     for row, chance in zip(rows, chances, strict=True):
-        key, candidate = row["idx"] if task.kind == "choice" else (row["idx"], row["entity"])
+        idx = row["idx"]
+        key, candidate = idx if isinstance(idx, list) else (idx, row["entity"])
         if key not in best or chance > best[key][0]:
             best[key] = chance, candidate
     return {key: candidate for key, (_, candidate) in best.items()}
 
 
-def _key(row: Row) -> Any:
-    return tuple(row["idx"]) if isinstance(row["idx"], list) else row["idx"]
+def _key(row: GlueRow) -> Key:
+    idx = row["idx"]
+    return tuple(idx) if isinstance(idx, list) else idx
 
 
-_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"single": str, "answers": int, "regression": float}
+_CONVERSIONS: Mapping[str, Callable[[str | float], Answer]] = {"single": str, "answers": int, "regression": float}

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -113,7 +113,7 @@ def run(argv):
     log.info(f"saved in {out}: {table.RESULTS}, plots/{table.PICTURE}, a folder for every task")
 
 
-def _finish(work: runner.Runner, task: suites.GlueTask, options: GlueOptions) -> dict[str, Any]:
+def _finish(work: runner.Runner, task: suites.GlueTask, options: GlueOptions) -> runner.TaskResult:
     """The runs of a task, its answers for the server, and its weights removed where nobody keeps them."""
     result = work.run(task, options.seeds)
     best = max(result["runs"], key=lambda run: run["score"])

@@ -5,16 +5,18 @@ MRPC begins with a byte order mark, and may be the files of Microsoft Research, 
 A few lines of QQP are cut. Only tabs part cells, and only line feeds part lines.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from train import UserError
 from train.data.sources import files
+from train.lab.glue.glue_rows import GlueRow, texts_of
 from train.lab.glue.suites import GluePart, GlueTask
 
-Row = dict[str, Any]
 Log = Callable[[str], None]
+
+# The cells of a line, by column.
+Cells = Mapping[str, str]
 
 # Columns that hold the index of a row of a test file.
 _INDEX = ("index", "id")
@@ -23,14 +25,14 @@ _INDEX = ("index", "id")
 _DIAGNOSTIC = {"sentence1": "Premise", "sentence2": "Hypothesis", "gold_label": "Label"}
 
 
-def train_rows(folder: Path, task: GlueTask, log: Log) -> list[Row]:
+def train_rows(folder: Path, task: GlueTask, log: Log) -> list[GlueRow]:
     """The training set. Raises UserError for a missing file, a missing column or an unknown label."""
     if task.name == "MRPC" and not (folder / task.train).exists():
         return _msr_rows(folder, task, dev=False)
     return _labelled(folder / task.train, task, log)
 
 
-def dev_rows(folder: Path, task: GlueTask, part: GluePart, log: Log) -> list[Row]:
+def dev_rows(folder: Path, task: GlueTask, part: GluePart, log: Log) -> list[GlueRow]:
     """A validation set; [] where a part that does not count has no labels. Raises UserError as `train_rows`."""
     if task.name == "MRPC" and not (folder / task.train).exists():
         return _msr_rows(folder, task, dev=True)
@@ -40,7 +42,7 @@ def dev_rows(folder: Path, task: GlueTask, part: GluePart, log: Log) -> list[Row
     return _labelled(paths[0] if paths else folder / part.dev, task, log)
 
 
-def test_rows(folder: Path, task: GlueTask, part: GluePart) -> list[Row]:
+def test_rows(folder: Path, task: GlueTask, part: GluePart) -> list[GlueRow]:
     """A test set: rows without labels, `idx` as the file says. Raises UserError where a row is cut or has no index."""
     paths = [path for name in part.test.split("|") if (path := folder / name).exists()]
     path = paths[0] if paths else folder / part.test.split("|")[0]
@@ -54,23 +56,23 @@ def test_rows(folder: Path, task: GlueTask, part: GluePart) -> list[Row]:
     return rows
 
 
-def _index(cells: Row, where: str) -> int:
+def _index(cells: Cells, where: str) -> int:
     name = next((name for name in _INDEX if name in cells), None)
     if name is None or not str(cells[name]).isdecimal():
         raise UserError(f"{where} has no whole number in a column 'index' (it has {', '.join(cells)}); repair it")
     return int(cells[name])
 
 
-def _labelled(path: Path, task: GlueTask, log: Log) -> list[Row]:
+def _labelled(path: Path, task: GlueTask, log: Log) -> list[GlueRow]:
     """The rows of a file with labels, without cut lines and rows that annotators could not agree on ("-")."""
-    rows: list[Row] = []
+    rows: list[GlueRow] = []
     cut = without_label = 0
     for where, cells, is_whole in _table(path, task.headless):
         if not is_whole:
             cut += 1
             continue
         if "Premise" in cells and "sentence1" not in cells:
-            cells = {name: cells.get(column) for name, column in _DIAGNOSTIC.items()}
+            cells = {name: cells[column] for name, column in _DIAGNOSTIC.items() if column in cells}
         if cells.get(task.label) == "-":
             without_label += 1
             continue
@@ -83,7 +85,7 @@ def _labelled(path: Path, task: GlueTask, log: Log) -> list[Row]:
     return rows
 
 
-def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Row, bool]]:
+def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Cells, bool]]:
     """Where a row stands, its cells by column, and whether they are as many as in the first line."""
     lines = files.read_lines(path)
     first_line = 1 if names else 2
@@ -96,15 +98,15 @@ def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Row, bool]]:
             yield f"{path}, line {line_number}", row, len(cells) == len(names)
 
 
-def _texts(cells: Row, columns: Sequence[str], where: str) -> Row:
+def _texts(cells: Cells, columns: Sequence[str], where: str) -> GlueRow:
     """The text, or the texts of a pair."""
     for column in columns:
         if column not in cells:
             raise UserError(f"{where} has no column {column!r} (it has {', '.join(cells)}); fetch the file again")
-    return {key: cells[column] for key, column in zip(("text", "pair"), columns, strict=False)}
+    return texts_of(cells, columns)
 
 
-def _label(cells: Row, task: GlueTask, where: str) -> str | float:
+def _label(cells: Cells, task: GlueTask, where: str) -> str | float:
     """The class, or the value."""
     label = cells.get(task.label)
     if label is None:
@@ -117,7 +119,7 @@ def _label(cells: Row, task: GlueTask, where: str) -> str | float:
         raise UserError(f"{where} has the score {label!r}, which is not a number; repair the line") from error
 
 
-def _msr_rows(folder: Path, task: GlueTask, dev: bool) -> list[Row]:
+def _msr_rows(folder: Path, task: GlueTask, dev: bool) -> list[GlueRow]:
     """MRPC from msr_paraphrase_train.txt: the pairs of ids in dev_ids.tsv are for validation, the rest for training."""
     source, ids_file = folder / "MRPC" / "msr_paraphrase_train.txt", folder / "MRPC" / "dev_ids.tsv"
     if not source.exists():
@@ -125,7 +127,7 @@ def _msr_rows(folder: Path, task: GlueTask, dev: bool) -> list[Row]:
     if not ids_file.exists():
         raise UserError(f"{ids_file} does not exist; it says which pairs of {source.name} GLUE validates on")
     ids = {line.strip() for line in files.read_lines(ids_file)}
-    rows: list[Row] = []
+    rows: list[GlueRow] = []
     for where, cells, is_whole in _table(source, ()):
         if not is_whole:
             raise UserError(f"{where} has another number of columns than the first line; fetch the file again")

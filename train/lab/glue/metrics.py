@@ -5,14 +5,14 @@ section 3; Wang et al. 2019, section 4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from train.lab.glue.glue_rows import Answer, Key
 from train.lab.glue.suites import GluePart, GlueTask
 from train.metrics import scores, squad
 
-Answers = Mapping[Any, Any]
+Answers = Mapping[Key, Answer]
 
 
 def measure(task: GlueTask, part: GluePart, golds: Answers, answers: Answers) -> dict[str, float]:
@@ -84,13 +84,14 @@ def _correlations(golds: Answers, answers: Answers) -> dict[str, float]:
 def f1a(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """F1 over all answers of all questions (MultiRC; Khashabi et al. 2018, section 4)."""
     right = sum(answers.get(key) == 1 for key, answer in golds.items() if answer == 1)
-    return float(_f1(right, sum(answers.get(key) == 1 for key in golds), sum(golds.values())))
+    return float(_f1(right, sum(answers.get(key) == 1 for key in golds), sum(answer == 1 for answer in golds.values())))
 
 
 def exact_match(golds: Answers, answers: Answers, labels: Sequence[str] = ()) -> float:
     """The share of questions of which every answer is judged right (MultiRC)."""
-    right: dict[Any, bool] = {}
+    right: dict[Key, bool] = {}
     for key, answer in golds.items():
+        assert isinstance(key, tuple)
         question = key[:2]
         right[question] = right.get(question, True) and answers.get(key) == answer
     return float(np.mean(list(right.values())))
@@ -107,11 +108,16 @@ def exact_match_answer(golds: Answers, answers: Answers, labels: Sequence[str] =
 
 
 def _best_of_golds(golds: Answers, answers: Answers, similarity: Callable[[str, str], float]) -> float:
-    best = [
-        max((similarity(answers[key], right) for right in rights), default=0.0) if key in answers else 0.0
-        for key, rights in golds.items()
-    ]
-    return float(np.mean(best))
+    def best(key: Key, rights: Answer) -> float:
+        return max((similarity(str(answers[key]), right) for right in _entities(rights)), default=0.0)
+
+    return float(np.mean([best(key, rights) if key in answers else 0.0 for key, rights in golds.items()]))
+
+
+def _entities(answer: Answer) -> list[str]:
+    """The entities that are right."""
+    assert isinstance(answer, list)
+    return answer
 
 
 METRICS: Mapping[str, Callable[[Answers, Answers, Sequence[str]], float]] = {

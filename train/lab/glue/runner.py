@@ -13,19 +13,20 @@ import dataclasses
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 
-from tfm.options.json_text import parse_object, read_object, read_text
+from tfm.options.json_text import Json, parse_object, read_object, read_text
 from train import UserError
 from train.files import cache
 from train.files.strict_json import json_text
 from train.lab.glue import answers, metrics
+from train.lab.glue.glue_rows import GlueRow, LabelPrediction
 from train.lab.glue.settings import GlueSettings, Setting
-from train.lab.glue.sources import Row, Source
+from train.lab.glue.sources import Source
 from train.lab.glue.suites import GluePart, GlueTask
 from train.lab.suite import forget_programs
 from train.runs import run_folder
@@ -45,9 +46,47 @@ class TaskData(NamedTuple):
     """The rows of a task: how many, those of its parts, the hash of all, and the answers of a constant guess."""
 
     train: int
-    dev: dict[str, list[Row]]
+    dev: dict[str, list[GlueRow]]
     hash: str
-    constant: dict[str, Any]
+    constant: LabelPrediction
+
+
+class RunScores(TypedDict):
+    """scores.json: a run's seed, its metrics by part and name, their mean, its seconds and folder, the hash of its
+    data."""
+
+    seed: int
+    metrics: dict[str, dict[str, float]]
+    score: float
+    seconds: float
+    folder: str
+    data: str
+
+
+class TaskResult(TypedDict):
+    """The result of a task.
+
+    setting: the best one, as text
+    runs: those of this setting, one a seed
+    tried: scores of the first seed by setting
+    majority: the score of a constant guess
+    train: training rows
+    dev: validation answers by part
+    """
+
+    setting: str
+    runs: list[RunScores]
+    tried: dict[str, float]
+    majority: float
+    train: int
+    dev: dict[str, int]
+
+
+class MeanAndDeviation(TypedDict):
+    """Mean and standard deviation over seeds."""
+
+    mean: float
+    std: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +118,8 @@ class Runner:
         """The parts with a test set; a diagnostic set may be missing, but no other."""
         return [part for part in task.parts if part.counts or self.source.has_test(part)]
 
-    def run(self, task: GlueTask, seeds: int) -> dict[str, Any]:
-        """All runs of a task: every setting with the first seed, the best one with the others.
-
-        Returns `setting`, `runs` (`seed`, `metrics`, `score`, `folder` of each run of that setting), `tried` (settings
-        and scores of the first seed), `majority` (the score of a constant guess) and the sizes `train` and `dev`.
-        """
+    def run(self, task: GlueTask, seeds: int) -> TaskResult:
+        """All runs of a task: every setting with the first seed, the best one with the others."""
         data = self._write_data(task)
         by_setting = [(setting, self._finish_run(task, data, setting, 0)) for setting in self.settings.grid]
         best, first = max(by_setting, key=lambda pair: pair[1]["score"])
@@ -98,7 +133,7 @@ class Runner:
             "dev": {name: len(answers.gold(task, rows)) for name, rows in data.dev.items()},
         }
 
-    def answer_test(self, task: GlueTask, part: GluePart, run: Mapping[str, Any]) -> dict[Any, Any]:
+    def answer_test(self, task: GlueTask, part: GluePart, run: RunScores) -> answers.Answers:
         """The answers of a run to the test set of a part."""
         rows = self.source.test(task, part)
         path = self.out / task.name / "data" / f"test-{part.name}.jsonl"
@@ -122,12 +157,12 @@ class Runner:
         digest = cache.digest([json.dumps(row) for rows in (train, *dev.values()) for row in rows])
         return TaskData(len(train), dev, digest, answers.constant(task, train))
 
-    def _finish_run(self, task: GlueTask, data: TaskData, setting: Setting, seed: int) -> dict[str, Any]:
+    def _finish_run(self, task: GlueTask, data: TaskData, setting: Setting, seed: int) -> RunScores:
         """The scores of a run, which is trained first, or trained on, where it is not finished."""
         name = setting.text(self.settings.steps).replace(", ", "-").replace(" ", "-")
         folder = self.out / task.name / f"{name}-seed-{seed}"
         if (folder / SCORES).exists():
-            result = _read_json(folder / SCORES)
+            result = cast(RunScores, _read_json(folder / SCORES))
             if result["data"] != data.hash:
                 raise UserError(
                     f"the files of {task.name} have changed since {folder}; restore them, or name a new --out"
@@ -145,7 +180,7 @@ class Runner:
             "seed": seed,
             "metrics": values,
             "score": metrics.score(task, values),
-            "seconds": _read_json(folder / run_folder.RESULT)["seconds"],
+            "seconds": cast(float, _read_json(folder / run_folder.RESULT)["seconds"]),
             "folder": str(folder),
             "data": data.hash,
         }
@@ -172,20 +207,21 @@ class Runner:
             f"--out={folder}",
         ]
 
-    def _measure(self, task: GlueTask, name: str, rows: Sequence[Row], folder: Path) -> dict[str, float]:
+    def _measure(self, task: GlueTask, name: str, rows: Sequence[GlueRow], folder: Path) -> dict[str, float]:
         """The metrics of a part for a run."""
         part = next(part for part in task.parts if part.name == name)
         predictions = self._predictions(folder, self.out / task.name / "data" / f"dev-{name}.jsonl")
         return metrics.measure(task, part, answers.gold(task, rows), answers.predicted(task, rows, predictions))
 
-    def _predictions(self, folder: Path, path: Path) -> list[dict[str, Any]]:
+    def _predictions(self, folder: Path, path: Path) -> list[LabelPrediction]:
         """What the model of a run says of the rows of a file; kept in the run folder."""
         saved = folder / f"predictions-{path.name}"
         if not saved.exists():
             self.commands.predict([f"--run={folder}", f"--file={path}", f"--to={saved}"])
             forget_programs()
         with user_errors():
-            return [parse_object(line, str(saved)) for line in read_text(saved).split("\n") if line]
+            lines = [parse_object(line, str(saved)) for line in read_text(saved).split("\n") if line]
+        return cast(list[LabelPrediction], lines)
 
     def _constant_score(self, task: GlueTask, data: TaskData) -> float:
         """The score of the most frequent class, or of the mean value."""
@@ -197,7 +233,7 @@ class Runner:
         return metrics.score(task, values)
 
 
-def _check_unique(rows: Sequence[Row], where: str):
+def _check_unique(rows: Sequence[GlueRow], where: str):
     """Raises UserError for an index that occurs twice: servers would not know which row is meant."""
     counts = Counter(f"{row['idx']} {row.get('entity', '')}".strip() for row in rows)
     key, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
@@ -205,17 +241,17 @@ def _check_unique(rows: Sequence[Row], where: str):
         raise UserError(f"{where} has the index {key} {count} times; fetch its files again")
 
 
-def _write_rows(path: Path, rows: Sequence[Row]):
+def _write_rows(path: Path, rows: Sequence[GlueRow]):
     run_folder.write(path, "".join(json_text(row) + "\n" for row in rows))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Json]:
     try:
         return read_object(path)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); remove it, and it is made again") from error
 
 
-def mean_and_deviation(values: Sequence[float]) -> dict[str, float]:
+def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """Mean, and the standard deviation of a sample (n - 1), 0 of one value."""
     return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from train import UserError
+from train.data.sources.files import Row
 from train.lab.glue import glue_files, superglue_files
+from train.lab.glue.glue_rows import GlueRow, texts_of
 from train.lab.glue.suites import GluePart, GlueTask
 
-Row = dict[str, Any]
 Log = Callable[[str], None]
 
 
@@ -18,16 +19,16 @@ class Source(Protocol):
     def has(self, task: GlueTask) -> bool:
         """Whether the task is there."""
 
-    def train(self, task: GlueTask) -> list[Row]:
+    def train(self, task: GlueTask) -> list[GlueRow]:
         """The training set. Raises UserError for bad files."""
 
-    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The validation set of a part; [] where a diagnostic set has no labels. Raises UserError for bad files."""
 
     def has_test(self, part: GluePart) -> bool:
         """Whether the test set of a part is there."""
 
-    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The test set of a part, without labels. Raises UserError for bad files."""
 
 
@@ -50,11 +51,11 @@ class GlueFolder:
         """Whether the folder of the task is there."""
         return (self.path / task.train).parent.is_dir()
 
-    def train(self, task: GlueTask) -> list[Row]:
+    def train(self, task: GlueTask) -> list[GlueRow]:
         """The training set."""
         return glue_files.train_rows(self.path, task, self.log)
 
-    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The validation set of a part."""
         return glue_files.dev_rows(self.path, task, part, self.log)
 
@@ -62,7 +63,7 @@ class GlueFolder:
         """Whether one of the files is there."""
         return any((self.path / name).exists() for name in part.test.split("|"))
 
-    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The test set of a part."""
         return glue_files.test_rows(self.path, task, part)
 
@@ -77,11 +78,11 @@ class SuperGlueFolder:
         """Whether the folder of the task is there."""
         return (self.path / task.train).parent.is_dir()
 
-    def train(self, task: GlueTask) -> list[Row]:
+    def train(self, task: GlueTask) -> list[GlueRow]:
         """The training set."""
         return superglue_files.read(self.path / task.train, task, labelled=True)
 
-    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The validation set of a part; the diagnostic sets have one file, with labels or without."""
         path = self.path / part.dev
         if not part.counts and not (path.exists() and '"label"' in path.read_text("utf-8").partition("\n")[0]):
@@ -92,7 +93,7 @@ class SuperGlueFolder:
         """Whether the file is there."""
         return (self.path / part.test).exists()
 
-    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The test set of a part."""
         return superglue_files.read(self.path / part.test, task, labelled=False)
 
@@ -107,11 +108,11 @@ class Tfds:
         """Always: what is not stored is fetched."""
         return True
 
-    def train(self, task: GlueTask) -> list[Row]:
+    def train(self, task: GlueTask) -> list[GlueRow]:
         """The training set."""
         return self._rows(task, f"tfds:{task.parts[0].tfds}:train", labelled=True)
 
-    def dev(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def dev(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The validation set of a part; [] for a diagnostic set whose labels are hidden."""
         if not part.splits[0]:
             return []
@@ -121,11 +122,11 @@ class Tfds:
         """Always: what is not stored is fetched."""
         return True
 
-    def test(self, task: GlueTask, part: GluePart) -> list[Row]:
+    def test(self, task: GlueTask, part: GluePart) -> list[GlueRow]:
         """The test set of a part."""
         return self._rows(task, f"tfds:{part.tfds}:{part.splits[1]}", labelled=False)
 
-    def _rows(self, task: GlueTask, source: str, labelled: bool, may_hide: bool = False) -> list[Row]:
+    def _rows(self, task: GlueTask, source: str, labelled: bool, may_hide: bool = False) -> list[GlueRow]:
         from train.data.sources import tfds
 
         rows = sorted(tfds.read(source), key=_order)
@@ -136,18 +137,18 @@ class Tfds:
         return [_glue_row(row, task, labelled, source) for row in rows]
 
 
-def _order(row: Mapping[str, Any]) -> list[int]:
+def _order(row: Row) -> list[int]:
     """The place of a row in the official file: sets are stored in another order."""
     idx = row.get("idx", 0)
     return list(idx.values()) if isinstance(idx, Mapping) else [idx]
 
 
-def _glue_row(row: Mapping[str, Any], task: GlueTask, labelled: bool, source: str) -> Row:
+def _glue_row(row: Row, task: GlueTask, labelled: bool, source: str) -> GlueRow:
     """A row of GLUE, with the label as the official files write it."""
     columns = task.tfds_texts or task.texts
     if missing := [name for name in (*columns, "idx", "label") if name not in row]:
         raise UserError(f"{source} has no column {missing[0]!r} (it has {', '.join(row)}); prepare it again")
-    texts = {key: row[name] for key, name in zip(("text", "pair"), columns, strict=False)}
+    texts = texts_of(row, columns)
     if not labelled:
         return texts | {"idx": row["idx"]}
     if not task.labels:

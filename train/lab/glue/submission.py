@@ -6,10 +6,10 @@ GLUE: a table `index`, `prediction` with a header. SuperGLUE: an object a line, 
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from train import UserError
 from train.files.strict_json import json_text
+from train.lab.glue.glue_rows import Answer, Key
 from train.lab.glue.suites import SUITES, GluePart, GlueTask
 from train.runs import run_folder
 
@@ -23,7 +23,7 @@ def check_folder(path: str):
         raise UserError(f"--submission={path} cannot be made: {nearest} is a file; choose another folder")
 
 
-def write(folder: Path, suite: str, task: GlueTask, part: GluePart, answers: Mapping[Any, Any]) -> Path:
+def write(folder: Path, suite: str, task: GlueTask, part: GluePart, answers: Mapping[Key, Answer]) -> Path:
     """Writes the answers of a test set under the name that the server wants; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     if suite == "glue":
@@ -43,20 +43,22 @@ def completeness(folder: Path, suite: str) -> str:
     return f"{folder} lacks {', '.join(missing)}, which the server wants" if missing else f"{folder} is complete"
 
 
-def _prediction(answer: Any) -> str:
+def _prediction(answer: Answer) -> str:
     """A class as it is; a value with three digits, within 0 and 5."""
     return f"{min(max(answer, 0.0), 5.0):.3f}" if isinstance(answer, float) else str(answer)
 
 
-def _objects(task: GlueTask, part: GluePart, answers: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
+def _objects(task: GlueTask, part: GluePart, answers: Mapping[Key, Answer]) -> Iterator[dict[str, object]]:
     for key, answer in answers.items():
-        yield {"idx": key, "label": answer.capitalize() if part.name == "WSC" else answer}
+        yield {"idx": key, "label": str(answer).capitalize() if part.name == "WSC" else answer}
 
 
-def _passages(answers: Mapping[tuple[int, int, int], int]) -> Iterator[dict[str, Any]]:
+def _passages(answers: Mapping[Key, Answer]) -> Iterator[dict[str, object]]:
     """(passage, question, answer) -> 0 or 1, as one object a passage."""
-    passages: dict[int, dict[int, list[dict[str, int]]]] = {}
-    for (passage, question, answer), label in answers.items():
+    passages: dict[int, dict[int, list[dict[str, Answer]]]] = {}
+    for key, label in answers.items():
+        assert isinstance(key, tuple)
+        passage, question, answer = key
         passages.setdefault(passage, {}).setdefault(question, []).append({"idx": answer, "label": label})
     for passage, questions in passages.items():
         rows = [{"idx": question, "answers": answered} for question, answered in questions.items()]

@@ -7,15 +7,14 @@ WiC and WSC mark their words in the text, with asterisks and number signs, as T5
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from tfm.options import json_text
 from train import UserError
 from train.data.sources import files
+from train.data.sources.files import Row
+from train.lab.glue.glue_rows import GlueRow
 from train.lab.glue.suites import GlueTask
 from train.settings.gate import user_errors
-
-Row = dict[str, Any]
 
 # What a choice of COPA is an answer to (Roemmele et al. 2011).
 _QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -24,9 +23,9 @@ _QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened a
 _PAIRS = (("premise", "hypothesis"), ("question", "passage"), ("sentence1", "sentence2"))
 
 
-def read(path: Path, task: GlueTask, labelled: bool) -> list[Row]:
+def read(path: Path, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """The rows of a file. Raises UserError for a line that is not as the task has it."""
-    rows: list[Row] = []
+    rows: list[GlueRow] = []
     for line_number, line in enumerate(files.read_lines(path), start=1):
         if not line.strip():
             continue
@@ -39,13 +38,13 @@ def read(path: Path, task: GlueTask, labelled: bool) -> list[Row]:
     return rows
 
 
-def convert(flat_rows: Iterable[Mapping[str, Any]], task: GlueTask, labelled: bool, where: str) -> list[Row]:
+def convert(flat_rows: Iterable[Row], task: GlueTask, labelled: bool, where: str) -> list[GlueRow]:
     """Rows as TensorFlow data sets have them -> rows to train on. Raises UserError, which names `where`.
 
     An `answers` or `entity` row has `idx` (passage, question, answer) or the query, and the latter its `entity` and
     the right `answers`; of an unlabelled file none has a label.
     """
-    rows: list[Row] = []
+    rows: list[GlueRow] = []
     for flat in flat_rows:
         try:
             rows += _CONVERTERS.get(task.name, _pair)(flat, task, labelled)
@@ -58,7 +57,7 @@ def convert(flat_rows: Iterable[Mapping[str, Any]], task: GlueTask, labelled: bo
     return rows
 
 
-def _flat(row: Any, task: GlueTask, where: str) -> Iterator[Row]:
+def _flat(row: Row, task: GlueTask, where: str) -> Iterator[Row]:
     """The objects in a line, as the TensorFlow data set has them."""
     try:
         if task.name == "MultiRC":
@@ -82,25 +81,26 @@ def _flat(row: Any, task: GlueTask, where: str) -> Iterator[Row]:
         raise UserError(f"{where} is not built as {task.name} is: {error}") from error
 
 
-def _pair(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _pair(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """BoolQ, CB, RTE and the diagnostics: two texts; of a passage and its question, the question comes first."""
     first, second = next((names for names in _PAIRS if names[0] in flat), _PAIRS[0])
-    texts = {"text": _text(flat, first), "pair": _text(flat, second)}
+    texts: GlueRow = {"text": _text(flat, first), "pair": _text(flat, second)}
     return [texts | {"idx": flat["idx"]} | _labels(flat, task, labelled)]
 
 
-def _word_in_context(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _word_in_context(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """WiC: a word in two sentences, between asterisks; places are characters, the end is excluded."""
-    texts = {}
-    for key, side in (("text", "1"), ("pair", "2")):
+    marked = []
+    for side in ("1", "2"):
         text, start, end = _text(flat, f"sentence{side}"), flat[f"start{side}"], flat[f"end{side}"]
         if not 0 <= start < end <= len(text):
             raise ValueError(f"has the word at {start}-{end} in a sentence of {len(text)} characters")
-        texts[key] = f"{text[:start]}*{text[start:end]}*{text[end:]}"
+        marked.append(f"{text[:start]}*{text[start:end]}*{text[end:]}")
+    texts: GlueRow = {"text": marked[0], "pair": marked[1]}
     return [texts | {"idx": flat["idx"]} | _labels(flat, task, labelled)]
 
 
-def _coreference(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _coreference(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """WSC: one text, in which a noun stands between asterisks and a pronoun between number signs.
 
     Places are indexes of words. Some are off by a few, so that the nearest place with the same words is taken.
@@ -129,7 +129,7 @@ def _begins(words: list[str], span: str) -> bool:
     ]
 
 
-def _choices(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _choices(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """COPA: a pair of the premise and its question with each choice; the label says whether it is the right one."""
     if flat["question"] not in _QUESTIONS:
         raise ValueError(f"asks for {flat['question']!r}, neither cause nor effect")
@@ -137,21 +137,21 @@ def _choices(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Ro
     right = {"choice1": 0, "choice2": 1}.get(flat["label"], flat["label"]) if labelled else None
     if labelled and right not in (0, 1):
         raise ValueError(f"has the label {flat['label']!r}, neither 0 nor 1")
-    return [
-        {"text": text, "pair": _text(flat, f"choice{choice + 1}"), "idx": [flat["idx"], choice]}
-        | ({"label": str(int(choice == right))} if labelled else {})
-        for choice in (0, 1)
-    ]
+    rows: list[GlueRow] = []
+    for choice in (0, 1):
+        row: GlueRow = {"text": text, "pair": _text(flat, f"choice{choice + 1}"), "idx": [flat["idx"], choice]}
+        rows.append(row | {"label": str(int(choice == right))} if labelled else row)
+    return rows
 
 
-def _answer(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _answer(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """MultiRC: a passage, and a question with an answer."""
     idx = [flat["idx"][name] for name in ("paragraph", "question", "answer")]
     pair = f"{_text(flat, 'question')} {_text(flat, 'answer')}"
     return [{"text": _text(flat, "paragraph"), "pair": pair, "idx": idx} | _labels(flat, task, labelled)]
 
 
-def _entities(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[Row]:
+def _entities(flat: Row, task: GlueTask, labelled: bool) -> list[GlueRow]:
     """ReCoRD: a passage, and a query with each entity in its gap.
 
     A passage without entities has a row with none, so that its query counts as unanswered.
@@ -160,16 +160,15 @@ def _entities(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> list[R
     query, answers = _text(flat, "query"), list(flat["answers"])
     if "@placeholder" not in query:
         raise ValueError("has a query without @placeholder")
-    shared = {"text": passage, "idx": flat["idx"]["query"]}
-    return [
-        shared
-        | {"pair": query.replace("@placeholder", entity), "entity": entity}
-        | ({"answers": answers, "label": str(int(entity in answers))} if labelled else {})
-        for entity in flat["entities"] or [""]
-    ]
+    rows: list[GlueRow] = []
+    for entity in flat["entities"] or [""]:
+        pair = query.replace("@placeholder", entity)
+        row: GlueRow = {"text": passage, "idx": flat["idx"]["query"], "pair": pair, "entity": entity}
+        rows.append(row | {"answers": answers, "label": str(int(entity in answers))} if labelled else row)
+    return rows
 
 
-def _labels(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> Row:
+def _labels(flat: Row, task: GlueTask, labelled: bool) -> GlueRow:
     """The label as the table of tasks writes it: true and True and a boolean are one, and so are 1 and true."""
     if not labelled:
         return {}
@@ -181,13 +180,13 @@ def _labels(flat: Mapping[str, Any], task: GlueTask, labelled: bool) -> Row:
     return {"label": label}
 
 
-def _text(flat: Mapping[str, Any], name: str) -> str:
+def _text(flat: Row, name: str) -> str:
     if not isinstance(flat[name], str):
         raise TypeError(f"{name} is no text")
     return flat[name]
 
 
-_CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], GlueTask, bool], list[Row]]] = {
+_CONVERTERS: Mapping[str, Callable[[Row, GlueTask, bool], list[GlueRow]]] = {
     "COPA": _choices,
     "MultiRC": _answer,
     "ReCoRD": _entities,

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from train.lab.glue.runner import mean_and_deviation
+from train.lab.glue.runner import MeanAndDeviation, RunScores, TaskResult, mean_and_deviation
 from train.lab.glue.suites import SUITES, GlueTask
 from train.screens.markdown import markdown_table
 
@@ -14,7 +14,28 @@ RESULTS = "results.json"
 PICTURE = "scores.png"
 
 
-def summary(suite: str, tasks: Mapping[str, Mapping[str, Any]], absent: Sequence[str]) -> dict[str, Any]:
+class Statistics(TypedDict):
+    """Means and deviations over the seeds of a task: of its score, and of its metrics by part and name."""
+
+    score: MeanAndDeviation
+    metrics: dict[str, dict[str, MeanAndDeviation]]
+
+
+class TaskSummary(TaskResult, Statistics):
+    """The result of a task with its statistics."""
+
+
+class SuiteResult(TypedDict):
+    """results.json: the tasks, those without data, those left out, and the average where none is missing."""
+
+    suite: str
+    tasks: dict[str, TaskSummary]
+    absent: list[str]
+    not_chosen: list[str]
+    average: MeanAndDeviation | None
+
+
+def summary(suite: str, tasks: Mapping[str, TaskResult], absent: Sequence[str]) -> SuiteResult:
     """Results of `Runner.run` by task -> the same with means and deviations over seeds, and of the suite.
 
     `average` is the mean of the scores of all tasks, and its deviation that of the averages of the seeds; it is None
@@ -24,14 +45,14 @@ def summary(suite: str, tasks: Mapping[str, Mapping[str, Any]], absent: Sequence
     averages = list(zip(*([run["score"] for run in result["runs"]] for result in tasks.values()), strict=True))
     return {
         "suite": suite,
-        "tasks": {name: dict(result) | _statistics(result["runs"]) for name, result in tasks.items()},
+        "tasks": {name: {**result, **_statistics(result["runs"])} for name, result in tasks.items()},
         "absent": list(absent),
         "not_chosen": [name for name in missing if name not in absent],
         "average": None if missing else mean_and_deviation([float(np.mean(scores)) for scores in averages]),
     }
 
 
-def _statistics(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _statistics(runs: Sequence[RunScores]) -> Statistics:
     """`score`, and `metrics` by part and name, as mean and deviation over runs."""
     parts = runs[0]["metrics"]
     values = {
@@ -41,7 +62,7 @@ def _statistics(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"score": mean_and_deviation([run["score"] for run in runs]), "metrics": values}
 
 
-def text(results: Mapping[str, Any]) -> str:
+def text(results: SuiteResult) -> str:
     """A table in Markdown: a row a task, in hundredths, on the validation sets."""
     rows: list[tuple[str, ...]] = [("task", "score", "constant guess", "metrics", "train", "validation", "setting")]
     for task in SUITES[results["suite"]]:
@@ -58,7 +79,7 @@ def text(results: Mapping[str, Any]) -> str:
     return markdown_table(rows)
 
 
-def _row(task: GlueTask, result: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(task: GlueTask, result: TaskSummary) -> tuple[str, ...]:
     """The cells of a task."""
     metrics = []
     for part, values in result["metrics"].items():
@@ -76,13 +97,13 @@ def _row(task: GlueTask, result: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _shown(value: Mapping[str, float]) -> str:
+def _shown(value: MeanAndDeviation) -> str:
     """Mean and deviation in hundredths."""
     deviation = f" ± {100 * value['std']:.1f}" if value["std"] else ""
     return f"{100 * value['mean']:.1f}{deviation}"
 
 
-def draw(results: Mapping[str, Any], path: Path):
+def draw(results: SuiteResult, path: Path):
     """A bar for the score of every task, with its seeds as points and a constant guess as a dash."""
     from matplotlib.figure import Figure
 
