@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 import tfm
-from train import main, tasks
+from train import main
 from train.devices import mesh
 from train.lab.timing import random_task
 from train.runs.tuning import specs_of
 from train.settings import resolve, schema
+from train.tasks import table
 from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.
@@ -67,7 +68,7 @@ def run_of(*argv):
 def job_of(*argv):
     """That run on all devices."""
     run = run_of(*argv)
-    task = tasks.find(run.task.name)
+    task = table.task_of(run)
     return Job(run, task, mesh.mesh_for(run, specs_of(task, run), jax.devices()))
 
 

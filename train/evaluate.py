@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
-from train import UserError, exit_code, tasks
+from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
-from train.runs.weights import Weights, as_weights
+from train.runs.weights import as_weights
 from train.settings import flags, resolve, schema
 from train.settings.limits import MAX_BEAMS
+from train.settings.predict import Weights
 from train.settings.tasks import TASKS
+from train.tasks import table
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
                                 [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
@@ -108,11 +110,12 @@ def _measure(
     from train.devices import capacity
     from train.devices.mesh import available_devices
     from train.screens.console import Log
+    from train.tasks.record import measure
     from train.training import evaluation, step
     from train.training.job import Job
 
     log = Log()
-    task = tasks.of(run)
+    task = table.task_of(run)
     corpus = task.load(run, log, folder, valid_only=True)
     devices = available_devices()
     capacity.check_tokens(run.model, run.batch.unit * run.row_tokens, flags="batch in run.json")
@@ -126,10 +129,10 @@ def _measure(
     with jax.set_mesh(mesh):
         trained, params = params, as_weights(options.weights, folder, params, log)
         outputs = evaluation.measure(eval_step, params, corpus, Job(run, task, mesh))
-        metrics = tasks.measure(task, outputs, corpus)
+        metrics = measure(task, outputs, corpus)
         metrics |= task.generation_metrics(params, run, corpus, log, against=options.against)
         if params is not trained:
-            before = tasks.measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
+            before = measure(task, evaluation.measure(eval_step, trained, corpus, Job(run, task, mesh)), corpus)
             before |= task.generation_metrics(trained, run, corpus, log)
             metrics |= {f"{name}_change": metrics[name] - before[name] for name in _COMPARED if name in before}
     contents = task.evaluation_files(outputs, corpus) if writes else {}
@@ -139,7 +142,7 @@ def _measure(
 def _check(options: Options, run: schema.Run, explicit: set[str]):
     """Raises UserError for flags of another task that are no options of it."""
     options_of_tasks = {name for section in TASKS.values() for name in _field_names(section)}
-    foreign = sorted(explicit - COMMON - options_of_tasks - set(tasks.of(run).EVALUATE_FLAGS))
+    foreign = sorted(explicit - COMMON - options_of_tasks - set(table.task_of(run).evaluate_flags))
     if foreign:
         raise UserError(
             f"--{foreign[0]} is no flag of --task={run.task.name}, for which {options.run} was trained; leave it out"

@@ -44,7 +44,7 @@ def generate(argv):
     explicit = flags.explicit_options(options, argv)
     strategy = choose_strategy(explicit)
     folder = open_folder(options.run)
-    if folder.task.GENERATES == "pictures":
+    if folder.task.generates == "pictures":
         from train.generation import pictures
 
         pictures.write(folder, options, explicit, strategy)
@@ -55,9 +55,9 @@ def generate(argv):
     from train.generation.writer import WRITERS
     from train.screens.console import Log
 
-    writer_class = WRITERS[folder.task.GENERATES]
+    writer_class = WRITERS[folder.task.generates]
     strategy = strategy or writer_class.default_strategy
-    if options.draft and folder.task.GENERATES != "continuation":
+    if options.draft and folder.task.generates != "continuation":
         raise UserError(f"--draft helps to continue a text, and --run={options.run} translates; leave it out")
     if not writer_class.takes_empty_prompts:
         _refuse_empty(prompts, explicit)
@@ -79,7 +79,7 @@ def generate(argv):
 def _check_writes(folder: Any, explicit: Mapping[str, Any]):
     """Raises UserError for a model that writes no text, and for flags of pictures."""
     run = explicit["run"]
-    if not folder.task.GENERATES:
+    if not folder.task.generates:
         raise UserError(
             f"--run={run} was trained for --task={folder.config.task.name}, which writes no text; "
             "train one with --task=lm"

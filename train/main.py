@@ -20,7 +20,6 @@ def train(argv):
     from train.devices import distributed
     from train.runs import run_folder
 
-    # ---------------------------------------------------------------- configuration
     run, explicit = resolve.resolve(argv, run_folder.resumed_values, run_folder.run_values)
 
     # ---------------------------------------------------------------- run folder, which is this run's alone, and data
@@ -39,9 +38,8 @@ def train(argv):
         train_step = startup.guarded_step(job, corpus)
         evaluator = evaluation.Evaluator(job, corpus, log, folder)
         # from here on, files are left behind
-        run_folder.create(
-            distributed.output_dir(folder), run, corpus.processor, startup.facts(job, corpus, state.teacher)
-        )
+        facts = startup.facts(job, corpus, state.teacher)
+        run_folder.create(distributed.output_dir(folder), run, corpus.processor, facts)
         startup.announce(job, corpus, step, costs.table(), log)
 
         # ------------------------------------------------------------ loop
@@ -65,7 +63,7 @@ def _next_commands(job, step: int, folder, finished: bool) -> str:
     if not finished:
         return f"stopped at step {step}, saved in {folder}; go on with\n  {resume}"
     names = ", ".join(sorted(path.name for path in folder.glob("[!.]*")))
-    commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.NEXT_COMMANDS]
+    commands = [f"python -m train.{command.format(folder=folder)}" for command in job.task.next_commands]
     commands.append(f"{resume} --steps={2 * job.run.steps}")
     return "\n  ".join([f"saved in {folder}: {names}; next:", *commands])
 

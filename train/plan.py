@@ -116,12 +116,12 @@ class Planner:
 
     def job(self, run: Run) -> "Job":
         """The run on the devices of the topology. Raises UserError if it does not divide over them."""
-        from train import tasks
         from train.devices.mesh import mesh_for
         from train.runs.tuning import specs_of
+        from train.tasks import table
         from train.training.job import Job
 
-        task = tasks.of(run)
+        task = table.task_of(run)
         return Job(run, task, mesh_for(run, specs_of(task, run), self.devices if self.exact else self.stand_ins))
 
     @functools.cached_property

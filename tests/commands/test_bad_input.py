@@ -1,5 +1,6 @@
 """Bad usage and bad input: exit 2, one plain sentence that names the culprit, and nothing left behind."""
 
+import dataclasses
 import errno
 import gzip
 import json
@@ -373,7 +374,7 @@ def test_our_own_bugs_keep_their_traceback(home, monkeypatch, kind):
     def load(*args, **kwargs):
         raise kind("a bug")
 
-    monkeypatch.setattr(mlm, "load", load)
+    monkeypatch.setattr(mlm, "TASK", dataclasses.replace(mlm.TASK, load=load))
     with pytest.raises(kind, match="a bug"):
         main(["--data=text.txt", *SMALL])
     with pytest.raises(kind, match="a bug"):

@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import types
 
 import numpy as np
 import pytest
 from small import FLAGS, call
 
-from train import UserError, evaluate, main, tasks
+from train import UserError, evaluate, main
 from train.data.corpus import Corpus
 from train.data.processors import ProcessorKind
 from train.runs import run_folder
@@ -63,13 +62,13 @@ def load(run, log, saved=None, valid_only=False):
     return Corpus(run, levels, [train], valid, {"vocab": levels.count}, facts)
 
 
-RAMPS = types.SimpleNamespace(**vars(lm) | {"load": load, "PROCESSOR": KIND, "report": lambda *_: None})
+RAMPS = dataclasses.replace(lm.TASK, load=load, processor=KIND, report=lambda *_: None)
 GREY = [*(flag for flag in FLAGS if not flag.startswith(("--data", "--tokenizer"))), "--task=lm", "--task.windows=true"]
 
 
 @pytest.fixture
 def images(monkeypatch, tmp_path):
-    monkeypatch.setattr(tasks, "find", lambda name: RAMPS)
+    monkeypatch.setattr(lm, "TASK", RAMPS)
     monkeypatch.chdir(tmp_path)
 
 

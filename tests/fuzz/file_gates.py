@@ -97,7 +97,7 @@ def read_metrics(data: bytes, folder: Path):
 # Checkpoints
 
 STATE = State(jnp.int32(3), {"kernel": jnp.ones((2, 2))}, {"mean": jnp.zeros((2, 2))})
-PROGRESS = Progress(MetricBuffer({"loss": 3.5, "steps": 2.0}), EarlyStopping(lm.METRICS, Eval()), Written(10, 77))
+PROGRESS = Progress(MetricBuffer({"loss": 3.5, "steps": 2.0}), EarlyStopping(lm.TASK.goals, Eval()), Written(10, 77))
 NOTE, MANIFEST = Path("note/metadata"), Path(manifest.NAME)
 
 
@@ -131,7 +131,7 @@ def read_checkpoint(case, folder: Path):
     log = Log().info
     state, note, _ = SavedCheckpoints(path.parent).restore(STATE, log)
     assert (state.params["kernel"] == 1).all()
-    progress = Progress(MetricBuffer(), EarlyStopping(lm.METRICS, Eval()))
+    progress = Progress(MetricBuffer(), EarlyStopping(lm.TASK.goals, Eval()))
     with user_errors("note"):
         progress.restore(note)
     progress.buffer.add(4, {"loss": 1.0, "grad_norm": 1.0})

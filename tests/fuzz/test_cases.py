@@ -241,7 +241,7 @@ def test_flags_of_other_commands():
         name = text.partition("=")[0]
         assert name in outcome(lambda command=command: flags.build(generation.Options, flags.parse(command)))
     argv = flags.parse(["--run=r", "--text=\udcff"])
-    assert "--text=" in outcome(lambda: flags.build(predict.Options, argv))
+    assert "--text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
     assert "names no file" in outcome(lambda: line_writer("/").__enter__())
 
 

@@ -219,7 +219,8 @@ OPTIONS = {
     "harness": harness.HarnessOptions,
     "embed": embed.EmbedOptions,
     "sentences": SentencesOptions,
-    **{module.__name__: module.Options for module in (evaluate, predict, export)},
+    "train.predict": predict.PredictOptions,
+    **{module.__name__: module.Options for module in (evaluate, export)},
 }
 RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(schema.Run())}
 RUN_FLAGS |= {

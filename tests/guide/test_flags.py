@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,13 @@ FOREIGN = {
 }
 
 
+def options_of(module) -> type | None:
+    """The class of a command's own flags: `PredictOptions` of train.predict; None where it has none."""
+    module = sys.modules[module.main.__module__]  # of a tool in train/lab/
+    command = module.__name__.removesuffix(".command").rpartition(".")[2]
+    return getattr(module, f"{command.capitalize()}Options", getattr(module, "Options", None))
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_flags_of_commands_exist(page, command):
     name, *words = shlex.split(re.sub(r"[\[\]|]", " ", command))
@@ -45,10 +53,11 @@ def test_flags_of_commands_exist(page, command):
         module = importlib.import_module(f"{name}.__main__")
     left_out = (*REPEATED.get(name, ()), "--help")
     words = [word for word in words if word.startswith("--") and not word.startswith(left_out)]
-    options = [field.name for field in dataclasses.fields(module.Options)] if hasattr(module, "Options") else []
+    options_class = options_of(module)
+    options = [field.name for field in dataclasses.fields(options_class)] if options_class else []
     own, shared = flags.split_argv(words, options)
     if options:
-        _unknown(lambda: flags.build(module.Options, flags.parse(own)))
+        _unknown(lambda: flags.build(options_class, flags.parse(own)))
     presets = [word.partition("=")[2] for word in words if word.startswith("--preset=")]
     assert {*presets} <= {name for of_task in PRESETS.values() for name in of_task}
     passes_on = not options or name in (
@@ -102,7 +111,7 @@ def all_flags() -> set[str]:
     modules = [
         f"train.{name}" + (".__main__" if path.name == "__main__.py" else "") for name, path in command_paths().items()
     ]
-    options = [getattr(importlib.import_module(module), "Options", None) for module in modules]
+    options = [options_of(importlib.import_module(module)) for module in modules]
     own = [name for cls in options if cls for name in names(cls)]
     repeated = {flag.strip("-=") for flag in sum(REPEATED.values(), ())}
     return {*sections, *own, *repeated, *resolve.ALIASES, "help"}

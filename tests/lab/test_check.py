@@ -1,5 +1,6 @@
 """The command: its certificate, its exit codes, and bad input."""
 
+import dataclasses
 import json
 
 import pytest
@@ -100,8 +101,9 @@ def test_a_run_is_checked_with_its_weights_and_data(home, monkeypatch):
     assert statuses["start"] == "not applicable"
     assert statuses["cached is full"] == "pass"
     assert json.loads(out)["measured"] == report["measured"]
-    original = lm.loss
-    monkeypatch.setattr(lm, "loss", lambda *arguments: original(*arguments) | {"weight": original(*arguments)["loss"]})
+    original = lm.TASK.loss
+    wrong = lambda *arguments: original(*arguments) | {"weight": original(*arguments)["loss"]}
+    monkeypatch.setattr(lm, "TASK", dataclasses.replace(lm.TASK, loss=wrong))
     code, out, err = call(command.main, "--run=run")
     assert code == 1, err
     assert "weighted sum" in json.loads(out)["failed"]

@@ -24,8 +24,9 @@ from train.main import main
 from train.screens.console import Log
 from train.settings import resolve
 from train.settings.schema import Run
-from train.tasks import captions, of
+from train.tasks import captions, contrast
 from train.tasks.predicting import zero_shot
+from train.tasks.table import task_of
 from train.text import tokenize
 from train.training.gradient_cache import cached_gradient
 
@@ -53,8 +54,8 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_tower_of_images_chooses_the_task():
-    assert of(settings()) is captions
-    assert of(Run(task=settings().task, data=settings().data)).__name__ == "train.tasks.contrast"
+    assert task_of(settings()) is captions.TASK
+    assert task_of(Run(task=settings().task, data=settings().data)) is contrast.TASK
 
 
 def test_batch():

@@ -11,7 +11,7 @@ from PIL import Image
 from small import FLAGS, call, read_lines, run, write_text
 
 import tfm
-from train import UserError, tasks
+from train import UserError
 from train.data import feed
 from train.images import drawings
 from train.losses import teaching
@@ -22,7 +22,7 @@ from train.runs.teacher import TeacherModel, fingerprint
 from train.settings import resolve
 from train.settings.schema import Batch, Optim, Run
 from train.settings.teacher import Teacher
-from train.tasks import image, mlm
+from train.tasks import image, mlm, table, translate
 from train.training import optimizer as optim
 from train.training import step
 
@@ -175,7 +175,7 @@ def rows_of(task):
 
 
 def specs_of(task, model):
-    return tasks.find(task).specs(dataclasses.replace(Run(), model=model, batch=Batch(length=16)))
+    return table.load_task(task, model).specs(dataclasses.replace(Run(), model=model, batch=Batch(length=16)))
 
 
 def logits_of(task, params, model, batch):
@@ -200,7 +200,7 @@ def test_what_a_task_learns_from_a_teacher(task):
     model, batch = rows_of(task)
     teacher_model = tfm.override(model, {"width": 8})
     params, teacher = params_of(specs_of(task, model), 0), params_of(specs_of(task, teacher_model), 1)
-    loss = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 0.5, 0.5), teacher_model)
+    loss = teaching.DistilledLoss(table.load_task(task, model).loss, Teacher("there", "soft", 0.5, 0.5), teacher_model)
     sums = jitted(loss)(params, model, batch, None, teacher)
     student_logits = logits_of(task, params, model, batch)
     teacher_logits = logits_of(task, teacher, teacher_model, batch)
@@ -218,12 +218,14 @@ def test_what_a_task_learns_from_a_teacher(task):
     assert float(sums["agreement"]) == pytest.approx(agreement)
     assert total > 0.01
 
-    itself = teaching.DistilledLoss(tasks.find(task).loss, Teacher("there", "soft", 1.0, 2.0), model)
+    itself = teaching.DistilledLoss(table.load_task(task, model).loss, Teacher("there", "soft", 1.0, 2.0), model)
     taught = lambda params, teacher: itself(params, model, batch, None, teacher)["loss"]
     value, gradient = jax.jit(jax.value_and_grad(taught))(params, params)
     assert float(value) == pytest.approx(0, abs=1e-5)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient)) < 1e-5
-    slope = jax.jit(jax.grad(lambda params: tasks.find(task).loss(params, model, batch, None)["loss"]))(params)
+    slope = jax.jit(jax.grad(lambda params: table.load_task(task, model).loss(params, model, batch, None)["loss"]))(
+        params
+    )
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)) > 0.1, "labels alone have one"
 
 
@@ -238,7 +240,7 @@ def test_layers_of_a_translator_are_copied(monkeypatch):
         "train.runs.teacher.open_folder",
         lambda path: Folder(dataclasses.replace(run_of(*flags), model=teacher_model)),
     )
-    teacher = TeacherModel(run_of(*flags, "--teacher=there"), tasks.find("translate"))
+    teacher = TeacherModel(run_of(*flags, "--teacher=there"), translate.TASK)
     mesh = tfm.make_mesh(devices=jax.devices()[:1])
     with jax.set_mesh(mesh):
         source = tfm.init(tfm.seq2seq_specs(teacher_model), jax.random.key(0), mesh)
@@ -413,7 +415,7 @@ def refusal(monkeypatch, teacher_flags, *flags):
     monkeypatch.setattr("train.runs.teacher.open_folder", lambda path: Folder(run_of(*teacher_flags)))
     run = run_of(*flags, "--teacher=there")
     with pytest.raises(UserError) as error:
-        TeacherModel(run, tasks.find(run.task.name))
+        TeacherModel(run, table.task_of(run))
     return str(error.value)
 
 

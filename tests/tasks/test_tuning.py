@@ -10,11 +10,12 @@ import pytest
 from small import FLAGS, call, write_text
 
 import tfm
-from train import evaluate, export, generate, predict, tasks
+from train import evaluate, export, generate, predict
 from train.main import main
 from train.runs.tuning import specs_of
 from train.settings import flags
 from train.settings.schema import Run
+from train.tasks import table
 from train.training.layer_rates import scale_by_layer
 
 CLASSIFY = {"task": "classify", "model.layers": 4, "model.width": 16, "model.heads": 2, "model.vocab": 50}
@@ -22,7 +23,7 @@ CLASSIFY = {"task": "classify", "model.layers": 4, "model.width": 16, "model.hea
 
 def specs(**values):
     run = flags.build(Run, CLASSIFY, values)
-    return specs_of(tasks.find(run.task.name), run)
+    return specs_of(table.task_of(run), run)
 
 
 def trained_names(tree):

@@ -11,14 +11,14 @@ import pytest
 from small import FLAGS, call, read_lines, run, write_text
 
 import tfm
-from train import UserError, tasks
+from train import UserError
 from train.lab.replay import main as replay_command
 from train.main import main
 from train.runs.run_folder import CHECKPOINTS, RunFolder, read_saved
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
 from train.settings import flags, schema
-from train.tasks import lm
+from train.tasks import lm, table
 from train.training.diverged import blackbox, replay
 from train.training.job import Job
 
@@ -54,7 +54,7 @@ def home(tmp_path_factory):
 def job_of(folder):
     """The run of a folder on one device."""
     settings = flags.build(schema.Run, RunFolder(folder).values)
-    return Job(settings, tasks.of(settings), tfm.make_mesh(devices=jax.devices()[:1]))
+    return Job(settings, table.task_of(settings), tfm.make_mesh(devices=jax.devices()[:1]))
 
 
 def test_the_state_is_that_of_the_run(home):

@@ -1,6 +1,7 @@
 """From the command to the loss there are few function calls, and no class has many methods."""
 
 import ast
+import dataclasses
 import traceback
 from pathlib import Path
 
@@ -19,14 +20,14 @@ MAX_METHODS = 10
 def stacks_of_the_loss(tmp_path, monkeypatch, *flags):
     """For every call of the loss in a run of one step, the functions of train/ on the stack, outermost first."""
     stacks = []
-    loss = mlm.loss
+    loss = mlm.TASK.loss
 
     def recorded_loss(*arguments):
         frames = [frame for frame in traceback.extract_stack() if PACKAGE in Path(frame.filename).parents]
         stacks.append([frame.name for frame in frames] + ["loss"])
         return loss(*arguments)
 
-    monkeypatch.setattr(mlm, "loss", recorded_loss)
+    monkeypatch.setattr(mlm, "TASK", dataclasses.replace(mlm.TASK, loss=recorded_loss))
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt")
     code, _, err = call(main, *FLAGS, "--steps=1", "--eval.final=false", *flags)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from small import FLAGS, job_of, write_text
 
-from train import tasks
 from train.screens.console import Log
 from train.settings import resolve
+from train.tasks import table
 from train.training.job import largest_batch
 
 
@@ -37,7 +37,7 @@ def test_declared_fields_are_those_of_a_batch(flags, text, tmp_path, monkeypatch
         "text\tlabel\n" + "\n".join(f"{line}\t{label(n)}" for n, line in enumerate(lines))
     )
     run, explicit = resolve.resolve([*FLAGS, *flags.split()], None, None)
-    task = tasks.find(run.task.name)
+    task = table.task_of(run)
     corpus = task.load(run, Log())
     run = resolve.fill_from_data(run, explicit, corpus.sizes, "cpu")
     spec, batch = task.batch_spec(run), corpus.batch(0)

@@ -84,7 +84,7 @@ def test_a_fresh_state_is_calibrated(monkeypatch, tmp_path):
     def calibrate(params, config, tokens):
         return jax.tree.map(lambda leaf: leaf + tokens.sum(), params)
 
-    monkeypatch.setattr(type(job.task), "METRICS", {"loss": min}, raising=False)
+    monkeypatch.setattr(type(job.task), "goals", {"loss": min}, raising=False)
     plain = startup.first_state(job, corpus, tmp_path, Log(quiet=True))[0]
     monkeypatch.setattr(tfm, "needs_calibration", lambda config: True)
     monkeypatch.setattr(tfm, "calibrate", calibrate)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO, final
 
 import numpy as np
+from jax import Array
 
 import tfm
 from train import UserError
@@ -163,7 +164,7 @@ def _slots(prompts: Sequence[list[int]], max_new_tokens: int) -> int:
     return max(map(len, prompts)) + max_new_tokens
 
 
-def _first_logits(model: tfm.CausalLM, config: tfm.Config, tokens: np.ndarray):
+def _first_logits(model: tfm.CausalLM, config: tfm.Config, tokens: Array) -> Array:
     return tfm.causal_lm(model, config, tokens)
 
 

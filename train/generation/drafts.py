@@ -19,7 +19,7 @@ def load(name: str, folder: Any, log: Any) -> tfm.NGram | tfm.DraftModel:
     if name == NGRAM:
         return tfm.NGram()
     draft = open_folder(name)
-    if draft.task.GENERATES != "continuation":
+    if draft.task.generates != "continuation":
         raise UserError(
             f"--draft={name} was trained for --task={draft.config.task.name}, which continues no text; "
             "name a run of --task=lm, or --draft=ngram"

@@ -8,8 +8,8 @@ from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
-from train.runs.weights import Weights
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED
+from train.settings.predict import Weights
 
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {

@@ -10,6 +10,7 @@ import numpy as np
 
 import tfm
 from train.images import sheets
+from train.images.model_processor import picture_shape
 from train.images.processor import ImageProcessor
 
 
@@ -22,6 +23,7 @@ def draw(params: Any, model: tfm.Config, processor: ImageProcessor, images: np.n
     if not weights:
         return
     grid = model.input.grid
+    assert grid is not None, "a model of patches"
     for index, image in enumerate(images):
         layers = [layer[index] for layer in weights]
         by_title = {"last layer": on_grid(layers[-1], grid), "rollout": on_grid(rollout(layers), grid)}
@@ -43,7 +45,7 @@ def has_weights(params: Any, model: tfm.Config) -> bool:
     """Whether `draw` draws pictures of a model; nothing is computed."""
     if model.stages:
         return False
-    pixels = jax.ShapeDtypeStruct((1, *model.input.pixels), np.float32)
+    pixels = jax.ShapeDtypeStruct((1, *picture_shape(model)), np.float32)
     layers = jax.eval_shape(lambda encoder, pixels: _weights(encoder, model, pixels), params.encoder, pixels)
     return any(layer is not None for layer in layers)
 

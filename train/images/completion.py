@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import tfm
@@ -62,4 +63,4 @@ def draw_completions(
 
 def _strategy(count: int) -> tfm.Sample:
     """Draws as probable as the model says; each picture has a seed of its own."""
-    return tfm.Sample(seed=np.arange(count, dtype=np.int32))
+    return tfm.Sample(seed=jnp.arange(count, dtype=jnp.int32))

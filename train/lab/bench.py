@@ -169,10 +169,10 @@ def _bench_lengths(options: BenchOptions):
 
 def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, Any]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
-    from train import tasks
     from train.lab.timing import timing
     from train.lab.timing.peers import against
     from train.screens.console import Log
+    from train.tasks import table
     from train.training import startup
     from train.training.job import tokens_per_step
 
@@ -180,7 +180,7 @@ def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, Any]:
     run, corpus = startup.prepare([*argv, f"--preset={options.preset}"], log)
     if options.against:
         against.check(options.against, run.task.name)
-    job = _job(run, tasks.of(run))
+    job = _job(run, table.task_of(run))
     shapes = corpus.example_batches()
 
     def batches(step: int):

@@ -62,7 +62,7 @@ def measure(argv):
     if options is None:
         return
     folder = open_folder(options.run)
-    if folder.task.GENERATES != "continuation":
+    if folder.task.generates != "continuation":
         raise UserError(
             f"--run={options.run} was trained for --task={folder.config.task.name}, which is no language model; "
             "train one with --task=lm"

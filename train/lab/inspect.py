@@ -54,13 +54,13 @@ def inspect(argv):
     if to and (to.is_dir() or not to.absolute().parent.is_dir()):
         raise UserError(f"--to={to} cannot be written; name a file in a folder that is there")
 
-    from train import tasks
     from train.screens.console import Log
+    from train.tasks import table
     from train.training import startup
 
     log = Log()
     run, corpus = startup.prepare(rest, log)
-    if contact_sheet := tasks.of(run).contact_sheet:
+    if contact_sheet := table.task_of(run).contact_sheet:
         _draw_pictures(options, run, corpus, contact_sheet, log)
     else:
         _show_tokens(options, run, corpus, log)
@@ -85,12 +85,12 @@ def _show_tokens(options: InspectOptions, run: Any, corpus: Any, log: Any):
     """Prints the rows of batches with the roles of their tokens, and writes the page."""
     from rich.console import Console
 
-    from train import tasks
     from train.lab import roles, token_view
     from train.runs import run_folder
+    from train.tasks import table
 
     facts = corpus.facts()
-    reader = roles.RoleReader(tasks.of(run).batch_spec(run), corpus.processor, facts.get("classes") or ())
+    reader = roles.RoleReader(table.task_of(run).batch_spec(run), corpus.processor, facts.get("classes") or ())
     batches = [list(reader.rows(batch)) for batch in _batches(options, corpus)]
     shares = roles.shares(list(itertools.chain(*batches)))
     title = f"{run.task.name} {run.preset}: {'validation' if options.eval else 'training'} batches"

@@ -52,14 +52,14 @@ def run_step(argv):
     import jax
 
     import tfm
-    from train import tasks
     from train.screens.console import Log
+    from train.tasks import table
     from train.training.diverged import blackbox, replay
     from train.training.job import Job
 
     box, log = blackbox.newest(folder.path), Log()
     step = _step(options, folder.path, run.steps, box and box.step)
-    job = Job(run, tasks.of(run), tfm.make_mesh(devices=jax.devices()[:1]))
+    job = Job(run, table.task_of(run), tfm.make_mesh(devices=jax.devices()[:1]))
     if box and box.step == step and box.is_whole:
         state, batch = box.read(job, log.info)
         log.info(f"the batch of step {step}, and the state before it, are those in {box.path}")

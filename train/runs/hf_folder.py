@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any, final
 
 from tfm.options.dotted import flatten
-from train import tasks
 from train.screens import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS
+from train.tasks import table
 
 # Nothing of a saved run is changed.
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
@@ -49,7 +49,7 @@ class HfFolder:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
         values = flatten(model, "model.") | {"task": self._task_name, "preset": ""}
-        values |= {"batch.length": 512, "batch.size": 8} | self._task_module(self._task_name).hf_run_values(head, self)
+        values |= {"batch.length": 512, "batch.size": 8} | self._task_named(self._task_name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
         return flatten(flags.build(Run, values, self.changes)) | {"out": str(self.path)}
 
@@ -59,12 +59,11 @@ class HfFolder:
         model, head = self._opened.config, self._opened.head.kind
         options: Mapping[str, Any] = TASKS
         readers = [name for name in TASKS if model.input.name in options[name].inputs]
-        return next((name for name in readers if head in self._task_module(name).HF_HEADS), readers[0])
+        return next((name for name in readers if head in self._task_named(name).hf_heads), readers[0])
 
-    def _task_module(self, name: str) -> Any:
-        """The module of a task for this model."""
-        options: Any = TASKS[name]
-        return tasks.find(options.module(self._opened.config))
+    def _task_named(self, name: str) -> "table.Task":
+        """The task of a name, for this model."""
+        return table.load_task(name, self._opened.config)
 
     @cached_property
     def _opened(self) -> Any:
@@ -81,9 +80,9 @@ class HfFolder:
         return flags.build(Run, self.values)
 
     @property
-    def task(self):
-        """The module of the task."""
-        return tasks.of(self.config)
+    def task(self) -> "table.Task":
+        """The task."""
+        return table.task_of(self.config)
 
     @property
     def specs(self) -> Any:
@@ -94,7 +93,7 @@ class HfFolder:
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
         with self._user_errors():
-            return self._task_module(self._task_name).PROCESSOR.read_hf(self.path, self._opened.config)
+            return self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -133,7 +132,7 @@ class HfFolder:
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images."""
-        kind = self.task.PROCESSOR
+        kind = self.task.processor
         for name, text in zip(kind.files, kind.to_texts(self.processor), strict=True):
             (to / name).write_text(text, encoding="utf-8")
 

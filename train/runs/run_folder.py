@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 
 from tfm.options.dotted import flatten, flatten_saved, override
 from tfm.options.json_text import read_object
-from train import UserError, tasks
+from train import UserError
 from train.files import checksum
 from train.files.strict_json import json_text
 from train.runs import adapters
@@ -20,6 +20,7 @@ from train.runs.hf_folder import NO_CHANGES, HfFolder, is_hf_folder
 from train.screens import finite
 from train.settings import flags
 from train.settings.schema import Run
+from train.tasks import table
 
 ROOT = Path("runs")
 CONFIG = "run.json"
@@ -68,9 +69,9 @@ class RunFolder:
         return dataclasses.replace(run, model=model)
 
     @property
-    def task(self):
-        """The module of the task."""
-        return tasks.of(self.config)
+    def task(self) -> "table.Task":
+        """The task."""
+        return table.task_of(self.config)
 
     @property
     def specs(self) -> Any:
@@ -82,7 +83,7 @@ class RunFolder:
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, or another processor that the task names."""
-        kind = self.task.PROCESSOR
+        kind = self.task.processor
         paths = [self.path / name for name in kind.files]
         for path in paths:
             if not path.exists():
@@ -132,8 +133,8 @@ class RunFolder:
         from tfm.hf import FAMILIES
 
         heads = [item for family in FAMILIES.values() for item in family.heads.items()]
-        fields = {"architectures": [name for name, head in heads if head.kind in self.task.HF_HEADS]}
-        fields |= self.task.PROCESSOR.hf_fields(self.processor)
+        fields = {"architectures": [name for name, head in heads if head.kind in self.task.hf_heads]}
+        fields |= self.task.processor.hf_fields(self.processor)
         return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
     def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
@@ -146,7 +147,7 @@ class RunFolder:
 
     def save_processor(self, to: Path):
         """Writes the tokenizer or the processor of images as transformers loads it."""
-        self.task.PROCESSOR.save_hf(self.processor, self.task, self.config, to)
+        self.task.processor.save_hf(self.processor, self.task, self.config, to)
 
     def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
         """The parameters on a mesh, by default of one device.
@@ -254,7 +255,7 @@ def read_saved(path: str | Path, facts: bool = True) -> Saved:
 def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
     """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
     path.mkdir(parents=True, exist_ok=True)
-    kind = tasks.of(run).PROCESSOR
+    kind = table.task_of(run).processor
     if not run.resume:
         for name, text in zip(kind.files, kind.to_texts(processor), strict=True):
             write(path / name, text)

@@ -8,7 +8,7 @@ import jax
 
 import tfm
 from tfm.config.model import Config
-from train import UserError, tasks
+from train import UserError
 from train.devices import distributed
 from train.losses.teaching import OutputLoss
 from train.runs.pretrained import take_parts
@@ -16,17 +16,19 @@ from train.runs.run_folder import Saved, open_folder
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS
+from train.tasks import table
+from train.tasks.record import Task
 
 
 @final
 class TeacherModel:
     """The model in `--teacher=FOLDER`. Raises UserError where it cannot teach the run."""
 
-    def __init__(self, run: Run, task: Any):
+    def __init__(self, run: Run, task: Task):
         self.path = run.teacher.folder
         self.folder = open_folder(self.path)
         if not isinstance(task.loss, OutputLoss):
-            teachable = [name for name in TASKS if isinstance(tasks.find(name).loss, OutputLoss)]
+            teachable = [name for name in TASKS if isinstance(table.load_task(name, run.model).loss, OutputLoss)]
             raise UserError(f"--task={run.task.name} has no teacher; those with one are {', '.join(teachable)}")
         if self.folder.config.task.name != run.task.name:
             raise UserError(
@@ -62,7 +64,7 @@ class TeacherModel:
 
     def check_corpus(self, corpus: Any):
         """Raises UserError for a corpus that the teacher would read as something else."""
-        kind = self.folder.task.PROCESSOR
+        kind = self.folder.task.processor
         if kind.to_texts(corpus.processor) != kind.to_texts(self.folder.processor):
             raise UserError(
                 f"--teacher={self.path} has another {' or '.join(kind.files)} than this run; leave --init out, or name "
@@ -103,7 +105,7 @@ class TeacherModel:
         # The step gives up the buffers of parameters, and keeps the teacher's.
         return jax.device_put(taken, shardings, may_alias=False), fresh
 
-    def _check_inputs(self, run: Run, task: Any):
+    def _check_inputs(self, run: Run, task: Task):
         """Raises UserError where the teacher cannot read the rows of the run."""
         if run.task.reads_pictures:
             shapes = [_picture(model) for model in (self.model, run.model)]

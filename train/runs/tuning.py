@@ -10,9 +10,10 @@ from tfm.models.encoder import Encoder
 from train import UserError
 from train.settings.schema import Run
 from train.settings.tuning import Lora
+from train.tasks.record import Task
 
 
-def specs_of(task: Any, run: Run) -> Any:
+def specs_of(task: Task, run: Run) -> Any:
     """The spec tree of the model of a run of a task, with its low-rank updates; `trained` is as --tune says.
 
     Raises UserError for kernels that the model lacks, and where nothing is left to train.

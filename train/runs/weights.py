@@ -1,11 +1,9 @@
 """The weights that train.generate, train.predict and train.evaluate compute with."""
 
-from typing import Any, Literal
+from typing import Any
 
 from train import UserError
-
-# What `--weights` may say: as they were trained, or kernels and tables in eight bits.
-Weights = Literal["trained", "int8"]
+from train.settings.predict import Weights
 
 
 def as_weights(weights: Weights, folder: Any, params: Any, log) -> Any:

@@ -35,21 +35,8 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.settings.schema import Run
-from train.tasks.defaults import *
+from train.tasks.record import Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "perplexity": min, "accuracy": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "main --task=tag --init={folder} --features=mix --tune=head --data=YOUR.conll",
-    "embed --run={folder} --file=YOUR.txt --query='A SENTENCE'",
-    "evaluate --run={folder} --data=YOUR.txt",
-)
 
 
 def specs(run: Run) -> tfm.BidirectionalLM:
@@ -185,3 +172,21 @@ def _expected(params: tfm.BidirectionalLM, model: tfm.Config, tokens: Array, pla
     before, after = tfm.directions(tfm.encoder(params.encoder, model, tokens))
     states = jnp.stack([before[:, place - 1], after[:, place + 1]], axis=1)
     return jax.nn.log_softmax(tfm.unembed(model, params.output, states) + params.bias[None, None], axis=-1)[0]
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "main --task=tag --init={folder} --features=mix --tune=head --data=YOUR.conll",
+        "embed --run={folder} --file=YOUR.txt --query='A SENTENCE'",
+        "evaluate --run={folder} --data=YOUR.txt",
+    ),
+)

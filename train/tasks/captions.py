@@ -34,23 +34,9 @@ from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
 from train.metrics.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
 from train.settings.schema import Run
-from train.tasks import Prediction
-from train.tasks.defaults import *
 from train.tasks.predicting import zero_shot
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5"), max)
-
-# How a run folder keeps what turns pictures into pixels, and captions into tokens.
-PROCESSOR = CAPTION_PROCESSOR
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "predict --run={folder} --file='YOUR/*.jpg' --labels='a cat,a dog'",
-    "embed --run={folder} --file='YOUR/*.jpg' --to=vectors.npy --query='YOUR TEXT'",
-    "evaluate --run={folder} --data=YOUR.tsv",
-)
 
 # Pictures and captions of plots/similarity.png.
 _SHOWN = 10
@@ -241,10 +227,6 @@ def predict(params, folder, question: zero_shot.Question, log, batch: int = 32) 
 # How train.embed makes vectors of texts and of pictures.
 encode_items = zero_shot.encode_items
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("labels", "template")
-HF_HEADS = ("towers",)
-
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model: the columns of pictures and captions."""
@@ -254,3 +236,28 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
 def hf_template(run: Run) -> tuple[str, ...]:
     """The tokenizer marks captions itself."""
     return ()
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5"), max),
+    baselines=baselines,
+    report=report,
+    processor=CAPTION_PROCESSOR,
+    next_commands=(
+        "predict --run={folder} --file='YOUR/*.jpg' --labels='a cat,a dog'",
+        "embed --run={folder} --file='YOUR/*.jpg' --to=vectors.npy --query='YOUR TEXT'",
+        "evaluate --run={folder} --data=YOUR.tsv",
+    ),
+    corpus_metrics=corpus_metrics,
+    predictor=Predictor(("labels", "template"), inputs, predict),
+    contact_sheet=contact_sheet,
+    encode_items=encode_items,
+    hf_heads=("towers",),
+    hf_run_values=hf_run_values,
+    hf_template=hf_template,
+)

@@ -42,23 +42,10 @@ from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.settings.schema import Run
-from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, read, softmax, used_types
-from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "accuracy": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "predict --run={folder} --text='YOUR TEXT' --choices='FIRST|SECOND'",
-    "evaluate --run={folder} --data=YOUR.jsonl",
-)
 
 
 def specs(run: Run) -> tfm.Classifier:
@@ -252,6 +239,20 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.score_choices(params, model, tokens, valid > 0, used_types(model, types))
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("choices", "field")
-HF_HEADS = ("choice",)
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "predict --run={folder} --text='YOUR TEXT' --choices='FIRST|SECOND'",
+        "evaluate --run={folder} --data=YOUR.jsonl",
+    ),
+    predictor=Predictor(("choices", "field"), inputs, predict),
+    hf_heads=("choice",),
+)

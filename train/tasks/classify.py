@@ -39,20 +39,10 @@ from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
 from train.settings.schema import Run
-from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
-from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max)
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv")
 
 
 def specs(run: Run) -> tfm.Classifier:
@@ -249,10 +239,6 @@ def _logits(params, model: tfm.Config, tokens, valid, types):
     return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("pair", "field")
-HF_HEADS = ("classify",)
-
 # What transformers calls the kinds of labels.
 HF_PROBLEMS = {
     "single": "single_label_classification",
@@ -276,3 +262,21 @@ def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": labels,
         "label2id": {label: int(index) for index, label in labels.items()},
     }
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max),
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv"),
+    predictor=Predictor(("pair", "field"), inputs, predict),
+    hf_heads=("classify",),
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+)

@@ -42,22 +42,8 @@ from train.metrics import scores
 from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
 from train.screens.finite import checked
 from train.settings.schema import Run
-from train.tasks import Prediction
-from train.tasks.defaults import *
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import sentence_transformers, tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5", "pearson", "spearman"), max)
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "embed --run={folder} --file=YOUR.txt --to=vectors.npy --query='YOUR TEXT'",
-    "predict --run={folder} --text='YOUR TEXT' --pair='ANOTHER'",
-    "export --run={folder} --to=FOLDER",
-)
 
 
 def specs(run: Run) -> tfm.Classifier:
@@ -267,10 +253,6 @@ def _cosines(params, model: tfm.Config, tokens, valid):
     return (vectors[:, 0] * vectors[:, 1]).sum(-1)
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("pair", "field")
-
-
 def hf_template(run: Run) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
     return ("{cls} $A {sep}",)
@@ -279,3 +261,25 @@ def hf_template(run: Run) -> tuple[str, ...]:
 def save_hf(run: Run, to: Path):
     """Writes beside the model what sentence-transformers reads."""
     sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length)
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5", "pearson", "spearman"), max),
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "embed --run={folder} --file=YOUR.txt --to=vectors.npy --query='YOUR TEXT'",
+        "predict --run={folder} --text='YOUR TEXT' --pair='ANOTHER'",
+        "export --run={folder} --to=FOLDER",
+    ),
+    corpus_metrics=corpus_metrics,
+    predictor=Predictor(("pair", "field"), inputs, predict),
+    hf_template=hf_template,
+    save_hf=save_hf,
+)

@@ -40,18 +40,8 @@ from train.metrics.calibration import calibration_metrics, reliability, scaled_r
 from train.screens import plots
 from train.screens.finite import checked
 from train.settings.schema import Run
-from train.tasks import Prediction
 from train.tasks.classification import class_losses, counted, prediction, read
-from train.tasks.defaults import *
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max)
-
-# How a run folder keeps what turns pictures into pixels.
-PROCESSOR = IMAGE_PROCESSOR
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = ("predict --run={folder} --file='YOUR/*.jpg'", "evaluate --run={folder} --data=YOUR/FOLDER")
+from train.tasks.record import Prediction, Predictor, Task
 
 # Classes among which the right one is looked for.
 _TOP = 5
@@ -262,12 +252,25 @@ def _logits(params, model: tfm.Config, pixels):
     return tfm.classify(params, model, pixels)
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("attention",)
-HF_HEADS = ("classify", "classify_pixels")
-
-
 def hf_fields(run: Run, processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"])}
     return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max),
+    baselines=baselines,
+    report=report,
+    processor=IMAGE_PROCESSOR,
+    next_commands=("predict --run={folder} --file='YOUR/*.jpg'", "evaluate --run={folder} --data=YOUR/FOLDER"),
+    predictor=Predictor(("attention",), inputs, predict),
+    contact_sheet=contact_sheet,
+    hf_heads=("classify", "classify_pixels"),
+    hf_fields=hf_fields,
+)

@@ -13,6 +13,7 @@ With `--task.memory`, a field `continues` [B] says whether a row continues the s
 With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,23 +35,10 @@ from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
-from train.tasks.defaults import *
 from train.tasks.predicting.scoring import inputs as inputs  # of train.predict
 from train.tasks.predicting.scoring import predict as predict
+from train.tasks.record import Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    'generate --run={folder} --prompt="..."',
-    "evaluate --run={folder} --data=YOUR.txt",
-    "main --task=lm --init={folder} --data=YOUR.txt",
-)
 
 # Tokens of the sample that a run ends with.
 _SAMPLE = 160
@@ -87,7 +75,7 @@ def outputs(
     rows."""
     valid = None
     if memory is not None:
-        continued = memory.replace(lengths=jnp.where(batch["continues"], memory.lengths, 0))
+        continued = dataclasses.replace(memory, lengths=jnp.where(batch["continues"], memory.lengths, 0))
         hidden, memory = tfm.read_segment(params.decoder, model, batch["tokens"], continued, key)
     else:
         mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
@@ -204,19 +192,12 @@ def baselines(corpus: Corpus[Text]) -> dict[str, float]:
 
 def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
     """Prints a sample of the model, which continues the beginning of the validation text."""
-    prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)])
+    prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)]).tolist()
     strategy = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
     sample = tfm.generate(params, run.decoding_model, [prompt], _SAMPLE, strategy, sliding_context=True).tokens[0]
-    before = corpus.processor.decode([int(token) for token in prompt])
+    before = corpus.processor.decode(prompt)
     text = corpus.processor.decode([int(token) for token in [*prompt, *sample]])
     log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
-
-
-# What other commands ask of this task.
-GENERATES = "continuation"
-PREDICT_FLAGS = ("field",)
-HF_HEADS = ("lm",)
-HF_TOKENS = {"eos_token": "sep"}
 
 
 def hf_run_values(head: str, folder) -> dict[str, Any]:
@@ -237,3 +218,29 @@ def hf_template(run: Run) -> tuple[str, ...]:
 def text_prefix(run: Run, tokenizer) -> list[int]:
     """The tokens before every document in training."""
     return [] if run.task.windows else [_separator(tokenizer)]
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        'generate --run={folder} --prompt="..."',
+        "evaluate --run={folder} --data=YOUR.txt",
+        "main --task=lm --init={folder} --data=YOUR.txt",
+    ),
+    generates="continuation",
+    predictor=Predictor(("field",), inputs, predict),
+    text_prefix=text_prefix,
+    hf_heads=("lm",),
+    hf_tokens={"eos_token": "sep"},
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+    hf_template=hf_template,
+)

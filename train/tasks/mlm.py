@@ -37,23 +37,10 @@ from train.data.tokens import PLAIN, Segmentation, Tokens, encode, segmentation_
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
-from train.tasks.defaults import *
 from train.tasks.predicting.blanks import inputs as inputs  # of train.predict
 from train.tasks.predicting.blanks import predict as predict
+from train.tasks.record import Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "evaluate --run={folder} --data=YOUR.txt",
-    "main --task=classify --init={folder} --data=YOUR.tsv",
-    "main --task=mlm --init={folder} --data=YOUR.txt",
-)
 
 
 def specs(run: Run) -> tfm.MaskedLM:
@@ -280,13 +267,29 @@ def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("field", "top_k")
-HF_HEADS = ("mlm", "pretrain")
-HF_TOKENS = {"mask_token": "mask"}
-
-
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     values: dict[str, dict[str, Any]] = {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}
     return values.get(head, {})
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "accuracy": max, "accuracy_words": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "evaluate --run={folder} --data=YOUR.txt",
+        "main --task=classify --init={folder} --data=YOUR.tsv",
+        "main --task=mlm --init={folder} --data=YOUR.txt",
+    ),
+    predictor=Predictor(("field", "top_k"), inputs, predict),
+    hf_heads=("mlm", "pretrain"),
+    hf_tokens={"mask_token": "mask"},
+    hf_run_values=hf_run_values,
+)

@@ -30,21 +30,8 @@ from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows, PixelRows
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.settings.schema import Run
-from train.tasks.defaults import *
 from train.tasks.image import builtin
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "bits_per_dim": min, "accuracy": max}
-
-# How a run folder keeps what turns pictures into tokens.
-PROCESSOR = IMAGE_PROCESSOR
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "generate --run={folder} --complete=YOUR.png --n=4 --to=out.png",
-    "evaluate --run={folder} --data=YOUR/FOLDER",
-    "main --task=image --init={folder} --tune=head",
-)
+from train.tasks.record import Task
 
 # Training pictures that a palette is made from.
 _PALETTE_PICTURES = 2000
@@ -184,6 +171,23 @@ def contact_sheet(batches, corpus: Corpus[PixelRows], rows: int, path: Path):
     sheets.contact_sheet(corpus.processor.restore(tokens), [""] * len(tokens), path)
 
 
-# What other commands ask of this task.
-GENERATES = "pictures"
-HF_HEADS = ("pixels",)
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "bits_per_dim": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=IMAGE_PROCESSOR,
+    next_commands=(
+        "generate --run={folder} --complete=YOUR.png --n=4 --to=out.png",
+        "evaluate --run={folder} --data=YOUR/FOLDER",
+        "main --task=image --init={folder} --tune=head",
+    ),
+    generates="pictures",
+    draw_progress=draw_progress,
+    contact_sheet=contact_sheet,
+    hf_heads=("pixels",),
+)

@@ -30,21 +30,8 @@ from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, se
 from train.files import cache
 from train.screens.finite import checked
 from train.settings.schema import Run
-from train.tasks.defaults import *
+from train.tasks.record import Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "perplexity": min, "accuracy": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "embed --run={folder} --file=YOUR.txt --query='A SENTENCE'",
-    "sentences --run={folder} --data=SENTEVAL",
-    "main --task=classify --init={folder} --data=YOUR.tsv",
-)
 
 _SIDES = ("previous", "following")
 
@@ -180,3 +167,23 @@ def hf_template(run: Run) -> tuple[str, ...]:
 def text_pool(run: Run) -> str:
     """How the vector of a sentence is made of states."""
     return run.model.head.pool
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "embed --run={folder} --file=YOUR.txt --query='A SENTENCE'",
+        "sentences --run={folder} --data=SENTEVAL",
+        "main --task=classify --init={folder} --data=YOUR.tsv",
+    ),
+    text_pool=text_pool,
+    hf_template=hf_template,
+)

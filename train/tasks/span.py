@@ -41,24 +41,11 @@ from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import squad
 from train.screens import plots
 from train.settings.schema import Run
-from train.tasks import Prediction
 from train.tasks.classification import read, used_types
-from train.tasks.defaults import *
 from train.tasks.predicting.answers import Answers, prediction, search
 from train.tasks.predicting.by_length import blocks, read_by_length
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "accuracy": max, "exact_match": max, "f1": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    "predict --run={folder} --question='YOUR QUESTION' --text='YOUR PASSAGE'",
-    "evaluate --run={folder} --data=YOUR.json --to=predictions.json",
-)
 
 
 def specs(run: Run) -> tfm.Tagger:
@@ -280,12 +267,29 @@ def _logits(params, model: tfm.Config, tokens, valid, types, candidates):
     return outputs(params, model, batch, None).logits
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("question",)
-EVALUATE_FLAGS = ("to", "nbest")
-HF_HEADS = ("span",)
-
-
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"batch.length": 384}
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "accuracy": max, "exact_match": max, "f1": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "predict --run={folder} --question='YOUR QUESTION' --text='YOUR PASSAGE'",
+        "evaluate --run={folder} --data=YOUR.json --to=predictions.json",
+    ),
+    corpus_metrics=corpus_metrics,
+    predictor=Predictor(("question",), inputs, predict),
+    evaluate_flags=("to", "nbest"),
+    evaluation_files=evaluation_files,
+    hf_heads=("span",),
+    hf_run_values=hf_run_values,
+)

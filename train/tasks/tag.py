@@ -35,22 +35,12 @@ from train.metrics import entities as spans
 from train.metrics.scores import confusion
 from train.screens import plots
 from train.settings.schema import Run
-from train.tasks import Prediction
 from train.tasks.classification import read
-from train.tasks.defaults import *
 from train.tasks.predicting.by_length import blocks, read_by_length
 from train.tasks.predicting.tagged import Query, marked, tagged
 from train.tasks.predicting.tagged import inputs as inputs  # of train.predict
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min} | dict.fromkeys(("accuracy", "f1", "precision", "recall", "f1_seen", "f1_unseen"), max)
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = ("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.conll")
 
 
 def specs(run: Run) -> tfm.Tagger:
@@ -275,11 +265,6 @@ def _logits(params, model: tfm.Config, tokens, valid):
     return tfm.classify_tokens(params, model, tokens, valid > 0)
 
 
-# What other commands ask of this task.
-PREDICT_FLAGS = ("field",)
-HF_HEADS = ("tag",)
-
-
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"data.field": conll.WORDS, "data.label": conll.TAGS}
@@ -292,3 +277,22 @@ def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(index): label for index, label in enumerate(names)},
         "label2id": {label: index for index, label in enumerate(names)},
     }
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "f1", "precision", "recall", "f1_seen", "f1_unseen"), max),
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.conll"),
+    corpus_metrics=corpus_metrics,
+    predictor=Predictor(("field",), inputs, predict),
+    hf_heads=("tag",),
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+)

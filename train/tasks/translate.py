@@ -40,22 +40,9 @@ from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens import plots
 from train.settings.schema import Run
-from train.tasks import Prediction, translation
-from train.tasks.defaults import *
+from train.tasks import translation
+from train.tasks.record import Prediction, Predictor, Task
 from train.text import tokenize
-
-# Metrics that may choose the best checkpoint, and which of two values is better.
-METRICS = {"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max}
-
-# How a run folder keeps what turns text into tokens.
-PROCESSOR = TOKENIZER
-
-# Commands that make sense after a run.
-NEXT_COMMANDS = (
-    'generate --run={folder} --prompt="..."',
-    "generate --run={folder} --file=YOUR.txt --to=OUT.txt",
-    "evaluate --run={folder} --data=YOUR.en,YOUR.de",
-)
 
 
 def specs(run: Run) -> tfm.Seq2Seq:
@@ -246,14 +233,6 @@ def predict(params: tfm.Seq2Seq, folder, texts: Sequence[str], log, batch: int =
         yield Prediction(translated, {"text": text, "translation": translated})
 
 
-# What other commands ask of this task.
-GENERATES = "translation"
-PREDICT_FLAGS = ("field",)
-EVALUATE_FLAGS = ("against",)
-HF_HEADS = ("seq2seq",)
-HF_TOKENS = {"eos_token": "sep"}
-
-
 def hf_run_values(head: str, folder) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     tokens = folder.processor.get_vocab_size()
@@ -283,3 +262,30 @@ def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
 def hf_template(run: Run) -> tuple[str, ...]:
     """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
     return () if run.task.start else ("$A {sep}",)
+
+
+TASK = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "accuracy": max, "bleu": max, "chrf": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        'generate --run={folder} --prompt="..."',
+        "generate --run={folder} --file=YOUR.txt --to=OUT.txt",
+        "evaluate --run={folder} --data=YOUR.en,YOUR.de",
+    ),
+    generates="translation",
+    generation_metrics=generation_metrics,
+    predictor=Predictor(("field",), inputs, predict),
+    evaluate_flags=("against",),
+    hf_heads=("seq2seq",),
+    hf_tokens={"eos_token": "sep"},
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+    hf_template=hf_template,
+)

@@ -93,7 +93,7 @@ def decode_sources(
 
 
 @partial(jax.jit, static_argnums=0)
-def encode_sources(config: tfm.Config, params: tfm.Seq2Seq, tokens: np.ndarray, valid: np.ndarray) -> tfm.CausalLM:
+def encode_sources(config: tfm.Config, params: tfm.Seq2Seq, tokens: Array, valid: Array) -> tfm.CausalLM:
     """Sources [B,S] -> a language model of their translations."""
     return tfm.encode_source(params, config, tokens, valid)
 

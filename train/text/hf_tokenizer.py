@@ -47,7 +47,7 @@ def save(tokenizer: "Tokenizer", task, run: Run, folder: Path):
 
     exported = Tokenizer.from_str(tokenizer.to_str())
     special = tokenize.special_tokens(tokenizer)._asdict()
-    roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.HF_TOKENS}
+    roles = {"pad_token": "pad", "unk_token": "unk", "cls_token": "cls", "sep_token": "sep", **task.hf_tokens}
     names = {role: exported.id_to_token(special[role]) for role in roles.values()}
     if template := task.hf_template(run):
         exported.post_processor = _post_processor(template, names, special)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import tfm
-from train import DivergedError, tasks
+from train import DivergedError
 from train.data import feed
 from train.devices import distributed
 from train.losses.loss import MEMORY
@@ -20,6 +20,7 @@ from train.runs import run_folder, saved
 from train.runs.state import State
 from train.screens import finite, plots
 from train.screens.console import Log
+from train.tasks import record
 from train.training import step
 from train.training.job import Job, new_memory
 
@@ -39,7 +40,7 @@ class Evaluator:
     def during_training(self, params) -> dict[str, float]:
         """Metrics of `--eval.batches` batches, and of what a generating task writes during training."""
         outputs = self._measure(params, self.job.run.eval.batches or 0)
-        metrics = tasks.measure(self.job.task, outputs, self.corpus, during_training=True)
+        metrics = record.measure(self.job.task, outputs, self.corpus, during_training=True)
         generation = self._generation_metrics(params, during_training=True)
         self._draw_progress(params)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
@@ -71,7 +72,7 @@ class Evaluator:
         run, task = self.job.run, self.job.task
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
-            metrics = tasks.measure(task, outputs, self.corpus) | task.baselines(self.corpus)
+            metrics = record.measure(task, outputs, self.corpus) | task.baselines(self.corpus)
             result = {f"eval_{name}": value for name, value in metrics.items()}
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
@@ -96,7 +97,7 @@ class Evaluator:
     def _generation_metrics(self, params, during_training: bool) -> dict[str, Any]:
         """Metrics of what a generating task writes for validation rows; none of other tasks."""
         job = self.job
-        if not job.task.GENERATES:
+        if not job.task.generates:
             return {}
         with single_device(job.mesh, params) as local_params:
             options = {"during_training": during_training}

@@ -5,7 +5,6 @@ import functools
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +17,12 @@ from train.data import feed
 from train.data.fields import BatchSpec
 from train.devices.mesh import bytes_per_device
 from train.losses.loss import NO_EXTRA, Extra, Loss, Sums
-from train.losses.teaching import DistilledLoss
+from train.losses.teaching import DistilledLoss, OutputLoss
 from train.runs.state import State
 from train.runs.teacher import TeacherModel
 from train.runs.tuning import specs_of
 from train.settings.schema import Config, Run
+from train.tasks.record import Task
 from train.training import optimizer, step
 from train.training.layer_rates import scale_by_layer
 
@@ -35,7 +35,7 @@ class Job:
     """A run of a task on a mesh, whose devices may be absent."""
 
     run: Run
-    task: Any
+    task: Task
     mesh: Mesh
 
     @cached_property
@@ -131,6 +131,7 @@ def _loss(job: Job) -> Loss:
     """The loss that steps minimize: the task's, or that of the task and a teacher."""
     if job.teacher is None:
         return job.task.loss
+    assert isinstance(job.task.loss, OutputLoss), "a loss that a teacher can have a part in"
     return DistilledLoss(job.task.loss, job.run.teacher, job.teacher.running_model)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 import tfm
-from train import UserError, tasks
+from train import UserError
 from train.devices import capacity, cpu, distributed
 from train.devices import mesh as devices
 from train.files import programs
@@ -25,6 +25,7 @@ from train.screens.console import Log
 from train.settings import resolve
 from train.settings.gate import user_errors
 from train.settings.schema import Run
+from train.tasks import table
 from train.text import tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping
@@ -83,7 +84,7 @@ def check_memory(run: Run, explicit: Set[str]) -> None:
     """
     vocab = run.model.vocab if "model.vocab" in explicit else 1 + run.model.head.input_only
     model = dataclasses.replace(run.model, vocab=vocab)
-    capacity.check_parameters(specs_of(tasks.of(run), dataclasses.replace(run, model=model)))
+    capacity.check_parameters(specs_of(table.task_of(run), dataclasses.replace(run, model=model)))
     tokens = max(run.batch.tokens or 0, run.batch.unit * run.row_tokens)
     capacity.check_tokens(run.model, tokens, run.batch.accumulate, "--batch.size or --batch.length")
 
@@ -102,7 +103,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
 
 def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
     """The corpus of the task, with the processor of the run that `--resume`, `--init` or `--teacher` names."""
-    task, saved = tasks.of(run), None
+    task, saved = table.task_of(run), None
     teacher = TeacherModel(run, task) if run.teacher.folder else None
     if resumed is not None:
         saved = run_folder.read_saved(resumed)
@@ -118,7 +119,7 @@ def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
 
 def job_on_mesh(run: Run, log: Log) -> Job:
     """The run on the mesh that it asks for; the log says how a mesh was chosen."""
-    task = tasks.of(run)
+    task = table.task_of(run)
     return Job(run, task, devices.mesh_for(run, specs_of(task, run), report=log.info))
 
 
@@ -126,7 +127,7 @@ def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[State, i
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
-    progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, run.eval))
+    progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, run.eval))
     state = job.new_state()
     if run.resume:
         _check_teacher(state, folder)

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 from small import FLAGS, write_text
 
-from train import tasks
 from train.lab.check import data
 from train.lab.check.subject import Subject
 from train.screens.console import Log
 from train.settings import resolve
+from train.tasks import table
 from train.training.job import Job
 
 
@@ -27,7 +27,7 @@ def home(tmp_path, monkeypatch):
 def subject_of(*argv):
     """The data of a run, without a model."""
     run, explicit = resolve.resolve([*FLAGS, *argv], None, None)
-    task = tasks.find(run.task.name)
+    task = table.task_of(run)
     corpus = task.load(run, Log(quiet=True))
     run = resolve.fill_from_data(run, explicit, corpus.sizes, "cpu")
     return Subject(Job(run, task, None), corpus, None, True, None)

@@ -12,7 +12,7 @@ from small import call, read_lines
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tfm
-from train import UserError, tasks
+from train import UserError
 from train.data.batching import token_batches
 from train.lab.embed import main
 from train.lab.embedding import embed
@@ -22,6 +22,7 @@ from train.runs.run_folder import RunFolder, open_folder
 from train.runs.tuning import specs_of
 from train.screens.console import Log
 from train.settings import resolve
+from train.tasks import table
 from train.text import tokenize
 
 TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]
@@ -44,7 +45,7 @@ def home(tmp_path_factory):
         path = folder / task
         run, _ = resolve.resolve([f"--task={task}", f"--preset={preset}", *SMALL, f"--out={path}"], None, None)
         run_folder.create(path, run, words, {"data": FACTS})
-        params[str(path)] = tfm.init(specs_of(tasks.find(task), run), jax.random.key(0))
+        params[str(path)] = tfm.init(specs_of(table.task_of(run), run), jax.random.key(0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "load", lambda self, *args, **options: params[str(self.path)])
         yield folder

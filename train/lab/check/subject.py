@@ -71,7 +71,7 @@ class Subject:
     @cached_property
     def tokenizer(self) -> Any:
         """What turns texts into tokens; None where rows have no texts."""
-        return self.job.task.PROCESSOR.tokenizer(self.corpus.processor)
+        return self.job.task.processor.tokenizer(self.corpus.processor)
 
     @cached_property
     def specials(self) -> tokenize.SpecialTokens:
@@ -107,7 +107,7 @@ class Subject:
     @property
     def writes(self) -> bool:
         """Whether the model writes text, each token from those before it."""
-        return bool(self.job.task.GENERATES)
+        return bool(self.job.task.generates)
 
     @property
     def precision(self) -> float:

@@ -152,7 +152,7 @@ def resumed_is_unstopped(subject: Subject) -> Result:
         state = job.new_state()
         for n in batches[:_STEPS]:
             state, _ = job.train_step(state, subject.on_mesh(subject.training_batch(n)))
-        progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))
+        progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, job.run.eval))
         store = checkpoint.Checkpoints(folder / run_folder.CHECKPOINTS, goal=progress.stopping.goal)
         store.save(_STEPS, state, progress.state(), None)
         store.close()

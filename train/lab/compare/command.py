@@ -173,8 +173,8 @@ def _metrics(
 
     Raises UserError for one that a row's task has not, and for flags that train.main refuses.
     """
-    from train import tasks
     from train.settings import resolve
+    from train.tasks import table
 
     names = text.split(",")
     metrics: Mapping[str, Better] = {}
@@ -185,7 +185,7 @@ def _metrics(
                 run, _ = resolve.resolve(argv, run_folder.resumed_values, run_folder.run_values)
             except UserError as error:
                 raise UserError(f"row {row.name}: {error}") from error
-        metrics = tasks.of(run).METRICS
+        metrics = table.task_of(run).goals
         for name in names:
             if name not in metrics:
                 raise UserError(f"--metric={name} is unknown{suggest(name, metrics)}")

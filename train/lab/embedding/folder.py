@@ -58,7 +58,7 @@ class FolderEncoder:
 
     def __init__(self, path: str, pooling: Pooling, log):
         folder = open_folder(path)
-        if folder.task.PROCESSOR is not TOKENIZER:
+        if folder.task.processor is not TOKENIZER:
             raise UserError(f"--run={path} holds a model of --task={folder.config.task.name}, which reads no texts")
         self.pooling, self.log, self.tokenizer = pooling, log, folder.processor
         config = folder.config.model

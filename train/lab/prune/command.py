@@ -79,12 +79,12 @@ def prune(argv):
     import jax
 
     import tfm
-    from train import tasks
     from train.lab.prune import curve, pruned_folder
     from train.screens.console import Log
+    from train.tasks import table
     from train.training.job import Job
 
-    log, task = Log(), tasks.of(run)
+    log, task = Log(), table.task_of(run)
     corpus = task.load(run, log, folder)
     job = Job(run, task, tfm.make_mesh(devices=jax.devices()[:1]))
     params = _parameters(options, folder, job, log)
@@ -223,7 +223,7 @@ def _summary(job: Any, small_job: Any, metrics: dict[str, Any], before: dict[str
     def sizes(job: Any) -> dict[str, int]:
         return {"heads": job.model.heads, "params": tfm.count_params(job.specs)}
 
-    before = sizes(job) | {name: before[name] for name in job.task.METRICS if name in before}
+    before = sizes(job) | {name: before[name] for name in job.task.goals if name in before}
     return sizes(small_job) | metrics | {f"{name}_before": value for name, value in before.items()}
 
 

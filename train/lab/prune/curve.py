@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.catalogue.studies.pruning import cut_axis, gates_of, top_heads, with_gates
-from train import tasks
 from train.screens.console import Log
+from train.tasks import record
 from train.training import evaluation, step
 from train.training.job import Job
 
@@ -30,7 +30,7 @@ class Pruned(NamedTuple):
 def measure(job: Job, params: Any, corpus: Any, eval_step: Any = None) -> dict[str, float]:
     """Metrics of parameters on the validation rows."""
     eval_step = eval_step or step.make_eval_step(job.task.loss, job.model)
-    return tasks.measure(job.task, evaluation.measure(eval_step, params, corpus, job), corpus)
+    return record.measure(job.task, evaluation.measure(eval_step, params, corpus, job), corpus)
 
 
 def measure_written(job: Job, params: Any, corpus: Any, log: Log, during_training: bool = False) -> dict[str, Any]:
@@ -62,5 +62,5 @@ def shown_metrics(task: Any, results: Mapping[int, Pruned]) -> dict[str, list[fl
     first = next(iter(results.values()))
     names = ["loss"]
     for part in (first.metrics, first.written):
-        names += [name for name, goal in task.METRICS.items() if goal is max and name in part][:1]
+        names += [name for name, goal in task.goals.items() if goal is max and name in part][:1]
     return {name: [(result.metrics | result.written)[name] for result in results.values()] for name in names}

@@ -43,7 +43,7 @@ def write(target: Path, job: Job, params: Any, corpus: Any, done: int, report: M
 def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
     """run.json, the tokenizer and a checkpoint, whose optimizer starts again."""
     run_folder.create(path, job.run, corpus.processor, startup.facts(job, corpus))
-    progress = Progress(MetricBuffer(), EarlyStopping(job.task.METRICS, job.run.eval))
+    progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, job.run.eval))
     progress.stopping.state = progress.stopping.state | {"step": done}
     average = step.new_average(params) if job.run.optim.ema else None
     state = State(jnp.asarray(done, jnp.int32), params, job.optimizer.init(params), average, new_memory(job))

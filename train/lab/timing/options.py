@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum
-from train.runs.weights import Weights
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_STEPS, STEPS
+from train.settings.predict import Weights
 
 # The peers of --against, and that of translations.
 PEERS = ("torch", "torch-compile", "ctranslate2")

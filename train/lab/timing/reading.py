@@ -1,17 +1,17 @@
 """How a classifier labels the lines of a file, to be timed."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from train import UserError
 from train.lab.timing.options import TRANSLATES, BenchOptions
 from train.lab.timing.writing import FilePasses, TrainedModel
 from train.screens.console import Log
+from train.settings.predict import PredictOptions
 
 
 def is_classifier(folder: Any) -> bool:
     """Whether a folder's model gives texts labels."""
-    return folder.task.HF_HEADS == ("classify",)
+    return folder.task.hf_heads == ("classify",)
 
 
 class LabelPasses(FilePasses):
@@ -27,8 +27,10 @@ class LabelPasses(FilePasses):
             raise UserError(f"--against={TRANSLATES} translates, and --run={options.run} classifies; choose torch")
         if folder.config.task.kind != "single":
             raise UserError(f"--run={options.run} gives a text no single label; choose another run")
-        source = SimpleNamespace(text="", pair="", file=options.data, field="")
-        self.texts = [text for text in folder.task.inputs(source, folder) if any(text.values())]
+        assert folder.task.predictor is not None, "a classifier predicts"
+        self.predictor = folder.task.predictor
+        queries = PredictOptions(run=options.run, file=options.data)
+        self.texts = [text for text in self.predictor.inputs(queries, folder) if any(text.values())]
         self.batch = min(options.batch, len(self.texts))
 
     def facts(self) -> dict[str, Any]:
@@ -38,8 +40,8 @@ class LabelPasses(FilePasses):
     def one_pass(self) -> list[str]:
         """The label of every text."""
         folder = self.model.folder
-        predictions = folder.task.predict(self.model.params, folder, self.texts, Log(quiet=True), self.batch)
-        return [prediction.row["label"] for prediction in predictions]
+        predictions = self.predictor.predict(self.model.params, folder, self.texts, Log(quiet=True), self.batch)
+        return [str(prediction.row["label"]) for prediction in predictions]
 
     def work(self) -> dict[str, Any]:
         """What a peer needs beside the model."""

@@ -46,7 +46,7 @@ class TrainedModel:
     def __init__(self, options: BenchOptions, writes: str):
         """Raises UserError for a model that does not write what is asked for: continuation, translation, or nothing."""
         self.folder, log = open_folder(options.run), Log()
-        if writes != self.folder.task.GENERATES:
+        if writes != self.folder.task.generates:
             asked = {
                 "translation": "translates no sentences; --data needs --task=translate, or --task=classify",
                 "continuation": "continues no texts; --generate needs --task=lm",

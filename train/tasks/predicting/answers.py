@@ -10,7 +10,7 @@ import numpy as np
 from train.data.rows.answering import Passages
 from train.data.sources.squad import Question
 from train.settings.tasks import Span
-from train.tasks import Prediction
+from train.tasks.record import Prediction
 
 
 class Answer(NamedTuple):

@@ -15,7 +15,7 @@ from train.data.batching import length_sorted_batches
 from train.data.rows import packing, pairs
 from train.data.sources import files
 from train.screens.finite import checked
-from train.tasks import Prediction
+from train.tasks.record import Prediction
 from train.text import tokenize
 
 # What a text may say for a blank, whatever the tokenizer calls it.

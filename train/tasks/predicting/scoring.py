@@ -16,7 +16,7 @@ from train.data.batching import length_sorted_batches
 from train.data.fields import Field
 from train.data.sources import files
 from train.screens.finite import checked
-from train.tasks import Prediction
+from train.tasks.record import Prediction
 
 # The fields of a batch to score.
 BATCH_SPEC = {

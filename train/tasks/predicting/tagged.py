@@ -10,8 +10,8 @@ from train.data.sources import conll, files
 from train.data.sources.files import Row
 from train.metrics import entities as spans
 from train.metrics.entities import Entity
-from train.tasks import Prediction
 from train.tasks.classification import softmax
+from train.tasks.record import Prediction
 from train.text.words import Word, basic_words, joined_words
 
 

@@ -17,8 +17,8 @@ from train.data.tokens import in_memory
 from train.images import sources
 from train.images.captions import TextFrame
 from train.screens.finite import checked
-from train.tasks import Prediction
 from train.tasks.classification import prediction
+from train.tasks.record import Prediction
 
 
 class Question(NamedTuple):
