@@ -70,7 +70,7 @@ def test_inner_folds(monkeypatch):
         return Fitted(dev, predictions)
 
     spy = Spy(answer)
-    monkeypatch.setattr(protocol, "Trainer", spy)
+    monkeypatch.setattr(protocol, "MinibatchTrainer", spy)
     metrics = protocol.inner_folds(work("MR", data))
     assert spy.strengths == (1e-5, 1e-4, 1e-3, 1e-2)
     assert len(spy.fits) == 12
@@ -98,7 +98,7 @@ def test_folds(monkeypatch):
         return Fitted(np.array([0.2, 0.7, 0.7, 0.1]), np.stack([labels, wrong, labels, labels])[:, : len(fit.test)])
 
     spy = Spy(answer)
-    monkeypatch.setattr(protocol, "Trainer", spy)
+    monkeypatch.setattr(protocol, "MinibatchTrainer", spy)
     metrics = protocol.folds(work("MRPC", data))
     assert metrics["accuracy"].value == 75
     assert metrics["dev_accuracy"].value == 70
@@ -113,7 +113,7 @@ def test_folds(monkeypatch):
 def test_snli_has_other_features_and_limits(monkeypatch):
     data = Dataset({name: rows(30, 3, True, seed) for seed, name in enumerate(("train", "dev", "test"))}, 3)
     spy = Spy(lambda index, fit: Fitted(np.array([0.5]), fit.test[None] * 0))
-    monkeypatch.setattr(protocol, "Trainer", spy)
+    monkeypatch.setattr(protocol, "MinibatchTrainer", spy)
     protocol.split_without_penalty(work("SNLI", data))
     u, v = encode(data.parts["train"].texts), encode(data.parts["train"].pairs)
     np.testing.assert_allclose(spy.x[:30], np.concatenate([u, v, u * v, abs(u - v)], axis=1))

@@ -24,7 +24,7 @@ STARTED, DONE, DIVERGED, OUT_OF_MEMORY = "started", "done", "not finite", "out o
 _FACTS = ("steps", "seconds", "params")
 
 
-class Record(TypedDict, total=False):
+class RunRecord(TypedDict, total=False):
     """The record of a run.
 
     words: its words for train.main
@@ -59,7 +59,7 @@ class Cells:
     log: Callable[[str], None]
     keep_checkpoints: bool = True
 
-    def finish(self, folder: Path, words: Sequence[str], failure: str = "") -> Record:
+    def finish(self, folder: Path, words: Sequence[str], failure: str = "") -> RunRecord:
         """The record of a run, which is trained first, or trained on, where it is not finished.
 
         With a `failure` it is none to be trained. Raises UserError if the folder has a run with other flags.
@@ -74,7 +74,7 @@ class Cells:
         if record and record["status"] != STARTED:
             return record
         if failure:
-            outcome: Record = {"status": OUT_OF_MEMORY, "error": failure}
+            outcome: RunRecord = {"status": OUT_OF_MEMORY, "error": failure}
         else:
             folder.parent.mkdir(parents=True, exist_ok=True)
             run_folder.write_json(path, {"words": list(words), "status": STARTED})
@@ -87,7 +87,7 @@ class Cells:
             shutil.rmtree(folder / run_folder.CHECKPOINTS, ignore_errors=True)
         return record
 
-    def _outcome(self, folder: Path, words: Sequence[str]) -> Record:
+    def _outcome(self, folder: Path, words: Sequence[str]) -> RunRecord:
         """What becomes of a run. Raises KeyboardInterrupt if it has stopped before its end."""
         try:
             if not (folder / run_folder.RESULT).exists():
@@ -125,7 +125,7 @@ def _command(folder: Path, words: Sequence[str]) -> list[str]:
     return [*words, f"--out={folder}"]
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> RunRecord:
     """A record; empty if there is none. Raises UserError if it is damaged."""
     if not path.exists():
         return {}
@@ -135,7 +135,7 @@ def _read(path: Path) -> Record:
         raise UserError(f"{path} is damaged ({error}); remove it and its run, and they are made again") from error
     if not isinstance(record.get("words"), list) or not isinstance(record.get("status"), str):
         raise UserError(f"{path} is no record of a run; remove it and its run, and they are made again")
-    return cast(Record, record)
+    return cast(RunRecord, record)
 
 
 def _changed(before: Sequence[str], after: Sequence[str]) -> str:

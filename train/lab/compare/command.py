@@ -16,7 +16,7 @@ from train.settings import flags
 
 if TYPE_CHECKING:
     from train.lab.compare.budget import Costs
-    from train.lab.compare.cells import Cells, Record
+    from train.lab.compare.cells import Cells, RunRecord
     from train.lab.compare.table import Better
 
 USAGE = """usage: python -m train.compare --out=DIR --vary=FIELD=A,B [--vary=...] [--seeds=N] [--tune=FIELD=A,B] [flags]
@@ -95,7 +95,7 @@ def compare(argv):
         raise
     work = Comparison(out, shared, costs, cells.Cells(train, log.info, options.keep == "all"))
     searched = {row.name: work.search(row, trials, *next(iter(metrics.items()))) for row in rows} if trials else {}
-    by_row: dict[str, dict[int, cells.Record]] = {row.name: {} for row in rows}
+    by_row: dict[str, dict[int, cells.RunRecord]] = {row.name: {} for row in rows}
     for seed in range(options.seeds):
         for row in rows:
             by_row[row.name][seed] = work.run(row, seed, _chosen(searched.get(row.name, ())))
@@ -117,16 +117,16 @@ class Comparison:
     costs: "Mapping[str, Costs]"
     cells: "Cells"
 
-    def run(self, row: table_rows.TableRow, seed: int, words: Sequence[str] = ()) -> "Record":
+    def run(self, row: table_rows.TableRow, seed: int, words: Sequence[str] = ()) -> "RunRecord":
         """The record of a row's run with a seed, and with further words that a search has chosen."""
         return self._finish(self.out / row.folder / f"seed-{seed}", row, seed, words)
 
     def search(
         self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: "Better"
-    ) -> "list[Record]":
+    ) -> "list[RunRecord]":
         """The records of a row's trials; the best one has `chosen`. Of trials that all fail, the first is chosen."""
         folder = self.out / row.folder / "trials"
-        records: list[Record] = [
+        records: list[RunRecord] = [
             {"name": trial.name, **self._finish(folder / trial.folder, row, TRIAL_SEED, trial.words)}
             for trial in trials
         ]
@@ -136,13 +136,13 @@ class Comparison:
         records[place] |= {"chosen": True, "chosen_words": list(trials[place].words)}
         return records
 
-    def _finish(self, folder: Path, row: table_rows.TableRow, seed: int, words: Sequence[str]) -> "Record":
+    def _finish(self, folder: Path, row: table_rows.TableRow, seed: int, words: Sequence[str]) -> "RunRecord":
         costs = self.costs[row.name]
         steps = [f"--steps={costs.steps}"] if costs.steps else []
         return self.cells.finish(folder, [*self.shared, *row.words, *words, *steps, f"--seed={seed}"], costs.failure)
 
 
-def _chosen(records: "Sequence[Record]") -> list[str]:
+def _chosen(records: "Sequence[RunRecord]") -> list[str]:
     """The words of the trial that was chosen; none where nothing was searched."""
     return next((record["chosen_words"] for record in records if "chosen_words" in record), [])
 

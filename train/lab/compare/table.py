@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from train.lab.compare.budget import Costs
-from train.lab.compare.cells import DONE, Record
+from train.lab.compare.cells import DONE, RunRecord
 from train.lab.compare.statistics import mean_and_deviation, paired
 from train.lab.compare.table_rows import TableRow
 from train.screens.markdown import markdown_table
@@ -18,7 +18,7 @@ Better = Callable[[float, float], float]
 _ARROWS: Mapping[Better, str] = {min: "lower is better", max: "higher is better"}
 
 
-class Difference(TypedDict):
+class PairedDifference(TypedDict):
     """The differences of a row to the first one, as `statistics.Paired` has them."""
 
     mean: float
@@ -28,13 +28,13 @@ class Difference(TypedDict):
     n: int
 
 
-class Metric(TypedDict):
+class MetricSummary(TypedDict):
     """A metric of a row: mean and deviation over n seeds, and the difference to the first row."""
 
     mean: float
     std: float
     n: int
-    difference: Difference | None
+    difference: PairedDifference | None
 
 
 class _Measured(TypedDict):
@@ -44,9 +44,9 @@ class _Measured(TypedDict):
     steps: int
     tokens: int
     flops: int
-    metrics: dict[str, Metric]
-    cells: dict[str, Record]
-    trials: list[Record]
+    metrics: dict[str, MetricSummary]
+    cells: dict[str, RunRecord]
+    trials: list[RunRecord]
 
 
 class MeasuredRow(_Measured, total=False):
@@ -65,8 +65,8 @@ class Summary(TypedDict):
 def summary(
     rows: Sequence[TableRow],
     costs: Mapping[str, Costs],
-    cells: Mapping[str, Mapping[int, Record]],
-    trials: Mapping[str, Sequence[Record]],
+    cells: Mapping[str, Mapping[int, RunRecord]],
+    trials: Mapping[str, Sequence[RunRecord]],
 ) -> Summary:
     """The costs of every row, its cells by seed, all numbers that they reached, and differences to the first row.
 
@@ -77,7 +77,7 @@ def summary(
     table: list[MeasuredRow] = []
     for row in rows:
         own, plan = values[row.name], costs[row.name]
-        metrics: dict[str, Metric] = {}
+        metrics: dict[str, MetricSummary] = {}
         for name, by_seed in own.items():
             mean, deviation = mean_and_deviation(list(by_seed.values()))
             difference = _difference(by_seed, baseline.get(name, {})) if row is not rows[0] else None
@@ -99,7 +99,7 @@ def summary(
     return {"rows": table, "notes": _notes(table)}
 
 
-def _difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+def _difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> PairedDifference | None:
     """The differences to the first row, from values by seed; None without a common seed."""
     pairs = paired(values, baseline)
     if pairs is None:
@@ -107,7 +107,7 @@ def _difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> D
     return {"mean": pairs.mean, "low": pairs.low, "high": pairs.high, "agree": pairs.agree, "n": pairs.n}
 
 
-def _values(cells: Mapping[int, Record]) -> dict[str, dict[int, float]]:
+def _values(cells: Mapping[int, RunRecord]) -> dict[str, dict[int, float]]:
     """Every metric of the runs that are done, by seed; no clock and no sizes, which are not results."""
     values: dict[str, dict[int, float]] = {}
     for seed, record in cells.items():
@@ -183,7 +183,7 @@ def _chosen(row: MeasuredRow) -> str:
     return next((trial["name"] for trial in row["trials"] if trial.get("chosen")), "")
 
 
-def _trial(row: MeasuredRow, trial: Record, metrics: Mapping[str, Better]) -> str:
+def _trial(row: MeasuredRow, trial: RunRecord, metrics: Mapping[str, Better]) -> str:
     """A line about a trial."""
     name = next(iter(metrics))
     value = trial.get("metrics", {}).get(f"eval_{name}")

@@ -6,12 +6,11 @@ results = evaluate(encode, read_tasks("senteval/data", "MR,TREC,STS-B"))      # 
 results["MR"]["metrics"]["accuracy"]["value"]
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from train.lab.sentences.evaluation import LoadedTask, measure
+from train.lab.sentences.evaluation import LoadedTask, SentEvalResult, measure
 from train.lab.sentences.settings import PROTOCOLS, Settings
 
 
@@ -29,7 +28,7 @@ def read_tasks(data: str, names: str = "") -> list[LoadedTask]:
 
 def evaluate(
     encode: Callable[[Sequence[str]], np.ndarray], tasks: Iterable[LoadedTask], settings: Settings | None = None
-) -> dict[str, Mapping[str, Any]]:
+) -> dict[str, SentEvalResult]:
     """What `measure` says of each task, by name; `encode` maps N sentences to vectors [N,D].
 
     settings: by default those that SentEval calls comparable; `Settings(**PROTOCOLS["prototype"])` are faster. Raises

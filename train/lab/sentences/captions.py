@@ -2,7 +2,7 @@
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -18,6 +18,14 @@ _ALLOWED = {
     ),
     ("_codecs", "encode"),
 }
+
+
+class _Pickle(TypedDict):
+    """What SentEval's pickles hold: captions by id, the ids of the captions of every image, and its features."""
+
+    captions: dict[int, dict[str, str]]
+    image_to_caption_ids: dict[int, list[int]]
+    features: np.ndarray
 
 
 def read_coco(train: Path, dev: Path, test: Path) -> Dataset:
@@ -69,13 +77,13 @@ def _captions(texts: list[str], features: np.ndarray, path: Path) -> SentenceRow
 class _Unpickler(pickle.Unpickler):
     """Reads plain containers and arrays of numbers, and calls nothing else: a pickle may hold any program."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module, name)
 
 
-def _read_pickle(path: Path) -> Any:
+def _read_pickle(path: Path) -> _Pickle:
     try:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()

@@ -1,9 +1,9 @@
 """SentEval: `python -m train.sentences --run=FOLDER|--encoder=bow:FILE --data=FOLDER [--tasks=MR,TREC]`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from train import UserError, exit_code
 from train.files import cache
 from train.lab.embedding.options import Encode, TextEncoderOptions, open_encoder
 from train.lab.sentences import table
-from train.lab.sentences.evaluation import LoadedTask, check_rows, measure, trainings
+from train.lab.sentences.evaluation import LoadedTask, SentEvalResult, check_rows, measure, trainings
 from train.lab.sentences.settings import PROTOCOLS, Settings
 from train.runs import run_folder
 from train.settings import flags
@@ -95,7 +95,7 @@ def measure_all(options: SentencesOptions, log):
     results = {task.task.name: _finish(out, task, encoder, options, log) for task in tasks}
     summary = table.summary(results)
     shown = table.text(summary)
-    run_folder.write_json(out / table.RESULTS, fixed | {"data": options.data} | summary)
+    run_folder.write_json(out / table.RESULTS, fixed | {"data": options.data, **summary})
     run_folder.write(out / table.TABLE, shown + "\n")
     table.draw(summary, out / "plots" / table.PICTURE)
     print(shown)
@@ -140,7 +140,7 @@ def _path(out: Path, task: LoadedTask) -> Path:
     return out / f"{task.task.name}.json"
 
 
-def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: SentencesOptions, log) -> Mapping[str, Any]:
+def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: SentencesOptions, log) -> SentEvalResult:
     """The result of a task, which is measured where there is none. Raises UserError where its files have changed."""
     path, name = _path(out, task), task.task.name
     digest = cache.digest(task.data.sentences(), [str(rows.labels.tolist()) for rows in task.data.parts.values()])
@@ -152,9 +152,10 @@ def _finish(out: Path, task: LoadedTask, encoder: _Opened, options: SentencesOpt
         if saved.get("data") != digest:
             raise UserError(f"the files of {name} have changed since {path}; restore them, or name a new --out")
         log.info(f"{name}: finished before")
-        return saved
+        return cast(SentEvalResult, saved)
     with log.progress(name, trainings(task, options.classifier)) as advance:
-        result = measure(encoder, task, options.classifier, advance) | {"data": digest}
+        result = measure(encoder, task, options.classifier, advance)
+    result["data"] = digest
     metric, value = table.score(result)
     log.info(f"{name}: {metric} {value['value']:.2f} after {result['seconds']:.0f} s")
     run_folder.write_json(path, result)

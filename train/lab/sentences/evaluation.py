@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -23,16 +23,48 @@ class LoadedTask(NamedTuple):
     data: Dataset
 
 
+class MetricResult(TypedDict):
+    """A metric, with the ends of its 95 % interval where it has one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class _Measured(TypedDict):
+    protocol: str
+    metrics: dict[str, MetricResult]
+    constant: float
+    rows: dict[str, int]
+    size: int
+    note: str
+    seconds_encoding: float
+    seconds: float
+
+
+class SentEvalResult(_Measured, total=False):
+    """The result of a task.
+
+    metrics: by name; the first is the score
+    constant: the score of the most frequent class
+    rows: of every part
+    size: of the vectors
+    note: in what the task differs from SentEval's
+    data: the hash of the rows, in files
+    """
+
+    data: str
+
+
 def measure(
     encode: Encode,
     loaded: LoadedTask,
     settings: Settings,
     advance: Callable[[int], None] = lambda fits: None,
-) -> dict[str, Any]:
-    """`metrics` by name, the first of which is the score: `value`, and `low` and `high` of its 95 % interval.
+) -> SentEvalResult:
+    """The metrics of a task, and the seconds that they took.
 
-    Beside them: `constant`, the score of the most frequent class; `rows` of every part; `size` of the vectors; `note`;
-    seconds of encoding and of the protocol. Raises UserError for bad vectors, and for fewer rows than folds.
+    Raises UserError for bad vectors, and for fewer rows than folds.
     """
     task, data = loaded
     check_rows(loaded, settings)
@@ -52,7 +84,7 @@ def measure(
     metrics = protocol.PROTOCOLS[task.protocol](work)
     return {
         "protocol": task.protocol,
-        "metrics": {name: metric._asdict() for name, metric in metrics.items()},
+        "metrics": {name: {"value": m.value, "low": m.low, "high": m.high} for name, m in metrics.items()},
         "constant": protocol.majority(data),
         "rows": {name: len(rows.texts) for name, rows in data.parts.items()},
         "size": encoded.shape[1],

@@ -9,7 +9,7 @@ no part of it waits. The strengths of a fit share its batches, so that one matri
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,12 @@ OPTIMIZERS: dict[str, tuple[Callable[[], optax.GradientTransformation], float]] 
     "rmsprop": (partial(optax.scale_by_rms, decay=0.99, eps=1e-8, eps_in_sqrt=False), 1e-2),
     "sgd": (optax.identity, 0.1),
 }
+
+
+# Kernels and biases of linear layers, the lowest first.
+Layers = list[tuple[Array, Array]]
+
+Tree = TypeVar("Tree")
 
 
 class Fit(NamedTuple):
@@ -57,9 +63,9 @@ class LabelledVectors(NamedTuple):
 class FitState(NamedTuple):
     """Parameters, the state of the optimizer, and the best parameters so far; all begin with the slot axis."""
 
-    params: Any
-    optimizer: Any
-    best: Any
+    params: Layers
+    optimizer: optax.OptState
+    best: Layers
 
 
 class _Slot:
@@ -80,6 +86,10 @@ class _Slot:
         self.epoch += settings.epoch_size
         if self.epoch > settings.max_epoch:
             self.stopped[:] = True
+
+
+# What every slot works on; None: nothing.
+Slots = list[_Slot | None]
 
 
 class MinibatchTrainer:
@@ -105,7 +115,8 @@ class MinibatchTrainer:
         """The outcome of every fit."""
         width = min(len(fits), _SLOTS_CPU if jax.default_backend() == "cpu" else _SLOTS)
         state = _fresh(self.start, width, self.settings)
-        waiting, slots = iter(range(len(fits))), [None] * width
+        waiting: Iterator[int] = iter(range(len(fits)))
+        slots: Slots = [None] * width
         outcomes: dict[int, Fitted] = {}
         key = jax.random.key(self.settings.seed)
         while len(outcomes) < len(fits):
@@ -123,16 +134,16 @@ class MinibatchTrainer:
                     advance(1)
         return [outcomes[index] for index in range(len(fits))]
 
-    def _refill(self, slots: list[Any], waiting: Iterator[int]) -> tuple[list[Any], np.ndarray]:
+    def _refill(self, slots: Slots, waiting: Iterator[int]) -> tuple[Slots, np.ndarray]:
         """Slots whose fit has stopped take the next one; and which of them are new."""
         is_new = np.array([slot is None for slot in slots])
-        filled = []
+        filled: Slots = []
         for slot in slots:
             index = next(waiting, None) if slot is None else None
             filled.append(slot if index is None else _Slot(index, len(self.strengths)))
         return filled, is_new
 
-    def _work(self, fits: Sequence[Fit], slots: Sequence[Any], is_new: np.ndarray) -> "Round":
+    def _work(self, fits: Sequence[Fit], slots: Slots, is_new: np.ndarray) -> "Round":
         """What the next round of all slots does."""
         nothing = np.zeros(len(self.strengths), np.int32)
         rows, counts = self._batches(fits, slots)
@@ -140,7 +151,7 @@ class MinibatchTrainer:
         active = np.stack([~slot.stopped if slot else nothing > 0 for slot in slots])
         return Round(is_new, rows, counts, *dev, active, np.stack([slot.right if slot else nothing for slot in slots]))
 
-    def _batches(self, fits: Sequence[Fit], slots: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _batches(self, fits: Sequence[Fit], slots: Slots) -> tuple[np.ndarray, np.ndarray]:
         """The rows int32 [S,F,B] of the batches of a round, and how many each has, [S,F]."""
         size, epochs = self.settings.batch, self.settings.epoch_size
         steps = max(-(-len(fit.train) // size) for fit in fits)
@@ -187,7 +198,7 @@ class Round(NamedTuple):
     right: np.ndarray
 
 
-def _padded(members: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
+def _padded(members: Sequence[np.ndarray | tuple[()]], size: int) -> tuple[np.ndarray, np.ndarray]:
     """Lists of rows -> int32 [F,size] with zeros behind them, and their lengths [F]."""
     rows = np.zeros((len(members), size), np.int32)
     for place, member in enumerate(members):
@@ -195,7 +206,7 @@ def _padded(members: Sequence[Any], size: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.array([len(member) for member in members], np.int32)
 
 
-def _fresh(start: Any, slots: int, settings: Settings) -> FitState:
+def _fresh(start: Layers, slots: int, settings: Settings) -> FitState:
     """The state of all slots before their first step."""
     params = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), start)
     return FitState(params, jax.vmap(OPTIMIZERS[settings.optim][0]().init)(params), params)
@@ -203,7 +214,7 @@ def _fresh(start: Any, slots: int, settings: Settings) -> FitState:
 
 @partial(jax.jit, static_argnums=0)
 def _round(
-    settings: Settings, start: Any, state: FitState, data: LabelledVectors, work: Round, strengths: Array, key: Array
+    settings: Settings, start: Layers, state: FitState, data: LabelledVectors, work: Round, strengths: Array, key: Array
 ) -> tuple[FitState, Array]:
     """A round of steps in all slots, and their counts of right development rows [F,R]."""
     slots = len(work.is_new)
@@ -271,13 +282,13 @@ def _of_strengths(values: Array, leaf: Array) -> Array:
     return values[:, None] if leaf.ndim == 2 else values[None, :, None]
 
 
-def _where(condition: Array, new: Any, old: Any) -> Any:
+def _where(condition: Array, new: Tree, old: Tree) -> Tree:
     """Leaves of `new` in the slots [F] where the condition holds, of `old` in the others."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.reshape(condition, (-1, *[1] * (a.ndim - 1))), a, b), new, old)
 
 
-def _where_strengths(condition: Array, new: Any, old: Any) -> Any:
-    """The same by slots and strengths [F,R]."""
+def _where_strengths(condition: Array, new: Layers, old: Layers) -> Layers:
+    """Leaves of `new` for the slots and strengths [F,R] where the condition holds, of `old` for the others."""
 
     def choose(a: Array, b: Array) -> Array:
         shape = condition[..., None] if a.ndim == 3 else condition[:, None, :, None]

@@ -100,7 +100,7 @@ def split(work: Work) -> Metrics:
 
 
 def split_without_penalty(work: Work) -> Metrics:
-    """The same with hardly any penalty, a look after every epoch, and 15 epochs: SNLI."""
+    """`split` for SNLI: hardly any penalty, a look after every epoch, and 15 epochs."""
     return _split(
         work,
         dataclasses.replace(work.settings, epoch_size=1, max_epoch=15),
@@ -150,8 +150,9 @@ def similarity(work: Work) -> Metrics:
 
 def captions(work: Work) -> Metrics:
     """Captions and images in one space: recall of each by the other (`train.lab.sentences.retrieval`)."""
+    images = {name: rows.images for name, rows in work.data.parts.items() if rows.images is not None}
     return retrieval.measure(
-        {name: (work.vectors[name].texts, rows.images) for name, rows in work.data.parts.items()}, work.settings.seed
+        {name: (work.vectors[name].texts, features) for name, features in images.items()}, work.settings.seed
     )
 
 

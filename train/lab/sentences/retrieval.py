@@ -5,7 +5,6 @@ than those of 30 random images and 30 random captions (Kiros et al. 2014, sectio
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,14 +22,13 @@ _SIZE, _MARGIN, _BATCH, _CONTRAST, _LAST_EPOCH, _TENACITY, _RATE = 1000, 0.2, 12
 _OPTIMIZER = optax.scale_by_adam(eps=1e-8)
 
 
-def measure(parts: Mapping[str, tuple[np.ndarray, Any]], seed: int) -> dict[str, Metric]:
+def measure(parts: Mapping[str, tuple[np.ndarray, np.ndarray]], seed: int) -> dict[str, Metric]:
     """Vectors of captions [5N,D] and features of images [N,I] of train, dev and test -> recalls of the test part.
 
     Image of caption: `image_1`, `image_5`, `image_10`, the share of captions whose image is among so many. Caption of
     image: `caption_1` and so on. `image_rank`, `caption_rank`: the median rank.
     """
     texts, images = parts["train"]
-    images = np.asarray(images)
     params = _start(seed, images.shape[1], texts.shape[1])
     state, generator = _OPTIMIZER.init(params), np.random.RandomState(seed)
     arrays = jnp.asarray(texts), jnp.asarray(images)
@@ -49,11 +47,12 @@ def measure(parts: Mapping[str, tuple[np.ndarray, Any]], seed: int) -> dict[str,
     return {"recall": Metric(mean)} | metrics | {f"{name}_rank": Metric(rank) for name, rank in ranks.items()}
 
 
-def _start(seed: int, image_size: int, text_size: int) -> dict[str, Any]:
+def _start(seed: int, image_size: int, text_size: int) -> dict[str, tuple[Array, Array]]:
     """Both maps as torch starts them, that of images first."""
     generator = np.random.RandomState(seed)
     layers = [linear_starts(seed, (size, _SIZE), generator)[0] for size in (image_size, text_size)]
-    return {name: tuple(map(jnp.asarray, layer)) for name, layer in zip(("image", "text"), layers, strict=True)}
+    image, text = ((jnp.asarray(kernel), jnp.asarray(bias)) for kernel, bias in layers)
+    return {"image": image, "text": text}
 
 
 def _batches(generator: np.random.RandomState, count: int):
@@ -96,7 +95,7 @@ def _project(params, x: Array) -> Array:
     return y * jax.lax.rsqrt(jnp.square(y).sum(-1, keepdims=True))
 
 
-def _recalls(params, texts: np.ndarray, images: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def _recalls(params, texts: np.ndarray, images: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Whether the right one is among the first 1, 5 and 10, by direction; and the median ranks.
 
     Test sets are ranked in parts of 1,000 images, as SentEval does; ranks are means over the parts.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ _MAX_FILES = 100_000
 EMPTY, _MAX_EMPTY = ".", 0.02
 
 Labelled = list[tuple[str, int]]
+
+Row = TypeVar("Row")
 
 
 class SentenceRows(NamedTuple):
@@ -94,14 +96,14 @@ def ordered(rows: Labelled) -> SentenceRows:
     return SentenceRows([text for text, _ in rows], np.array([label for _, label in rows], np.int64))
 
 
-def classified_pairs(rows: Sequence[tuple[str, str, Any]], path: Path) -> SentenceRows:
+def classified_pairs(rows: Sequence[tuple[str, str, int]], path: Path) -> SentenceRows:
     """Pairs of training, sorted. Raises UserError where there is one class only."""
     part = ordered_pairs(rows, int)
     check_classes(part.labels, path)
     return part
 
 
-def ordered_pairs(rows: Sequence[tuple[str, str, Any]], kind: type) -> SentenceRows:
+def ordered_pairs(rows: Sequence[tuple[str, str, float]], kind: type) -> SentenceRows:
     """Pairs in the order of SentEval: by the words of both, then by label."""
     rows = sorted(rows, key=lambda row: (word_count(row[0]), word_count(row[1]), row[2]))
     return SentenceRows([row[0] for row in rows], np.array([row[2] for row in rows], kind), [row[1] for row in rows])
@@ -121,7 +123,7 @@ def with_test(train: Labelled, dev: Labelled, test: Labelled | None, classes: in
     return Dataset(rows, classes, note)
 
 
-def three_parts(parts: list[list[Any]]) -> tuple[dict[str, list[Any]], str]:
+def three_parts(parts: list[list[Row]]) -> tuple[dict[str, list[Row]], str]:
     """Train, dev and test. Without a test file, dev is the test set, and a tenth of train stands for dev."""
     if len(parts) == 3:
         return dict(zip(("train", "dev", "test"), parts, strict=True)), ""

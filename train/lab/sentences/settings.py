@@ -1,7 +1,7 @@
 """The settings of SentEval's classifiers (Conneau and Kiela 2018; README of facebookresearch/SentEval)."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train.settings.limits import MAX_ROWS, MAX_SEED
@@ -49,7 +49,7 @@ class Settings:
 
 
 # What the README of SentEval calls comparable to the literature, and what it suggests for prototypes.
-PROTOCOLS: dict[str, dict[str, Any]] = {
+PROTOCOLS: dict[str, dict[str, int | str]] = {
     "comparable": {},
     "prototype": {"kfold": 5, "optim": "rmsprop", "batch": 128, "tenacity": 3, "epoch_size": 2},
 }

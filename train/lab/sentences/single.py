@@ -28,7 +28,7 @@ def read_labelled(path: Path) -> Dataset:
 
 
 def read_labelled_splits(train: Path, test: Path) -> Dataset:
-    """The same in two files, with the six classes of TREC as numbers."""
+    """Two files of lines that begin with one of the six classes of TREC, as a number, and a space."""
     return Dataset({"train": classified(_with_labels(train, 6), train), "test": ordered(_with_labels(test, 6))}, 6)
 
 

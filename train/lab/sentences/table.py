@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
 from tfm.options.json_text import read_object
 from train import UserError
 from train.lab.compare.statistics import mean_and_deviation
+from train.lab.sentences.evaluation import MetricResult, SentEvalResult
 from train.lab.sentences.suite import TASKS
 from train.runs import run_folder
 from train.screens.markdown import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESULTS, TABLE, PICTURE, COMPARISON = "results.json", "table.md", "scores.png", "comparison.png"
 
@@ -25,24 +29,37 @@ AVERAGES = {
 }
 
 
-def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+class SentEvalSummary(TypedDict):
+    """The results of tasks, and means over some of them; None where one is missing."""
+
+    tasks: dict[str, SentEvalResult]
+    averages: dict[str, float | None]
+
+
+class _SavedSummary(SentEvalSummary):
+    """results.json, with the settings of classifiers."""
+
+    classifier: dict[str, object]
+
+
+def summary(results: Mapping[str, SentEvalResult]) -> SentEvalSummary:
     """Results by task, in the order of the suite, and means over tasks; None where one of the tasks is missing."""
-    averages = {
+    averages: dict[str, float | None] = {
         name: float(np.mean([results[task]["metrics"][metric]["value"] for task in tasks]))
         if all(task in results for task in tasks)
         else None
         for name, (metric, tasks) in AVERAGES.items()
     }
-    ordered = {task.name: dict(results[task.name]) for task in TASKS if task.name in results}
+    ordered = {task.name: results[task.name] for task in TASKS if task.name in results}
     return {"tasks": ordered, "averages": averages}
 
 
-def score(result: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def score(result: SentEvalResult) -> tuple[str, MetricResult]:
     """The name and the value of the metric that stands for a task."""
     return next(iter(result["metrics"].items()))
 
 
-def text(results: Mapping[str, Any]) -> str:
+def text(results: SentEvalSummary) -> str:
     """A table in Markdown, a row a task, in hundredths."""
     rows: list[Sequence[str]] = [("task", "metric", "score", "95 % interval", "constant guess", "further", "rows", "s")]
     for name, result in results["tasks"].items():
@@ -61,15 +78,15 @@ def text(results: Mapping[str, Any]) -> str:
                 f"{result['seconds']:.0f}",
             )
         )
-    for name, value in results["averages"].items():
+    for name, mean in results["averages"].items():
         metric, tasks = AVERAGES[name]
         missing = [task for task in tasks if task not in results["tasks"]]
-        shown = f"none without {', '.join(missing)}" if value is None else f"{value:.2f}"
+        shown = f"none without {', '.join(missing)}" if mean is None else f"{mean:.2f}"
         rows.append((f"mean: {name}", metric, shown, "", "", "", "", ""))
     return markdown_table(rows)
 
 
-def draw(results: Mapping[str, Any], path: Path):
+def draw(results: SentEvalSummary, path: Path):
     """A bar for the score of every task with its interval, and a dash for a constant guess."""
     from matplotlib.figure import Figure
 
@@ -80,7 +97,7 @@ def draw(results: Mapping[str, Any], path: Path):
         result = results["tasks"][name]
         _, value = score(result)
         axes.bar(place, value["value"], color="#9ecae1", width=0.7)
-        if value["low"] is not None:
+        if value["low"] is not None and value["high"] is not None:
             ends = [[value["value"] - value["low"]], [value["high"] - value["value"]]]
             axes.errorbar(place, value["value"], np.clip(ends, 0, None), color="#08519c", capsize=3)
         if result["constant"]:
@@ -111,7 +128,7 @@ def compare(names: str, to: str, log):
     print(shown)
 
 
-def _results(folder: Path) -> list[Mapping[str, Any]]:
+def _results(folder: Path) -> list[_SavedSummary]:
     """The results in the folder, or in the folders inside it."""
     files = [folder / RESULTS] if (folder / RESULTS).exists() else sorted(folder.glob(f"*/{RESULTS}"))
     if not files:
@@ -121,7 +138,7 @@ def _results(folder: Path) -> list[Mapping[str, Any]]:
     return [_read(file) for file in files]
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read(file: Path) -> _SavedSummary:
     """The results in a file. Raises UserError where it is damaged, or of another command."""
     try:
         results = read_object(file)
@@ -129,10 +146,10 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise UserError(f"{file} is damaged ({error}); run its suite again, which repeats no finished task") from error
     if not {"classifier", "tasks"} <= results.keys():
         raise UserError(f"{file} is of another command; name the --out of suites of train.sentences")
-    return results
+    return cast(_SavedSummary, results)
 
 
-def _check(results: Sequence[tuple[str, Mapping[str, Any]]]):
+def _check(results: Sequence[tuple[str, _SavedSummary]]):
     """Raises UserError for a suite whose protocol or rows are not those of the first."""
     (first, reference), *_ = results
     for name, result in results:
@@ -145,7 +162,7 @@ def _check(results: Sequence[tuple[str, Mapping[str, Any]]]):
                 raise UserError(f"{name} and {first} have other rows of {task}; measure one of them again")
 
 
-def _values(results: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def _values(results: Sequence[_SavedSummary]) -> dict[str, np.ndarray]:
     """The scores of every task that all results have, one a seed; a correlation of cosines, which nothing trains, has a
     column of its own."""
     tasks = [task.name for task in TASKS if all(task.name in result["tasks"] for result in results)]
@@ -184,7 +201,7 @@ def draw_rows(rows: Mapping[str, Mapping[str, np.ndarray]], path: Path):
     _save(figure, tasks, path)
 
 
-def _save(figure: Any, columns: Sequence[str], path: Path):
+def _save(figure: "Figure", columns: Sequence[str], path: Path):
     """Names the columns of a figure of scores, and writes it."""
     (axes,) = figure.axes
     axes.set(ylabel="accuracy or correlation, hundredths", title="SentEval")
