@@ -150,7 +150,7 @@ def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     for folder in ("tfm", "train", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    catalogue, union = tmp_path / "tfm/config/mixers/static.py", tmp_path / "tfm/config/mixers/__init__.py"
+    catalogue, union = tmp_path / "tfm/catalogue/options/mixers/static.py", tmp_path / "tfm/config/mixers.py"
     catalogue.write_text(f"{catalogue.read_text()}\n\n{options}")
     text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
     union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))

@@ -36,7 +36,7 @@ SINGLE: dict[str, set[str]] = {
     "Pattern": {"windows", "replace", "extend", "in_row"},
     "ScoreBias": {"of_blocks"},
     "AttentionContext": {"condition", "segment_memory", "layers_around"},
-    "Options": {"recomputes", "streams", "conditioned", "depends_on_heads"},
+    "Options": {"recomputes", "streams", "depends_on_heads"},
 }
 
 

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from tfm.catalogue.models.segments import SegmentMemory, read_segment, segment_memory
     from tfm.catalogue.models.skip_thought import SkipThought, sentence_vector, skip_thought_specs, write_sentence
     from tfm.catalogue.models.towers import Towers, image_vectors, text_vectors, towers_specs
+    from tfm.catalogue.options.inputs import Merging, Patches
+    from tfm.catalogue.options.stages import Stage
     from tfm.catalogue.patterns.grid_windows import grid_windows
     from tfm.catalogue.positions.alibi import alibi
     from tfm.catalogue.positions.t5 import T5Bias
     from tfm.catalogue.studies.finite import Origin, ScopedRun, first_not_finite, names_not_finite, run_by_scope
     from tfm.catalogue.studies.position_effects import position_scores, position_similarity
     from tfm.config.heads import Head
-    from tfm.config.inputs import Merging, Patches, Tokens
+    from tfm.config.inputs import Tokens
     from tfm.config.model import COMPUTE, Config, Layer
-    from tfm.config.stages import Stage
     from tfm.config.towers import ImageTower
     from tfm.decoding.beam import Hypothesis, beam_search
     from tfm.decoding.beam_strategy import Beam

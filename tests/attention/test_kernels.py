@@ -12,10 +12,10 @@ from jax.sharding import PartitionSpec as P
 import tfm
 from tfm.attention.kernels import block_sizes
 from tfm.attention.kernels.choice import KERNELS
+from tfm.catalogue.options.patterns import Sliding
 from tfm.catalogue.positions.t5 import T5Bias
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
-from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.masks.place import Restarted
 from train.planning import counting

@@ -5,10 +5,13 @@ import re
 
 import pytest
 
+from tfm.catalogue.options.patterns import Sliding
+from tfm.catalogue.options.positions.absolute import NoPosition
+from tfm.catalogue.options.positions.relative import Disentangled
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
-from tfm.config.patterns import Full, Sliding
-from tfm.config.positions import Disentangled, Learned, NoPosition, Rotary
+from tfm.config.patterns import Full
+from tfm.config.positions import Learned, Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf import FAMILIES
 from tfm.hf.match import conflicts_of

@@ -10,10 +10,11 @@ from hf_models import stored
 
 import tfm
 from tfm import from_hf, to_hf
+from tfm.catalogue.options.patterns import BigBird, Global, Sliding
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Layer
-from tfm.config.patterns import BigBird, Full, Global, Sliding
+from tfm.config.patterns import Full
 from tfm.config.residuals import PreNorm
 from tfm.hf import FAMILIES
 from tfm.hf.folder import open_folder, read_config

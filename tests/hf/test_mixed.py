@@ -11,12 +11,13 @@ import pytest
 from hf_models import stored
 
 import tfm
+from tfm.catalogue.options.mixers.fewer_keys import Nystrom
+from tfm.catalogue.options.mixers.static import FNet
+from tfm.catalogue.options.patterns import Sliding, Transient
+from tfm.catalogue.options.positions.relative import T5
 from tfm.config.mixers import Softmax
-from tfm.config.mixers.fewer_keys import Nystrom
-from tfm.config.mixers.static import FNet
 from tfm.config.model import Layer
-from tfm.config.patterns import Sliding, Transient
-from tfm.config.positions import T5, Rotary
+from tfm.config.positions import Rotary
 from tfm.hf import FAMILIES
 
 SMALL = dict(vocab_size=103, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40)

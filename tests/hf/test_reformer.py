@@ -6,9 +6,11 @@ import re
 import pytest
 
 import tfm
-from tfm.config.mixers import Reformer, Softmax
+from tfm.catalogue.options.mixers.clustered import Reformer
+from tfm.catalogue.options.positions.absolute import Axial
+from tfm.config.mixers import Softmax
 from tfm.config.patterns import Local
-from tfm.config.positions import Axial, Learned
+from tfm.config.positions import Learned
 from tfm.hf import FAMILIES
 from tfm.hf.match import conflicts_of
 

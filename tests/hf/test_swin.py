@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.config.patterns import Windows
+from tfm.catalogue.options.patterns import Windows
 
 pytestmark = pytest.mark.parity
 

@@ -10,10 +10,13 @@ import pytest
 from variants import VARIANTS
 
 import tfm
+from tfm.catalogue.options.patterns import Sliding
+from tfm.catalogue.options.positions.absolute import NoPosition
+from tfm.catalogue.options.positions.relative import Disentangled
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
-from tfm.config.patterns import Full, Sliding
-from tfm.config.positions import Disentangled, NoPosition, Rotary
+from tfm.config.patterns import Full
+from tfm.config.positions import Rotary
 from tfm.options.choices import Options, tag
 from tfm.options.dotted import flatten, flatten_saved, override
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.catalogue.options.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
-from tfm.config.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
 
 pytestmark = pytest.mark.usefixtures("strict")
 

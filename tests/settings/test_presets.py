@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import pytest
 
 import tfm
+from tfm.catalogue.options.patterns import Sliding
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
-from tfm.config.patterns import Full, Sliding
+from tfm.config.patterns import Full
 from tfm.tables.patterns import pattern_mask
 from train.settings import flags, presets
 from train.settings.schema import Run

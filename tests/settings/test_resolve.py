@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tfm.catalogue.options.patterns import Sliding
 from tfm.config.mixers import Softmax
 from tfm.config.model import COMPUTE, Layer
-from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.options.dotted import flatten
 from train import UserError

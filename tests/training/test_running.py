@@ -8,7 +8,7 @@ from oracles import clustered
 
 import tfm
 from tfm.catalogue.mixers.clustered import running
-from tfm.config.mixers import Routing
+from tfm.catalogue.options.mixers.clustered import Routing
 from tfm.params import constant
 from train.training import step
 from train.training.optimizer import Optimizer

@@ -1,9 +1,10 @@
 """The options of heads."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tfm.options.choices import check_fields, check_minimum
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Head:
         check_fields(self)
         check_minimum(self, input_only=0, layer=1, feature_layers=1)
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         """Raises ValueError where a model of this configuration cannot have such heads."""
         if self.input_only >= config.vocab:
             raise ValueError(

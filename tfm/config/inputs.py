@@ -1,37 +1,12 @@
-"""The catalogue of inputs."""
+"""What a text or an image is read from."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
-
-
-class InputOptions(Options):
-    """Options of one input.
-
-    ignores: fields of a configuration that mean nothing with it
-    """
-
-    ignores: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def axis(self) -> str:
-        """The letter of the width of the embeddings."""
-        return "D"
-
-    @property
-    def prefix(self) -> int:
-        """Vectors that stand before those of what is read."""
-        return 0
-
-    @property
-    def grid(self) -> tuple[int, int] | None:
-        """Rows and columns of what is read; None for texts."""
-        return None
-
-    def sizes(self, config: Any) -> dict[str, int]:
-        """The sizes of the letters that depend on the input."""
-        return {"U": config.width, "P": config.length}
+from tfm.catalogue.options.inputs import Characters, Merging, Patches
+from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
+from tfm.options.slots import InputOptions
 
 
 @dataclass(frozen=True)
@@ -60,7 +35,7 @@ class Tokens(InputOptions):
         check_minimum(self, token_types=1, width=1)
         check_maximum(self, "no model is as large", token_types=1 << 20, width=1 << 20)
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         if self.projection == "repeat" and config.width % (self.width or config.width):
             raise ValueError(f"input.width={self.width} must divide width={config.width} for input.projection=repeat")
 
@@ -68,184 +43,13 @@ class Tokens(InputOptions):
     def axis(self) -> str:
         return "D" if self.width is None else "U"
 
-    def sizes(self, config: Any) -> dict[str, int]:
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
         return {
             "U": self.width or config.width,
             "P": config.length,
             "V": config.padded_vocab,
             "Y": self.token_types or 0,
         }
-
-
-@dataclass(frozen=True)
-class Characters(InputOptions):
-    """Convolutions over the characters of each token, and highway layers (Kim et al. 2016; ELMo: Peters et al. 2018).
-
-    size: numbers of a character
-    length: characters of a token, the marks of its start and end included
-    filters: WIDTHxCOUNT of the filters of every width, joined by commas
-    highways: highway layers over all filters
-    width: of what they are mapped to; embeddings stand side by side as often as they fit into the width of the model;
-        none: once
-    norm: normalize the embeddings
-    """
-
-    token_types: ClassVar[None] = None
-    name: Literal["characters"] = tag("characters")
-    size: int = 16
-    length: int = 50
-    filters: str = "1x32,2x32,3x64,4x128,5x256,6x512,7x1024"
-    highways: int = 2
-    width: int | None = None
-    norm: bool = False
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, size=1, length=3, highways=0, width=1)
-        check_maximum(self, "no model is as large", size=1 << 16, length=1 << 10, highways=64, width=1 << 20)
-        if not all(0 < width <= self.length and 0 < count <= 1 << 16 for width, count in self.widths or [(0, 0)]):
-            raise ValueError(
-                f"filters={self.filters} must be WIDTHxCOUNT, joined by commas, with widths up to length="
-                f"{self.length}, such as 1x32,3x64"
-            )
-
-    @property
-    def widths(self) -> tuple[tuple[int, int], ...]:
-        """Width and count of the filters; none where the text does not say them."""
-        pairs = [part.partition("x") for part in self.filters.split(",")]
-        if not all(width.isdecimal() and count.isdecimal() for width, _, count in pairs):
-            return ()
-        return tuple((int(width), int(count)) for width, _, count in pairs)
-
-    def check(self, config: Any) -> None:
-        if config.tie_embeddings:
-            raise ValueError("input=characters has no table of tokens to share; add tie_embeddings=false")
-        if config.width % (self.width or config.width):
-            raise ValueError(f"input.width={self.width} must divide width={config.width}")
-
-    @property
-    def axis(self) -> str:
-        return "D" if self.width is None else "U"
-
-    def sizes(self, config: Any) -> dict[str, int]:
-        return {"U": self.width or config.width, "P": config.length, "V": config.padded_vocab, "Y": 0}
-
-
-@dataclass(frozen=True)
-class Patches(InputOptions):
-    """Squares of an image, and trained vectors before them (ViT: Dosovitskiy et al. 2021, section 3.1).
-
-    Raises ValueError for sizes that do not fit together.
-
-    size: height of images in pixels, and their width where image_width is none
-    image_width: width of images in pixels; none: they are squares
-    patch: side of a patch in pixels
-    kernel: side of the square of pixels that a patch is computed from, more than patch where squares overlap; none:
-        patch
-    channels: numbers of a pixel: 3 for colours, 1 for grey
-    cls: a trained vector, [CLS], stands first; a head may read its state
-    distilled: a second one follows, which learns from a teacher (DeiT: Touvron et al. 2021, section 4)
-    mask_token: a trained vector can stand for a patch that is masked (BEiT: Bao et al. 2021, section 2.3)
-    bias: add a bias to what a patch becomes
-    norm: normalize the embeddings
-    """
-
-    name: Literal["patches"] = tag("patches")
-    reads_packed: ClassVar[bool] = False
-    ignores: ClassVar[tuple[str, ...]] = "vocab", "length", "tie_embeddings", "pad_vocab_to"
-    size: int = 224
-    image_width: int | None = None
-    patch: int = 16
-    kernel: int | None = None
-    channels: int = 3
-    cls: bool = True
-    distilled: bool = False
-    mask_token: bool = False
-    bias: bool = True
-    norm: bool = False
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, size=1, image_width=1, patch=1, channels=1)
-        check_maximum(
-            self, "no image is as large", **dict.fromkeys(("size", "image_width", "patch", "channels"), 1 << 16)
-        )
-        for name in ("size", "image_width"):
-            pixels = getattr(self, name)
-            if pixels is not None and pixels % self.patch:
-                nearest = max(1, round(pixels / self.patch)) * self.patch
-                raise ValueError(f"{name}={pixels} must be a multiple of patch={self.patch}; try {name}={nearest}")
-        if self.kernel is not None and not self.patch <= self.kernel <= 8 * self.patch:
-            raise ValueError(f"kernel={self.kernel} must be at least patch={self.patch} and at most 8 times as much")
-        if self.distilled and not self.cls:
-            raise ValueError("distilled=true puts a vector behind [CLS], and cls=false has none; add cls=true")
-
-    @property
-    def pixels(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image."""
-        return self.size, self.image_width or self.size, self.channels
-
-    @property
-    def prefix(self) -> int:
-        return self.cls + self.distilled
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        height, width, _ = self.pixels
-        return height // self.patch, width // self.patch
-
-    @property
-    def length(self) -> int:
-        """Vectors that an image becomes."""
-        rows, columns = self.grid
-        return self.prefix + rows * columns
-
-    def max_length(self, config: Any) -> int:
-        return self.length
-
-    def sizes(self, config: Any) -> dict[str, int]:
-        return {"U": config.width, "P": self.length}
-
-
-@dataclass(frozen=True)
-class Merging(InputOptions):
-    """States of a grid, two rows and two columns of which become one: what a later stage of a model reads (Swin: Liu et
-    al. 2021, section 3.1).
-
-    rows: of the grid
-    columns: of the grid
-    width: of its states
-    kernel: side of the square of states that become one; more than 2: squares overlap
-    norm: merged | first | last: normalize merged states, states before that, or what merged states are mapped to
-    bias: add a bias in that map
-    """
-
-    name: Literal["merging"] = tag("merging")
-    reads_packed: ClassVar[bool] = False
-    ignores: ClassVar[tuple[str, ...]] = Patches.ignores
-    rows: int = 56
-    columns: int = 56
-    width: int = 96
-    kernel: int = 2
-    norm: Literal["merged", "first", "last"] = "merged"
-    bias: bool = False
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, rows=1, columns=1, width=1, kernel=2)
-        check_maximum(self, "no grid is as large", rows=1 << 16, columns=1 << 16, width=1 << 20, kernel=64)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of what the states become."""
-        return -(-self.rows // 2), -(-self.columns // 2)
-
-    def max_length(self, config: Any) -> int:
-        rows, columns = self.grid
-        return rows * columns
-
-    def sizes(self, config: Any) -> dict[str, int]:
-        return {"U": config.width, "P": self.max_length(config)}
 
 
 Input = Tokens | Characters | Patches | Merging

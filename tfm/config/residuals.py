@@ -1,9 +1,22 @@
-"""The catalogue of residual connections: how the sublayers of a block join its stream."""
+"""How the sublayers of a block join its stream."""
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
-from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.catalogue.options.residuals import (
+    Admin,
+    Conditional,
+    DeepNorm,
+    DTFixup,
+    MixerOnly,
+    Parallel,
+    ResPostNorm,
+    Reversible,
+    ReZero,
+    TFixup,
+)
+from tfm.options.choices import Options, tag
+from tfm.options.slots import check_layer_scale
 
 
 @dataclass(frozen=True)
@@ -29,185 +42,7 @@ class PreNorm(Options):
     layer_scale: float | None = None
 
     def __post_init__(self):
-        _check_layer_scale(self)
-
-
-@dataclass(frozen=True)
-class ResPostNorm(Options):
-    """What a sublayer adds is normalized: x + norm(f(x)) (Swin V2: Liu et al. 2022)."""
-
-    name: Literal["res_post"] = tag("res_post")
-
-
-@dataclass(frozen=True)
-class MixerOnly(Options):
-    """Blocks are mixers, without norms and feed-forward layers: f(x), as recurrent networks are stacked.
-
-    skip: x + f(x) (ELMo: Peters et al. 2018, section 3.4)
-    """
-
-    keeps_halves: ClassVar[bool] = True
-    name: Literal["mixer_only"] = tag("mixer_only")
-    skip: bool = False
-
-
-@dataclass(frozen=True)
-class Conditional(Options):
-    """A depth-wise convolution over the grid of patches is added, which tells where they stand, then as `pre`: before
-    each sublayer (Chu et al. 2021; DaViT: Ding et al. 2022).
-
-    kernel: side of the square of patches that a patch reads
-    """
-
-    name: Literal["conditional"] = tag("conditional")
-    kernel: int = 3
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, kernel=1)
-        check_maximum(self, "every place costs time", kernel=63)
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} must be odd; try kernel={self.kernel + 1}")
-
-    def check(self, config: Any) -> None:
-        if config.grid is None:
-            raise ValueError(
-                "residual=conditional reads a grid of patches and nothing beside it; take input=patches, "
-                "without input.cls"
-            )
-
-
-@dataclass(frozen=True)
-class Parallel(Options):
-    """All sublayers read the same: x + mixer(norm(x)) + feed_forward(norm(x)) (Wang & Komatsuzaki 2021).
-
-    layer_scale: where a trained vector starts that scales each branch; none: no vector (CaiT: Touvron et al. 2021,
-        eq. 7)
-    """
-
-    name: Literal["parallel"] = tag("parallel")
-    layer_scale: float | None = None
-
-    def __post_init__(self):
-        _check_layer_scale(self)
-
-
-@dataclass(frozen=True)
-class ReZero(Options):
-    """Every block adds a trained multiple of its sublayers, at first 0, and normalizes nothing (Bachlechner et al.
-    2021)."""
-
-    name: Literal["rezero"] = tag("rezero")
-
-
-@dataclass(frozen=True)
-class TFixup(Options):
-    """Sums without norms: values, outputs, feed-forward layers and embeddings start smaller in deeper models, which
-    then train without warm-up (Huang et al. 2020)."""
-
-    name: Literal["tfixup"] = tag("tfixup")
-
-    def check(self, config: Any) -> None:
-        if config.input.norm:
-            raise ValueError(
-                "input.norm=true undoes the scale that residual=tfixup gives to embeddings; try input.norm=false"
-            )
-
-
-@dataclass(frozen=True)
-class DTFixup(Options):
-    """Sums without norms: values, outputs and feed-forward layers start smaller where embeddings are larger, as a batch
-    has them (Xu et al. 2021)."""
-
-    name: Literal["dtfixup"] = tag("dtfixup")
-
-    def check(self, config: Any) -> None:
-        _check_not_shared(self, config)
-
-
-@dataclass(frozen=True)
-class Admin(Options):
-    """The sum is normalized, the stream in it scaled by a trained vector for each sublayer, which starts from the
-    variances of the sublayers before it on a batch (Liu et al. 2020)."""
-
-    name: Literal["admin"] = tag("admin")
-
-    def check(self, config: Any) -> None:
-        _check_not_shared(self, config)
-
-
-@dataclass(frozen=True)
-class DeepNorm(Options):
-    """The sum is normalized, the stream in it scaled by alpha; values, outputs and feed-forward layers start beta times
-    as large (Wang et al. 2022).
-
-    alpha: none: as the paper has it for this depth
-    beta: none: as the paper has it for this depth
-    """
-
-    name: Literal["deepnorm"] = tag("deepnorm")
-    alpha: float | None = None
-    beta: float | None = None
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, alpha=0, beta=0)
-        check_maximum(self, "no model is as deep", alpha=1000, beta=1000)
-
-    def in_encoder(self, config: Any) -> Self:
-        depth = (config.encoder.layers or config.layers) ** 4 * config.layers
-        return replace(
-            self,
-            alpha=0.81 * depth ** (1 / 16) if self.alpha is None else self.alpha,
-            beta=0.87 * depth ** (-1 / 16) if self.beta is None else self.beta,
-        )
-
-
-@dataclass(frozen=True)
-class Reversible(Options):
-    """Two streams: a sublayer reads one and adds to the other. The backward pass computes what layers have read from
-    what they have returned, and stores nothing of them (Gomez et al. 2017; Kitaev et al. 2020, section 3).
-
-    merge: mean | concatenated: what follows the last layer; concatenated streams are twice as wide, for the last norm
-        and for heads
-    """
-
-    name: Literal["reversible"] = tag("reversible")
-    recomputes: ClassVar[bool] = True
-    merge: Literal["mean", "concatenated"] = "mean"
-
-    @property
-    def streams(self) -> int:  # type: ignore[override]
-        """Two where both are kept."""
-        return 2 if self.merge == "concatenated" else 1
-
-    def in_encoder(self, config: Any) -> Self:
-        return replace(self, merge="mean")
-
-    def check(self, config: Any) -> None:
-        if self.streams > 1 and (config.stages or config.head.features != "last" or config.head.layer is not None):
-            raise ValueError(
-                "residual.merge=concatenated makes the last states wider than all others, so stages, head.features and "
-                "head.layer cannot follow; try residual.merge=mean"
-            )
-        if config.residual != self or any(kind.residual != self for kind in config.kinds):
-            raise ValueError("residual=reversible has two streams, which all layers need; give it to the whole model")
-
-
-def _check_layer_scale(options: Options) -> None:
-    """Raises ValueError for a scale that is no part of a branch."""
-    check_fields(options)
-    check_minimum(options, layer_scale=0)
-    check_maximum(options, "branches start small; 0.1 to 0.000001 is usual", layer_scale=1)
-
-
-def _check_not_shared(options: Options, config: Any) -> None:
-    """Raises ValueError where layers share the block that a batch sets for each of them."""
-    if config.share_layers:
-        raise ValueError(
-            f"share_layers=true has one block for all layers, and residual={options.name} sets each by a batch; "
-            "try residual=deepnorm"
-        )
+        check_layer_scale(self)
 
 
 Residual = (

@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from tfm.catalogue.options.inputs import Patches
 from tfm.config.heads import Head
-from tfm.config.inputs import Patches
 from tfm.config.layers import EncoderOptions, Layer
 from tfm.config.mixers import Mixer, Softmax
 from tfm.config.positions import Learned, Position
@@ -19,6 +19,7 @@ from tfm.options.choices import (
     check_minimum,
     tag,
 )
+from tfm.options.model import M, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class ImageTower(Options):
         section 2.5; Zhai et al. 2023, section 3.2)."""
         return (math.log(1 / 0.07), None) if self.loss == "softmax" else (math.log(10), -10.0)
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         """Raises ValueError unless the model beside the tower reads texts, and one vector stands for each."""
         if config.input.grid is not None:
             raise ValueError(
@@ -92,7 +93,7 @@ class ImageTower(Options):
         if config.head.features != "last" or config.head.layer is not None:
             raise ValueError("images=tower reads the last layer of texts; leave head.features and head.layer out")
 
-    def config(self, texts: Any) -> Any:
+    def config(self, texts: M) -> M:
         """The configuration of the tower beside that of texts. Raises ValueError for sizes that do not fit."""
         return replace(
             texts,

@@ -1,7 +1,6 @@
 """What a family of models is: its fields of config.json, its tensors and its architectures, by their names here."""
 
 import dataclasses
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -62,7 +61,8 @@ class HfField(NamedTuple):
         """The value in `Config` -> that in config.json."""
         if self.values is not None:
             return next(hf_value for hf_value, config_value in self.values.items() if config_value == value)
-        return type(self.default)(0) if value is None and self.zero_is_none else value
+        zero = 0.0 if isinstance(self.default, float) else 0
+        return zero if value is None and self.zero_is_none else value
 
 
 class HfHead(NamedTuple):
@@ -77,8 +77,9 @@ class HfHead(NamedTuple):
         match self.kind:
             case "model":
                 specs = classifier_specs(config)
-                absent = {"pooler", "norm"} - self.names.keys()
-                return dataclasses.replace(specs, output=None, **dict.fromkeys(absent))
+                pooler = specs.pooler if "pooler" in self.names else None
+                norm = specs.norm if "norm" in self.names else None
+                return dataclasses.replace(specs, pooler=pooler, norm=norm, output=None)
             case "mlm" | "pretrain":
                 return masked_lm_specs(config, next_sentence=self.kind == "pretrain")
             case "classify" | "classify_pixels" | "choice":
@@ -163,16 +164,11 @@ class Family:
         """The names of all tensors of a model."""
         return {**(self.names(config) if callable(self.names) else self.names), **head.names}
 
-    def leaves_out(self, tensor: str) -> bool:
-        """Whether a tensor is a copy or a constant."""
-        return re.search(self.unused, tensor) is not None
-
     def architecture(self, fields: Fields) -> str:
         """The name of the head that config.json asks for. Raises ValueError for one that is not supported."""
         names = check_type("config.json: architectures", fields.get("architectures"), TYPES["architectures"])
-        name = (names or list(self.heads))[0]
+        name, supported = (names or list(self.heads))[0], ", ".join(self.heads)
         if name not in self.heads:
-            supported = ", ".join(self.heads)
             raise ValueError(f"config.json has architectures=[{name}]; of {self.name}, supported are {supported}")
         return name
 
@@ -193,8 +189,8 @@ class Family:
         for name, field in self.fields.items():
             value = fields.get(name, field.default)
             if field.values is not None and value not in field.values:
-                options = ", ".join(map(str, field.values))
-                raise ValueError(f"config.json has {name}={value!r}; of {self.name}, supported are {options}")
+                fault, options = f"config.json has {name}={value!r}", ", ".join(map(str, field.values))
+                raise ValueError(f"{fault}; of {self.name}, supported are {options}")
             values[field.name] = field.read(value)
         try:
             return override(self.base, {**values, **computed, **head.overrides})
@@ -204,7 +200,8 @@ class Family:
     def _renamed(self, message: str) -> str:
         """An error about a field of `Config`, with its name in config.json."""
         name, equals, rest = message.partition("=")
-        return f"{next((hf_name for hf_name, field in self.fields.items() if field.name == name), name)}{equals}{rest}"
+        hf_name = next((hf_name for hf_name, field in self.fields.items() if field.name == name), name)
+        return f"{hf_name}{equals}{rest}"
 
     def _checked(self, fields: Fields) -> Fields:
         """The fields with the types that they are declared with.
@@ -215,10 +212,8 @@ class Family:
         fields = {**fields, **check_object("config.json: ", fields, hints)}
         for name, values in self.allowed.items():
             if fields.get(name, values[0]) not in values:
-                options = " or ".join(map(repr, values))
-                raise ValueError(
-                    f"config.json has {name}={fields[name]!r}; of {self.name}, only {options} is supported"
-                )
+                fault, options = f"config.json has {name}={fields[name]!r}", " or ".join(map(repr, values))
+                raise ValueError(f"{fault}; of {self.name}, only {options} is supported")
         for name, reference in self.must_equal.items():
             value, required = fields.get(name), fields.get(reference)
             if name not in fields or value == required:
@@ -237,8 +232,9 @@ class Family:
         fields |= {name: allowed[0] for name, allowed in self.allowed.items()} | self.write(config)
         fields |= {name: fields[reference] for name, reference in self.must_equal.items() if reference in fields}
         if self.heads[architecture].kind in ("classify", "classify_pixels", "tag", "span"):
-            labels = {str(index): f"LABEL_{index}" for index in range(config.classes)}
-            fields |= {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+            labels = [f"LABEL_{index}" for index in range(config.classes)]
+            fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            fields["label2id"] = {label: index for index, label in enumerate(labels)}
         return nested_fields(fields)
 
 

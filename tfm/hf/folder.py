@@ -1,6 +1,7 @@
 """Hugging Face folders: `from_hf` reads one, `to_hf` writes one that transformers loads. Neither needs torch."""
 
 import json
+import re
 import shutil
 import warnings
 import zlib
@@ -177,7 +178,7 @@ def _check(
             f"{folder} has {_abbreviate(mismatched)}; config.json and the weights are not of the same model"
         )
     used = {name for leaf in model_leaves for name in leaf.names}
-    unused = [name for name in tensors if name not in used and not hf_family.leaves_out(name)]
+    unused = [name for name in tensors if name not in used and not re.search(hf_family.unused, name)]
     if unused:
         warnings.warn(f"{folder} also has {_abbreviate(unused)}, which this model does not use", stacklevel=4)
 
@@ -253,7 +254,7 @@ def _fields(like: str | Path | Fields | None) -> Fields:
     return read_config(Path(like))
 
 
-def _kept_fields(config: Config, like: Fields, hf_family: Family) -> Fields:
+def _kept_fields(config: Config, like: Fields, hf_family: Family) -> dict[str, Any]:
     """The fields of `like` that no configuration knows, and those that say its value in another word."""
     written = (
         set(hf_family.allowed)

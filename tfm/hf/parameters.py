@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import EllipsisType
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -201,9 +202,10 @@ def _part(leaf: Leaf, tensors: Weights, index: tuple[slice, ...]) -> np.ndarray:
     inner = index[leaf.stacked :]
 
     def copy(row: int, name: str):
-        view = leaf.view(tensors[name])[..., *inner]
+        view = leaf.view(tensors[name])[inner]
         target = part[row, ...] if leaf.stacked else part
-        _copy(view, target[..., *map(slice, view.shape)])
+        unpadded: tuple[slice | EllipsisType, ...] = (..., *map(slice, view.shape))
+        _copy(view, target[unpadded])
         tensors.release(name)
 
     if part.nbytes < 1 << 20 or len(names) == 1:

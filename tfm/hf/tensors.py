@@ -174,16 +174,18 @@ def _files(folder: Path) -> dict[Path, set[str]]:
         names = _object(folder / INDEX, (folder / INDEX).read_bytes()).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files; {AGAIN}")
-        for name in names.values():
-            if not isinstance(name, str) or set(name) & set("/\\:") or not name.endswith(".safetensors"):
+        listed: dict[Path, set[str]] = {}
+        for name, file in names.items():
+            if not isinstance(file, str) or set(file) & set("/\\:") or not file.endswith(".safetensors"):
                 raise ValueError(
-                    f"{folder / INDEX} names {name!r}; correct that: only .safetensors files beside it are read"
+                    f"{folder / INDEX} names {file!r}; correct that: only .safetensors files beside it are read"
                 )
-            if not os.path.isfile(folder / name):
+            if not os.path.isfile(folder / file):
                 raise ValueError(
-                    f"{folder / INDEX} names {name!r}, which is missing beside it; download that file, too"
+                    f"{folder / INDEX} names {file!r}, which is missing beside it; download that file, too"
                 )
-        return {folder / file: {name for name in names if names[name] == file} for file in sorted(set(names.values()))}
+            listed.setdefault(folder / file, set()).add(name)
+        return dict(sorted(listed.items()))
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".ckpt"})
     if pickles:
         fault = f"{folder} holds only pickle checkpoints ({pickles[0]}), and reading a pickle runs the code in it"

@@ -5,7 +5,7 @@ import difflib
 import functools
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -14,6 +14,7 @@ from typing import (
     Literal,
     NamedTuple,
     Self,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -22,9 +23,12 @@ from typing import (
 )
 
 from tfm.options.json_text import text_fault
+from tfm.options.model import ModelConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+F = TypeVar("F", bound=Callable[..., object])
 
 # The annotation of a field: a class, a union, or a form of `typing`.
 Hint = object
@@ -33,7 +37,12 @@ Hint = object
 MAX_LAYERS, MAX_WIDTH, MAX_LENGTH = 1 << 12, 1 << 20, 1 << 24
 
 
-@functools.cache
+def _cached(function: F) -> F:
+    """`functools.cache`, which would forget the types of arguments."""
+    return functools.cache(function)  # type: ignore[return-value]
+
+
+@_cached
 def type_hints(cls: type) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
     return get_type_hints(cls)
@@ -72,25 +81,24 @@ class Range(NamedTuple):
 class Options:
     """The options of one variant: a frozen dataclass whose `name` is its tag. It judges itself in `__post_init__`."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     name: str
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
     depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
-    reads_segments: ClassVar[bool] = False  # a token may also see the states of a segment of the text before its own
-    keeps_halves: ClassVar[bool] = False  # the halves of the stream, a direction of reading each, never meet
     recomputes: ClassVar[bool] = False  # the backward pass computes again what layers have read
     streams: ClassVar[int] = 1  # what follows the last layer is as wide as so many streams
 
     def __post_init__(self):
         check_fields(self)
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         """Raises ValueError where a model of this configuration cannot have these options."""
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         """The longest text that a model with these options reads; None without a limit."""
         return None
 
-    def in_encoder(self, config: Any) -> Self:
+    def in_encoder(self, config: ModelConfig) -> Self:
         """These options in the encoder of a translation model of this configuration."""
         return self
 
@@ -98,42 +106,38 @@ class Options:
         """These options where a token sees at most so many tokens before itself."""
         return self
 
-    def conditioned(self) -> Self:
-        """The options of a decoder whose layers also read a vector of another text. Raises ValueError without such."""
-        raise ValueError(f"mixer={self.name} reads no vector of another text; try mixer=gru or mixer=lstm")
-
 
 def tag(name: str) -> Any:
     """The field `name` of an option class: always this text, and part of `dataclasses.asdict`."""
     return dataclasses.field(default=name, init=False)
 
 
-@functools.cache
+@_cached
 def alternatives(hint: Hint) -> dict[str, type[Options]]:
     """The option classes of a union by tag; of one class alone, that one; {} for any other type."""
     return {cls.name: cls for cls in kinds_of(hint) if isinstance(cls, type) and issubclass(cls, Options)}
 
 
-@functools.cache
+@_cached
 def is_list(hint: Hint) -> bool:
     """Whether a field holds a tuple of dataclasses."""
     return get_origin(hint) is tuple and dataclasses.is_dataclass(get_args(hint)[0])
 
 
-@functools.cache
+@_cached
 def is_optional(hint: Hint) -> bool:
     """Whether a field may be None."""
     return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
 
 
-@functools.cache
+@_cached
 def kinds_of(hint: Hint) -> tuple[Any, ...]:
     """The types of a union, None left out; any other type alone."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return tuple(kind for kind in members if kind is not type(None))
 
 
-@functools.cache
+@_cached
 def plain_type(hint: Hint) -> type:
     """The type of the values of a field beside None: int, float, bool, str, list or dict."""
     kind = kinds_of(hint)[0]
@@ -144,7 +148,7 @@ def plain_type(hint: Hint) -> type:
     return str if get_origin(kind) is Literal or alternatives(hint) else get_origin(kind) or kind
 
 
-@functools.cache
+@_cached
 def choices_of(cls: type, name: str) -> tuple[str, ...]:
     """The values that a field of type Literal may take; () for any other field."""
     literals = [kind for kind in kinds_of(type_hints(cls)[name]) if get_origin(kind) is Literal]

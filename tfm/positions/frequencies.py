@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.config.positions.scaling import Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
+from tfm.catalogue.options.positions.scaling import Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
 
 
 def frequencies(scaling: Scaling | None, base: float, size: int, length: int) -> Array:

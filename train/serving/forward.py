@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.config.inputs import Characters, Tokens
+from tfm.catalogue.options.inputs import Characters
+from tfm.config.inputs import Tokens
 from tfm.low_rank import merge_low_rank
 from tfm.params import PyTree
 from train import UserError

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfm.config.reading import check_halves
+from tfm.catalogue.options.reading import check_halves, conditioned
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.task_options import TaskOptions, check_model
 
@@ -21,7 +21,7 @@ class SkipThought(TaskOptions):
 
     def check(self, run: Any) -> None:
         for kind in run.model.kinds:
-            kind.mixer.conditioned()  # raises ValueError for layers that read no vector
+            conditioned(kind.mixer)  # raises ValueError for layers that read no vector
         if not run.model.tie_embeddings:
             raise ValueError(
                 "model.tie_embeddings=false gives outputs a table of their own, and task=skipthought shares that of "

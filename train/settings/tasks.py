@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tfm.config.reading import check_segments
+from tfm.catalogue.options.reading import check_segments
 from tfm.options.choices import alternatives, check_fields, check_maximum, check_minimum, check_rates, tag
 from train.settings.contrast import Contrast
 from train.settings.forerunners import Bilm, SkipThought

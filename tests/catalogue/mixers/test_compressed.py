@@ -6,7 +6,7 @@ import pytest
 from variants import VARIANTS
 
 import tfm
-from tfm.config.mixers import Compressed
+from tfm.catalogue.options.mixers.fewer_keys import Compressed
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from variants import VARIANTS
 
 import tfm
 from tfm.catalogue.mixers.fewer_keys.nystrom import landmark_shares, nystrom, pseudo_inverse
-from tfm.config.mixers.fewer_keys import Nystrom
+from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 
 pytestmark = pytest.mark.slow
 

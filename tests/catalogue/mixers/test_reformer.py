@@ -12,7 +12,7 @@ import tfm
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.chunks import PADDING, cached_chunk_attention, chunk_attention, sort_chunks
 from tfm.catalogue.mixers.clustered.reformer import hashes, torch_normals
-from tfm.config.mixers import Reformer
+from tfm.catalogue.options.mixers.clustered import Reformer
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from variants import VARIANTS
 
 import tfm
 from tfm.catalogue.mixers.clustered.sinkhorn import Blocks, mixtures
-from tfm.config.mixers import Sinkhorn
+from tfm.catalogue.options.mixers.clustered import Sinkhorn
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from variants import BASE
 
 import tfm
 from tfm.attention.kernels import block_sizes, passes
+from tfm.catalogue.options.patterns import BigBird
 from tfm.catalogue.patterns import bigbird
-from tfm.config.patterns import BigBird
 from tfm.tables.patterns import pattern_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]

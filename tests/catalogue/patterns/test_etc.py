@@ -11,7 +11,7 @@ from variants import BASE
 import tfm
 from tfm.attention.kernels import block_sizes
 from tfm.attention.project import swap_heads
-from tfm.config.patterns import Etc
+from tfm.catalogue.options.patterns import Etc
 from tfm.mixers.softmax import KeysValues, cached_attend
 from tfm.tables.patterns import pattern_mask, pattern_of
 

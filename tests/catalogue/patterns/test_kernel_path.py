@@ -16,7 +16,7 @@ from variants import VARIANTS
 
 import tfm
 from tfm.attention.kernels import block_sizes, passes
-from tfm.config.patterns import Sliding, Transient
+from tfm.catalogue.options.patterns import Sliding, Transient
 from tfm.patterns import Keys
 from tfm.tables.patterns import pattern_of
 

@@ -12,9 +12,10 @@ from variants import BASE
 
 import tfm
 from tfm.attention.kernels import passes
+from tfm.catalogue.options.patterns import BigBird, Etc, Fixed, Global, Sliding, Strided
 from tfm.catalogue.patterns.bigbird import random_blocks
 from tfm.catalogue.patterns.longformer import GlobalProjections
-from tfm.config.patterns import BigBird, Etc, Fixed, Full, Global, Local, Sliding, Strided
+from tfm.config.patterns import Full, Local
 from tfm.tables.patterns import pattern_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]

@@ -8,7 +8,7 @@ import pytest
 from oracles import grid as oracle
 
 import tfm
-from tfm.config.positions import NoPosition
+from tfm.catalogue.options.positions.absolute import NoPosition
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from tfm.config.inputs import Characters
+from tfm.catalogue.options.inputs import Characters
 from tfm.config.model import Config
 from tfm.inputs import default_positions
 from tfm.inputs.tokens import check_ids, contents

@@ -5,7 +5,7 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import as_grid, as_sequence, squares
-from tfm.config.inputs import Merging
+from tfm.catalogue.options.inputs import Merging
 from tfm.config.model import Config
 from tfm.interfaces import Input
 from tfm.norms import Norm, norm, norm_specs

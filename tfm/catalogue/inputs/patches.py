@@ -8,7 +8,7 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import squares
-from tfm.config.inputs import Patches
+from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels, default_positions
 from tfm.interfaces import Input

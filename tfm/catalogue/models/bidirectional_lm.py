@@ -4,8 +4,8 @@ from flax import struct
 from jax import Array
 
 from tfm import params
+from tfm.catalogue.options.reading import check_halves
 from tfm.config.model import Config
-from tfm.config.reading import check_halves
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.heads import check_reads_tokens
 

@@ -17,8 +17,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.axes import partition
+from tfm.catalogue.options.reading import check_segments
 from tfm.config.model import Config
-from tfm.config.reading import check_segments
 from tfm.inputs import default_positions
 from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, stack, states_of

@@ -1,12 +1,13 @@
 """Skip-Thought: a sentence is one vector, from which two decoders write the sentences around it (Kiros et al. 2015)."""
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 from flax import struct
 from jax import Array
 
 from tfm import params
+from tfm.catalogue.options.reading import conditioned
 from tfm.config.layers import Layer
 from tfm.config.model import Config
 from tfm.inputs import default_positions
@@ -59,11 +60,13 @@ def skip_thought_specs(config: Config) -> SkipThought:
 def decoder_config(config: Config) -> Config:
     """The configuration of the decoders: layers from left to right that read the vector of a sentence."""
 
-    def conditioned(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-        return tuple(dataclasses.replace(layer, mixer=layer.mixer and layer.mixer.conditioned()) for layer in layers)
+    def condition(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(
+            replace(layer, mixer=None if layer.mixer is None else conditioned(layer.mixer)) for layer in layers
+        )
 
-    prefix, period = conditioned(config.prefix), conditioned(config.period)
-    return dataclasses.replace(config, mixer=config.mixer.conditioned(), prefix=prefix, period=period)
+    prefix, period = condition(config.prefix), condition(config.period)
+    return replace(config, mixer=conditioned(config.mixer), prefix=prefix, period=period)
 
 
 def sentence_vector(model: SkipThought, config: Config, tokens: Array, valid: Array, key: Array | None = None) -> Array:

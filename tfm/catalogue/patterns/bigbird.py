@@ -8,8 +8,8 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
+from tfm.catalogue.options.patterns import BigBird
 from tfm.config.model import Config
-from tfm.config.patterns import BigBird
 from tfm.interfaces import AttentionContext, LayerCall, refuse
 from tfm.masks.distance import causal, decompose
 from tfm.masks.mask import Mask

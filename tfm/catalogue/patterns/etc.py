@@ -5,9 +5,9 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
+from tfm.catalogue.options.patterns import Etc
 from tfm.catalogue.positions.relative import ClippedBias
 from tfm.config.model import Config
-from tfm.config.patterns import Etc
 from tfm.interfaces import LayerCall
 from tfm.masks.distance import causal, window
 from tfm.masks.mask import Mask

@@ -1,7 +1,7 @@
 """Blocks that see themselves, and the last tokens of all blocks (Child et al. 2019, section 4.3)."""
 
+from tfm.catalogue.options.patterns import Fixed
 from tfm.config.model import Config
-from tfm.config.patterns import Fixed
 from tfm.masks.distance import causal, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import local_blocks, summaries

@@ -10,8 +10,8 @@ from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
 from tfm.attention.project import keys_values, queries
+from tfm.catalogue.options.patterns import Global
 from tfm.config.model import Config
-from tfm.config.patterns import Global
 from tfm.interfaces import LayerCall, refuse
 from tfm.masks.distance import causal, decompose, window
 from tfm.masks.mask import Mask

@@ -8,8 +8,8 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.bias import FollowingBias, ScoreBias
+from tfm.catalogue.options.patterns import Sliding
 from tfm.config.model import Config
-from tfm.config.patterns import Sliding
 from tfm.interfaces import LayerCall
 from tfm.masks.distance import strided, window
 from tfm.masks.mask import MASK_VALUE, Mask

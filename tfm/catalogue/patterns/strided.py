@@ -1,7 +1,7 @@
 """The nearest tokens, and every so many-th token (Child et al. 2019, section 4.3)."""
 
+from tfm.catalogue.options.patterns import Strided
 from tfm.config.model import Config
-from tfm.config.patterns import Strided
 from tfm.masks.distance import causal, strided, window
 from tfm.masks.mask import Mask
 from tfm.patterns import Pattern

@@ -14,8 +14,8 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
+from tfm.catalogue.options.patterns import Transient
 from tfm.config.model import Config
-from tfm.config.patterns import Transient
 from tfm.interfaces import LayerCall, refuse
 from tfm.masks.by_example import padding
 from tfm.masks.distance import window

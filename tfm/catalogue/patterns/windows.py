@@ -1,9 +1,9 @@
 """Windows of a grid of patches (Swin: Liu et al. 2021, section 3.2)."""
 
+from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.patterns.grid_windows import grid_windows
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
-from tfm.config.patterns import Windows
 from tfm.masks.mask import Mask
 from tfm.patterns import Pattern
 

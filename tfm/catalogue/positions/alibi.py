@@ -9,8 +9,8 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import Alibi
 from tfm.config.model import Config
-from tfm.config.positions import Alibi
 from tfm.interfaces import AttentionContext, LayerCall, Position
 
 

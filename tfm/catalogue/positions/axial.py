@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.catalogue.options.positions.absolute import Axial
 from tfm.config.model import Config
-from tfm.config.positions import Axial
 from tfm.interfaces import Position
 from tfm.ops import lookup
 from tfm.params import weight_spec

@@ -20,8 +20,8 @@ from jax.sharding import PartitionSpec
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import Disentangled
 from tfm.config.model import Config
-from tfm.config.positions import Disentangled
 from tfm.interfaces import AttentionContext, LayerCall, Position, refuse
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup

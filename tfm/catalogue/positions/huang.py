@@ -20,10 +20,10 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import Huang
 from tfm.catalogue.positions.distances import distances, on_query_shards, skew, toeplitz
 from tfm.catalogue.positions.relative import ClippedBias, rows_of
 from tfm.config.model import Config
-from tfm.config.positions import Huang
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import scale_spec, weight_spec

@@ -10,9 +10,9 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import Shaw
 from tfm.catalogue.positions.relative import ClippedBias, RelativeBias, rows_of
 from tfm.config.model import Config
-from tfm.config.positions import Shaw
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.params import weight_spec
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import SinusoidalRelative
 from tfm.catalogue.positions.relative import RelativeBias
 from tfm.catalogue.positions.shaw import DistanceTables, table_bias
 from tfm.config.model import Config
-from tfm.config.positions import SinusoidalRelative
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.sinusoidal import sinusoidal
 

@@ -9,8 +9,8 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import T5
 from tfm.config.model import Config
-from tfm.config.positions import T5
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec

@@ -12,9 +12,9 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import TransformerXL
 from tfm.catalogue.positions.relative import RelativeBias
 from tfm.config.model import Config
-from tfm.config.positions import TransformerXL
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import Linear, broadcast_param, linear, linear_specs
 from tfm.params import weight_spec

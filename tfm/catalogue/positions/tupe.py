@@ -19,9 +19,9 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.relative import Tupe
 from tfm.catalogue.positions.t5 import T5Bias
 from tfm.config.model import Config
-from tfm.config.positions import Tupe
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs, lookup

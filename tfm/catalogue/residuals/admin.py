@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.catalogue.options.residuals import Admin
 from tfm.config.model import Config
-from tfm.config.residuals import Admin
 from tfm.interfaces import SUBLAYERS, Profile, Residual, Sublayer
 from tfm.norms import norm
 from tfm.ops import broadcast_param

@@ -8,8 +8,8 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.grid import depthwise
+from tfm.catalogue.options.residuals import Conditional
 from tfm.config.model import Config
-from tfm.config.residuals import Conditional
 from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
 from tfm.ops import broadcast_param

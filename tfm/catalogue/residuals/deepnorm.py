@@ -11,8 +11,8 @@ from typing import Any
 
 from jax import Array
 
+from tfm.catalogue.options.residuals import DeepNorm
 from tfm.config.model import Config
-from tfm.config.residuals import DeepNorm
 from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms, xavier_branches

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tfm.catalogue.options.residuals import DTFixup
 from tfm.config.model import Config
-from tfm.config.residuals import DTFixup
 from tfm.interfaces import Profile, Residual, no_parameters
 from tfm.residuals import sums, xavier_branches
 

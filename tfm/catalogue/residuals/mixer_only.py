@@ -5,8 +5,8 @@ from typing import Any
 
 from jax import Array
 
+from tfm.catalogue.options.residuals import MixerOnly
 from tfm.config.model import Config
-from tfm.config.residuals import MixerOnly
 from tfm.interfaces import Residual, Sublayer
 from tfm.residuals import branch
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from jax import Array
 
+from tfm.catalogue.options.residuals import Parallel
 from tfm.config.model import Config
-from tfm.config.residuals import Parallel
 from tfm.interfaces import Residual, Sublayer
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, scaled, scales, sublayer_norms

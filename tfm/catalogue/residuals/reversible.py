@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.catalogue.options.residuals import Reversible
 from tfm.config.model import Config
-from tfm.config.residuals import Reversible
 from tfm.interfaces import Residual, Reverse, Sublayer
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms

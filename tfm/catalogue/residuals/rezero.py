@@ -7,8 +7,8 @@ from typing import Any
 from flax import struct
 from jax import Array
 
+from tfm.catalogue.options.residuals import ReZero
 from tfm.config.model import Config
-from tfm.config.residuals import ReZero
 from tfm.interfaces import Residual, Sublayer
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec

@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
+from tfm.catalogue.options.residuals import TFixup
 from tfm.config.model import Config
-from tfm.config.residuals import TFixup
 from tfm.interfaces import Residual, no_parameters
 from tfm.ops import Linear
 from tfm.params import normal, xavier

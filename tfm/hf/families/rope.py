@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tfm.catalogue.options.positions.scaling import Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
-from tfm.config.positions.scaling import Llama3, LongRope, Yarn
 
 
 class _Lengths(NamedTuple):

@@ -27,7 +27,7 @@ from tfm.catalogue.mixers.clustered import (
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.chunks import PADDING, cached_chunk_attention, chunk_attention, sort_chunks
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.clustered import Reformer
+from tfm.catalogue.options.mixers.clustered import Reformer
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.ops import linear

@@ -24,7 +24,7 @@ from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.running import observe, running_value
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.clustered import Routing
+from tfm.catalogue.options.mixers.clustered import Routing
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
 from tfm.masks.mask import MASK_VALUE

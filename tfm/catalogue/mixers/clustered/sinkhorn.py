@@ -20,7 +20,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.mixers.clustered import Prepared
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.clustered import Sinkhorn
+from tfm.catalogue.options.mixers.clustered import Sinkhorn
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
 from tfm.masks.mask import MASK_VALUE

@@ -13,7 +13,7 @@ from tfm.catalogue.mixers.convolution import (
     last_inputs,
     prepare,
 )
-from tfm.config.mixers.convolution import DynamicConv
+from tfm.catalogue.options.mixers.convolution import DynamicConv
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.ops import linear, linear_specs

@@ -12,7 +12,7 @@ from tfm.catalogue.mixers.convolution import (
     last_inputs,
     prepare,
 )
-from tfm.config.mixers.convolution import LightConv
+from tfm.catalogue.options.mixers.convolution import LightConv
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.params import weight_spec

@@ -18,7 +18,7 @@ from tfm.attention.attend import Heads, attention_scores, weighted_sum
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens
-from tfm.config.mixers.fewer_keys import Compressed
+from tfm.catalogue.options.mixers.fewer_keys import Compressed
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.masks.by_example import padding

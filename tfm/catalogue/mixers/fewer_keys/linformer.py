@@ -11,7 +11,7 @@ from jax import Array
 from tfm.attention.attend import attend
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
-from tfm.config.mixers.fewer_keys import Linformer
+from tfm.catalogue.options.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.params import weight_spec

@@ -16,7 +16,7 @@ from tfm.attention.attend import Heads, attention_weights
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
-from tfm.config.mixers.fewer_keys import Nystrom
+from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
 from tfm.masks.by_example import padding

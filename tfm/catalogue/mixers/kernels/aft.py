@@ -17,7 +17,7 @@ from jax import Array
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels import NOTHING, Prepared, cut_chunks, positive, prepare
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.kernels import AttentionFree
+from tfm.catalogue.options.mixers.kernels import AttentionFree
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.ops import lookup

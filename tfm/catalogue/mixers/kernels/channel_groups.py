@@ -10,7 +10,7 @@ from jax import Array
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
-from tfm.config.mixers.kernels import ChannelGroups
+from tfm.catalogue.options.mixers.kernels import ChannelGroups
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.ops import linear_specs

@@ -17,7 +17,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.mixers.kernels import Prepared, cut_chunks, extend_segments, positive, segments_per_row, start
 from tfm.catalogue.mixers.kernels import prepare as prepare_kernel
 from tfm.catalogue.mixers.kernels.linear import log_features
-from tfm.config.mixers.kernels import DeltaRule
+from tfm.catalogue.options.mixers.kernels import DeltaRule
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse, refuse_bias
 from tfm.ops import Linear, linear, linear_specs

@@ -8,7 +8,7 @@ from jax import Array
 
 from tfm.attention.project import Attention, attention_specs
 from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
-from tfm.config.mixers.kernels import LinearAttention
+from tfm.catalogue.options.mixers.kernels import LinearAttention
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 

@@ -15,7 +15,7 @@ from jax.sharding import reshard
 
 from tfm.attention.project import Attention, attention_specs
 from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
-from tfm.config.mixers.kernels import Performer
+from tfm.catalogue.options.mixers.kernels import Performer
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 from tfm.params import fixed_spec

@@ -13,7 +13,7 @@ from jax import Array
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
-from tfm.config.mixers.kernels import CrossCovariance
+from tfm.catalogue.options.mixers.kernels import CrossCovariance
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.ops import unit_vectors

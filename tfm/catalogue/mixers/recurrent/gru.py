@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
-from tfm.config.mixers.recurrent import Gru
+from tfm.catalogue.options.mixers.recurrent import Gru
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 

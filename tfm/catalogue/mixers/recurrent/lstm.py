@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
-from tfm.config.mixers.recurrent import Lstm
+from tfm.catalogue.options.mixers.recurrent import Lstm
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput
 

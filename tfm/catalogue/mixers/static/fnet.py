@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
-from tfm.config.mixers.static import FNet
+from tfm.catalogue.options.mixers.static import FNet
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, no_parameters, refuse_scores
 from tfm.sharding import replicate_length

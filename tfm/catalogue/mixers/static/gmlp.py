@@ -15,7 +15,7 @@ from jax import Array
 
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.static import Gmlp
+from tfm.catalogue.options.mixers.static import Gmlp
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.norms import Norm, norm, norm_specs

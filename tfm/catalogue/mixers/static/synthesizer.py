@@ -24,7 +24,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
-from tfm.config.mixers.static import Synthesizer
+from tfm.catalogue.options.mixers.static import Synthesizer
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
 from tfm.masks.mask import MASK_VALUE

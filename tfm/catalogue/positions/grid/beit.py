@@ -7,9 +7,9 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.grid import Beit
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
-from tfm.config.positions import Beit
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.params import weight_spec
 from tfm.positions import learned

@@ -5,9 +5,9 @@ from typing import Any
 from jax import Array
 
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.grid import Swin
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
-from tfm.config.positions import Swin
 from tfm.interfaces import LayerCall, Position
 from tfm.params import weight_spec
 

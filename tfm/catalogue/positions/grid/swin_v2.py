@@ -17,9 +17,9 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention
+from tfm.catalogue.options.positions.grid import SwinV2
 from tfm.catalogue.positions.grid import GridBias
 from tfm.config.model import Config
-from tfm.config.positions import SwinV2
 from tfm.interfaces import LayerCall, Position
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
 from tfm.params import constant, scale_spec

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.positions.relative import Alibi
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.config.positions import Alibi
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import Size

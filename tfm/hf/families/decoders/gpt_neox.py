@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.residuals import Parallel
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
-from tfm.config.residuals import Parallel
 from tfm.hf.families.rope import read_rotary, rope_parameters
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfm.catalogue.options.patterns import Sliding
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.rope import read_rotary, rope_parameters

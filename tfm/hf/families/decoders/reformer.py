@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+from tfm.catalogue.options.mixers.clustered import Reformer
+from tfm.catalogue.options.positions.absolute import Axial
+from tfm.catalogue.options.residuals import Reversible
 from tfm.config.inputs import Tokens
-from tfm.config.mixers import Reformer, Softmax
+from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Local
-from tfm.config.positions import Axial, Learned
-from tfm.config.residuals import Reversible
+from tfm.config.positions import Learned
 from tfm.hf.families.period import period_values
 from tfm.hf.family import Family, HfField, HfHead, with_output_bias
 from tfm.hf.fields import ACTIVATIONS, Size

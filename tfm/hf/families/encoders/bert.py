@@ -6,6 +6,7 @@ from typing import Any
 from tfm.config.model import Config
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS
+from tfm.options.json_text import Json
 
 
 def read_pooler(fields: Mapping[str, Any], default: str) -> dict[str, Any]:
@@ -45,7 +46,7 @@ FIELDS = {
     "type_vocab_size": HfField("input.token_types", 2, zero_is_none=True),
     "layer_norm_eps": HfField("norm_eps", 1e-12),
 }
-ALLOWED = {
+ALLOWED: dict[str, tuple[Json, ...]] = {
     "tie_word_embeddings": (True,),
     "is_decoder": (False,),
     "add_cross_attention": (False,),

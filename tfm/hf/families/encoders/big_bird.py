@@ -7,9 +7,9 @@ them, and counts once more for each: so does `draw=first`. Short rows see every 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from tfm.catalogue.options.patterns import BigBird
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.config.patterns import BigBird
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS, Size

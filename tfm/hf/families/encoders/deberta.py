@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.positions.relative import Disentangled
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.config.positions import Disentangled, Learned
+from tfm.config.positions import Learned
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.parameters import HfTensor

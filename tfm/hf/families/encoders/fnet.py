@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.mixers.static import FNet
 from tfm.config.inputs import Tokens
-from tfm.config.mixers.static import FNet
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead

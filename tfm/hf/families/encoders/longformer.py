@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from tfm.catalogue.options.patterns import Global
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
-from tfm.config.patterns import Global
 from tfm.hf.families.encoders import bert, roberta
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values

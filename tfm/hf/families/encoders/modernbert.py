@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.patterns import Sliding
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
-from tfm.config.patterns import Sliding
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.period import period_values

@@ -8,7 +8,7 @@ text of any length has as many landmarks.
 from collections.abc import Mapping
 from typing import Any
 
-from tfm.config.mixers.fewer_keys import Nystrom
+from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
 from tfm.hf.family import Family, HfField, HfHead

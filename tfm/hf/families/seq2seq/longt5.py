@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.patterns import Sliding, Transient
 from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
-from tfm.config.patterns import Sliding, Transient
 from tfm.hf.families.seq2seq import t5
 from tfm.hf.family import Family, HfHead
 from tfm.hf.fields import Size

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.inputs import Patches
+from tfm.catalogue.options.positions.grid import Beit
 from tfm.config.heads import Head
-from tfm.config.inputs import Patches
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.config.positions import Beit
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.vision import vit
 from tfm.hf.family import Family, HfField, HfHead

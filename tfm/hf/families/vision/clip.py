@@ -4,8 +4,9 @@ alone."""
 from collections.abc import Mapping
 from typing import Any
 
+from tfm.catalogue.options.inputs import Patches
 from tfm.config.heads import Head
-from tfm.config.inputs import Patches, Tokens
+from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.config.towers import ImageTower

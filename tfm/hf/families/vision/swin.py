@@ -5,14 +5,15 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfm.catalogue.options.inputs import Patches
+from tfm.catalogue.options.patterns import Windows
+from tfm.catalogue.options.positions.grid import Swin, SwinV2
+from tfm.catalogue.options.residuals import ResPostNorm
+from tfm.catalogue.options.stages import Stage
 from tfm.config.heads import Head
-from tfm.config.inputs import Patches
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
-from tfm.config.patterns import Windows
-from tfm.config.positions import Swin, SwinV2
-from tfm.config.residuals import PreNorm, ResPostNorm
-from tfm.config.stages import Stage
+from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead
 from tfm.hf.fields import ACTIVATIONS
 from tfm.hf.parameters import HfTensor

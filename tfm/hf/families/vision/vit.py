@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from tfm.config.inputs import Patches
+from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.family import Family, HfField, HfHead

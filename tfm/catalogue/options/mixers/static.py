@@ -1,9 +1,10 @@
 """The catalogue of mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Synthesizer(Options):
         check_minimum(self, rank=1)
         check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.length
 
 
@@ -60,13 +61,13 @@ class Gmlp(Options):
         check_minimum(self, ffn=2)
         check_maximum(self, "no model is as large", ffn=MAX_LENGTH)
 
-    def channels(self, config: Any) -> int:
+    def channels(self, config: ModelConfig) -> int:
         """Channels before they are split."""
         return self.ffn or config.sizes["F"]
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         if self.channels(config) % 2:
             raise ValueError(f"mixer.ffn={self.channels(config)} must be even: one half gates the other")
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.length

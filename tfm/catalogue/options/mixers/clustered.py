@@ -1,9 +1,10 @@
 """The catalogue of mixers that learn or draw which tokens attend to each other."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_rates, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -100,5 +101,5 @@ class Sinkhorn(Options):
         check_minimum(self, block=1, iterations=0, temperature=1e-3)
         check_maximum(self, "no model is as large", block=MAX_LENGTH, iterations=1 << 10, temperature=1e3)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.length

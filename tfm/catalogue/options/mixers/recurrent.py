@@ -1,9 +1,10 @@
 """The catalogue of recurrent mixers: a state of constant size reads a text token by token."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from tfm.options.choices import Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Recurrent(Options):
         """Whether states are a projection of units."""
         return False
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         if self.separate and config.width % 2:
             raise ValueError(f"width={config.width} must be even for mixer.separate=true")
         size = self.directions * self.state_size(config.width)
@@ -52,13 +53,9 @@ class Recurrent(Options):
             )
 
     def conditioned(self) -> Self:
+        """These options in a decoder whose layers also read a vector of another text."""
         size = None if self.size is None or self.output else self.size * self.directions
         return replace(self, size=size, bidirectional=False, separate=False, condition=True)
-
-    @property
-    def keeps_halves(self) -> bool:  # type: ignore[override]
-        """As `separate` says."""
-        return self.separate
 
 
 @dataclass(frozen=True)

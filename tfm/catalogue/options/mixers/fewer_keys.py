@@ -1,9 +1,10 @@
 """The catalogue of mixers whose queries see fewer keys than there are tokens."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Linformer(Options):
         check_minimum(self, rank=1)
         check_maximum(self, "no text is as long", rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.length
 
 
@@ -49,11 +50,11 @@ class Compressed(Options):
         check_minimum(self, factor=1, memory=1)
         check_maximum(self, "no text is as long", factor=MAX_LENGTH, memory=MAX_LENGTH)
 
-    def group_size(self, config: Any) -> int:
+    def group_size(self, config: ModelConfig) -> int:
         """Tokens that become one key."""
         return self.factor if self.memory is None else -(-config.length // self.memory)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return None if self.memory is None else config.length
 
 

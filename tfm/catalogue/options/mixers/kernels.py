@@ -1,9 +1,10 @@
 """The catalogue of mixers whose scores are products of features: sums over the text take the place of its keys."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, nearest_divisor, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class AttentionFree(Options):
         check_minimum(self, window=1, rank=1)
         check_maximum(self, "no text is as long", window=MAX_LENGTH, rank=MAX_LENGTH)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return None if self.reach == "simple" else config.length
 
 
@@ -115,7 +116,7 @@ class ChannelGroups(Options):
         check_minimum(self, groups=1)
         check_maximum(self, "no model is as wide", groups=1 << 20)
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         groups = self.groups or config.heads
         if config.width % groups:
             nearest = nearest_divisor(groups, config.width)

@@ -1,10 +1,11 @@
 """Stages of a model behind its first layers: patches of a grid are merged, and wider layers follow."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-from tfm.config.inputs import Merging
+from tfm.catalogue.options.inputs import Merging
 from tfm.options.choices import MAX_LAYERS, MAX_WIDTH, check_fields, check_maximum, check_minimum
+from tfm.options.model import M
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Stage:
         check_minimum(self, layers=1, width=1, heads=1, kernel=2)
         check_maximum(self, "no model is as large", layers=MAX_LAYERS, width=MAX_WIDTH, heads=MAX_WIDTH, kernel=64)
 
-    def config(self, before: Any) -> Any:
+    def config(self, before: M) -> M:
         """The configuration of this stage behind another one.
 
         The feed-forward layer, key/value heads, and all that has no field here grow as width and heads do, or stay.

@@ -1,14 +1,13 @@
-"""The catalogue of mixers: how the tokens of a text learn of each other. One file a family, named like its folder in
-`tfm.mixers`."""
+"""How tokens learn of each other."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from tfm.config.mixers.clustered import Reformer, Routing, Sinkhorn
-from tfm.config.mixers.convolution import DynamicConv, LightConv
-from tfm.config.mixers.fewer_keys import Compressed, Linformer, Nystrom
-from tfm.config.mixers.kernels import (
+from tfm.catalogue.options.mixers.clustered import Reformer, Routing, Sinkhorn
+from tfm.catalogue.options.mixers.convolution import DynamicConv, LightConv
+from tfm.catalogue.options.mixers.fewer_keys import Compressed, Linformer, Nystrom
+from tfm.catalogue.options.mixers.kernels import (
     AttentionFree,
     ChannelGroups,
     CrossCovariance,
@@ -16,10 +15,11 @@ from tfm.config.mixers.kernels import (
     LinearAttention,
     Performer,
 )
-from tfm.config.mixers.recurrent import Gru, Lstm
-from tfm.config.mixers.static import FNet, Gmlp, Synthesizer
+from tfm.catalogue.options.mixers.recurrent import Gru, Lstm
+from tfm.catalogue.options.mixers.static import FNet, Gmlp, Synthesizer
 from tfm.config.patterns import Full, Pattern
 from tfm.options.choices import Options, tag
+from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Softmax(Options):
     key_bias: bool = True
     output_bias: bool = True
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         self.pattern.check(config)
         if self.split_states and config.width % 2:
             raise ValueError(f"width={config.width} must be even for mixer.split_states=true")
@@ -61,11 +61,6 @@ class Softmax(Options):
         return self.pattern.reads_packed
 
     @property
-    def reads_segments(self) -> bool:  # type: ignore[override]
-        """As the pattern does."""
-        return self.pattern.reads_segments
-
-    @property
     def depends_on_heads(self) -> bool:  # type: ignore[override]
         """As the pattern does."""
         return self.pattern.depends_on_heads
@@ -73,7 +68,7 @@ class Softmax(Options):
     def within(self, tokens: int) -> "Softmax":
         return dataclasses.replace(self, pattern=self.pattern.within(tokens))
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return self.pattern.max_length(config)
 
 

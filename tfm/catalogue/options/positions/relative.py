@@ -1,67 +1,11 @@
-"""The catalogue of positions: how a model knows where a token stands."""
+"""Positions by distances: biases of scores, vectors of distances, and comparisons apart from contents."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from tfm.config.positions.absolute import Axial, Learned, Sinusoidal
-from tfm.config.positions.checks import check_axes, check_buckets, check_distance
-from tfm.config.positions.grid import Beit, Swin, SwinV2
-from tfm.config.positions.options import PositionOptions
-from tfm.config.positions.scaling import Scaling
 from tfm.options.choices import MAX_LENGTH, check_fields, check_maximum, check_minimum, tag
-
-
-@dataclass(frozen=True)
-class Rotary(PositionOptions):
-    """Queries and keys are rotated by angles that grow with the position (Su et al. 2021).
-
-    base: of the wavelengths; more than 10,000 for longer texts
-    fraction: fraction of a head that is rotated
-    scaling: how wavelengths grow for texts that are longer than those of training; none: not at all
-    pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
-        2n + 1 (the paper, RoFormer)
-    axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
-    """
-
-    name: Literal["rotary"] = tag("rotary")
-    base: float = 10_000.0
-    fraction: float = 1.0
-    scaling: Scaling | None = None
-    pairs: Literal["halves", "adjacent"] = "halves"
-    axes: int = 1
-
-    def __post_init__(self):
-        check_fields(self)
-        if not self.base > 1:
-            raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
-
-    @property
-    def attention_scaling(self) -> float:
-        """What rotated queries, and rotated keys, are multiplied by."""
-        return 1.0 if self.scaling is None else self.scaling.attention_scaling
-
-    def rotary_dim(self, head_size: int) -> int:
-        """Elements of a head that are rotated."""
-        return int(head_size * self.fraction)
-
-    def check(self, config: Any) -> None:
-        rotary_dim = self.rotary_dim(config.sizes["H"])
-        if rotary_dim % 2 or not rotary_dim:
-            raise ValueError(
-                f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
-                "are rotated; try other heads"
-            )
-        check_axes(self, config, rotary_dim)
-        if self.scaling is None:
-            return
-        if self.scaling.depends_on_length and self.axes == 2:
-            raise ValueError(
-                f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes=2 counts "
-                "rows and columns; try position.scaling=linear"
-            )
-        self.scaling.check_pairs(rotary_dim // 2)
+from tfm.options.model import ModelConfig
+from tfm.options.slots import PositionOptions
 
 
 @dataclass(frozen=True)
@@ -79,7 +23,7 @@ class T5(PositionOptions):
     blocks: bool = False
 
     def __post_init__(self):
-        check_buckets(self)
+        _check_buckets(self)
 
 
 @dataclass(frozen=True)
@@ -128,7 +72,7 @@ class Disentangled(PositionOptions):
                 f"max_distance={self.max_distance} must be at least {minimum} with {self.buckets} buckets; or none"
             )
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.sizes["P"] if self.absolute else None
 
 
@@ -145,7 +89,7 @@ class Shaw(PositionOptions):
     values: bool = True
 
     def __post_init__(self):
-        check_distance(self)
+        _check_distance(self)
 
 
 @dataclass(frozen=True)
@@ -161,7 +105,7 @@ class Huang(PositionOptions):
     max_distance: int = 128
 
     def __post_init__(self):
-        check_distance(self)
+        _check_distance(self)
         check_minimum(self, method=1)
         check_maximum(self, "the paper has four methods", method=4)
 
@@ -186,7 +130,7 @@ class SinusoidalRelative(PositionOptions):
     values: bool = True
 
     def __post_init__(self):
-        check_distance(self)
+        _check_distance(self)
 
 
 @dataclass(frozen=True)
@@ -207,35 +151,23 @@ class Tupe(PositionOptions):
     max_distance: int = 128
 
     def __post_init__(self):
-        check_buckets(self)
+        _check_buckets(self)
 
-    def max_length(self, config: Any) -> int | None:
+    def max_length(self, config: ModelConfig) -> int | None:
         return config.sizes["P"]
 
 
-@dataclass(frozen=True)
-class NoPosition(PositionOptions):
-    """Nothing; order is then known by causality alone."""
+def _check_buckets(options: T5 | Tupe) -> None:
+    """Raises ValueError for buckets that distances up to `max_distance` cannot fill."""
+    check_fields(options)
+    check_minimum(options, buckets=4)
+    check_maximum(options, "no text is as long", buckets=MAX_LENGTH, max_distance=1 << 30)
+    if options.max_distance <= options.buckets // 2:
+        raise ValueError(f"max_distance={options.max_distance} must be more than half of buckets={options.buckets}")
 
-    name: Literal["none"] = tag("none")
-    in_scores: ClassVar[bool] = False
 
-
-Position = (
-    Learned
-    | Sinusoidal
-    | Axial
-    | Rotary
-    | T5
-    | Alibi
-    | Disentangled
-    | Shaw
-    | Huang
-    | TransformerXL
-    | SinusoidalRelative
-    | Tupe
-    | Swin
-    | SwinV2
-    | Beit
-    | NoPosition
-)
+def _check_distance(options: Shaw | Huang | SinusoidalRelative) -> None:
+    """Raises ValueError for a distance to clip at that is below 1 or absurd."""
+    check_fields(options)
+    check_minimum(options, max_distance=1)
+    check_maximum(options, "no text is as long", max_distance=MAX_LENGTH)

@@ -1,10 +1,12 @@
 """The catalogue of positions in a grid of patches, or in a window of one."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from tfm.config.positions.options import PositionOptions
+from tfm.catalogue.options.patterns import Windows
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
+from tfm.options.slots import PositionOptions
 
 
 class WindowPosition(PositionOptions):
@@ -13,21 +15,21 @@ class WindowPosition(PositionOptions):
     in_grid: ClassVar[bool] = True
     in_windows: ClassVar[bool] = True
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         """Raises ValueError for layers without windows, and for windows of several sides."""
         if any(side is None for side in self._sides(config)):
             raise ValueError(f"position={self.name} is for layers with mixer.pattern=windows; try position=learned")
         if len(set(self._sides(config))) > 1:
             raise ValueError(f"position={self.name} has a table for windows of one side; choose equal windows")
 
-    def side(self, config: Any) -> int:
+    def side(self, config: ModelConfig) -> int:
         """The side of the windows."""
-        return self._sides(config)[0]
+        return next(side for side in self._sides(config) if side is not None)
 
-    def _sides(self, config: Any) -> list[Any]:
-        """That of each kind of layer with these positions; None for one without windows."""
-        patterns: list[Any] = [getattr(kind.mixer, "pattern", None) for kind in config.kinds if kind.position == self]
-        return [pattern.side(config) if hasattr(pattern, "side") else None for pattern in patterns]
+    def _sides(self, config: ModelConfig) -> list[int | None]:
+        """The side of the windows of each kind of layer with these positions; None for a kind without windows."""
+        patterns = [getattr(kind.mixer, "pattern", None) for kind in config.kinds if kind.position == self]
+        return [pattern.side(config) if isinstance(pattern, Windows) else None for pattern in patterns]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Beit(PositionOptions):
     shared: bool = False
     absolute: bool = False
 
-    def check(self, config: Any) -> None:
+    def check(self, config: ModelConfig) -> None:
         if config.input.grid is None:
             raise ValueError(
                 f"position=beit counts rows and columns, which input={config.input.name} does not have; try position=t5"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum, check_type, tag
 
@@ -28,7 +28,7 @@ class ScalingOptions(Options):
         """Raises ValueError where the options do not fit the pairs of elements that are rotated."""
 
 
-def _check_length(options: Any, minimum: int = 1) -> None:
+def _check_length(options: "Dynamic | Yarn | LongRope | Llama3", minimum: int = 1) -> None:
     """Raises ValueError for an original length that no text has."""
     check_minimum(options, original_length=minimum)
     check_maximum(options, "no text is as long", original_length=MAX_LENGTH)

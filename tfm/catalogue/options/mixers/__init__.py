@@ -1,0 +1,1 @@
+"""Options of mixers beside softmax attention, a file a family."""

@@ -1,0 +1,152 @@
+"""How a model knows where a token stands."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfm.catalogue.options.positions.absolute import Axial, NoPosition
+from tfm.catalogue.options.positions.grid import Beit, Swin, SwinV2
+from tfm.catalogue.options.positions.relative import (
+    T5,
+    Alibi,
+    Disentangled,
+    Huang,
+    Shaw,
+    SinusoidalRelative,
+    TransformerXL,
+    Tupe,
+)
+from tfm.catalogue.options.positions.scaling import Scaling
+from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
+from tfm.options.model import ModelConfig
+from tfm.options.slots import AbsolutePosition, Place, PositionOptions
+
+
+@dataclass(frozen=True)
+class Learned(AbsolutePosition):
+    """A trained vector for each position (Devlin et al. 2018).
+
+    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    """
+
+    name: Literal["learned"] = tag("learned")
+    place: Place = "added"
+
+    def max_length(self, config: ModelConfig) -> int | None:
+        return config.sizes["P"]
+
+
+# Embeddings of tokens of less than this size are hidden by sinusoids, whose size is 0.7.
+_SMALL = 0.25
+
+
+@dataclass(frozen=True)
+class Sinusoidal(AbsolutePosition):
+    """Sines and cosines of the position (Vaswani et al. 2017, section 3.5).
+
+    order: interleaved | halves: sines in even columns and cosines in odd ones, or all sines first
+    place: added | queries_keys | concatenated: to the embeddings, in every layer, or beside the embeddings
+    axes: 1 | 2: places in the sequence, or columns and rows of an image, half of the width for each
+    """
+
+    name: Literal["sinusoidal"] = tag("sinusoidal")
+    order: Literal["interleaved", "halves"] = "interleaved"
+    place: Place = "added"
+    axes: int = 1
+
+    def check(self, config: ModelConfig) -> None:
+        super().check(config)
+        _check_axes(self, config, config.sizes[config.embed_axis])
+
+    def advice(self, config: ModelConfig) -> str:
+        is_small = getattr(config.input, "scale", None) is False and config.init_std < _SMALL
+        if self.place != "added" or not is_small:
+            return ""
+        return f"sinusoids hide embeddings of size {config.init_std:g}; --model.input.scale=true makes these larger"
+
+
+@dataclass(frozen=True)
+class Rotary(PositionOptions):
+    """Queries and keys are rotated by angles that grow with the position (Su et al. 2021).
+
+    base: of the wavelengths; more than 10,000 for longer texts
+    fraction: fraction of a head that is rotated
+    scaling: how wavelengths grow for texts that are longer than those of training; none: not at all
+    pairs: halves | adjacent: elements n and n + R/2 of the R rotated ones turn together (GPT-NeoX, Llama), or 2n and
+        2n + 1 (the paper, RoFormer)
+    axes: 1 | 2: places in the sequence, or rows and columns of an image, half of the pairs for each
+    """
+
+    name: Literal["rotary"] = tag("rotary")
+    base: float = 10_000.0
+    fraction: float = 1.0
+    scaling: Scaling | None = None
+    pairs: Literal["halves", "adjacent"] = "halves"
+    axes: int = 1
+
+    def __post_init__(self):
+        check_fields(self)
+        if not self.base > 1:
+            raise ValueError(f"base={self.base} must be more than 1; 10,000 is usual")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction} must be more than 0 and at most 1")
+
+    @property
+    def attention_scaling(self) -> float:
+        """What rotated queries, and rotated keys, are multiplied by."""
+        return 1.0 if self.scaling is None else self.scaling.attention_scaling
+
+    def rotary_dim(self, head_size: int) -> int:
+        """Elements of a head that are rotated."""
+        return int(head_size * self.fraction)
+
+    def check(self, config: ModelConfig) -> None:
+        rotary_dim = self.rotary_dim(config.sizes["H"])
+        if rotary_dim % 2 or not rotary_dim:
+            raise ValueError(
+                f"position=rotary rotates pairs, and {rotary_dim} elements of each head of size {config.sizes['H']} "
+                "are rotated; try other heads"
+            )
+        _check_axes(self, config, rotary_dim)
+        if self.scaling is None:
+            return
+        if self.scaling.depends_on_length and self.axes == 2:
+            raise ValueError(
+                f"position.scaling={self.scaling.name} depends on the length of a text, and position.axes=2 counts "
+                "rows and columns; try position.scaling=linear"
+            )
+        self.scaling.check_pairs(rotary_dim // 2)
+
+
+def _check_axes(options: Rotary | Sinusoidal, config: ModelConfig, width: int) -> None:
+    """Raises ValueError for `axes` that the input does not have, or that do not divide what encodes them."""
+    check_minimum(options, axes=1)
+    check_maximum(options, "an image has rows and columns", axes=2)
+    if options.axes == 2 and config.input.grid is None:
+        raise ValueError(
+            f"position.axes=2 counts rows and columns, which input={config.input.name} does not have; try "
+            "position.axes=1"
+        )
+    if options.axes == 2 and width % 4:
+        raise ValueError(
+            f"position.axes=2 needs pairs for rows and for columns: {width} elements for both must be a multiple of 4"
+        )
+
+
+Position = (
+    Learned
+    | Sinusoidal
+    | Axial
+    | Rotary
+    | T5
+    | Alibi
+    | Disentangled
+    | Shaw
+    | Huang
+    | TransformerXL
+    | SinusoidalRelative
+    | Tupe
+    | Swin
+    | SwinV2
+    | Beit
+    | NoPosition
+)

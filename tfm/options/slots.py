@@ -1,0 +1,98 @@
+"""What the options of each slot share, in the core and in the catalogue."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum
+from tfm.options.model import ModelConfig
+
+
+class InputOptions(Options):
+    """Options of one input.
+
+    ignores: fields of a configuration that mean nothing with it
+    """
+
+    ignores: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def axis(self) -> str:
+        """The letter of the width of the embeddings."""
+        return "D"
+
+    @property
+    def prefix(self) -> int:
+        """Vectors that stand before those of what is read."""
+        return 0
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of what is read; None for texts."""
+        return None
+
+    def sizes(self, config: ModelConfig) -> dict[str, int]:
+        """The sizes of the letters that depend on the input."""
+        return {"U": config.width, "P": config.length}
+
+
+# Where the vectors of absolute positions go.
+Place = Literal["added", "queries_keys", "concatenated"]
+
+
+class PositionOptions(Options):
+    """Options of one scheme.
+
+    in_scores: positions are part of the scores of attention
+    in_grid: they count rows and columns of images
+    in_windows: those of a window of a grid
+    reads_segments: distances alone matter, so that a text may be read in segments
+    """
+
+    in_scores: ClassVar[bool] = True
+    in_grid: ClassVar[bool] = False
+    in_windows: ClassVar[bool] = False
+    reads_segments: ClassVar[bool] = True
+
+    def advice(self, config: ModelConfig) -> str:
+        """What a fresh model of these options should have and has not; by default nothing."""
+        return ""
+
+
+class AbsolutePosition(PositionOptions):
+    """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
+
+    reads_segments: ClassVar[bool] = False
+    place: Place
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def in_scores(self) -> bool:  # type: ignore[override]
+        """Positions are added to queries and keys."""
+        return self.place == "queries_keys"
+
+    def check(self, config: ModelConfig) -> None:
+        """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
+        if not self.in_scores:
+            return
+        if config.input.axis != "D":
+            raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
+        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+            raise ValueError(
+                "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
+            )
+
+
+def check_lengths(options: Options, *names: str, zero: Sequence[str] = ()) -> None:
+    """Raises ValueError for fields of another type, and numbers of positions that no text has; `zero` may be 0."""
+    check_fields(options)
+    check_minimum(options, **dict.fromkeys(names, 1), **dict.fromkeys(zero, 0))
+    check_maximum(options, "no text is as long", **dict.fromkeys((*names, *zero), MAX_LENGTH))
+
+
+def check_layer_scale(options: Options) -> None:
+    """Raises ValueError for a scale that is no part of a branch."""
+    check_fields(options)
+    check_minimum(options, layer_scale=0)
+    check_maximum(options, "branches start small; 0.1 to 0.000001 is usual", layer_scale=1)
