@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from train.lab.check import data, model, training
 from train.lab.check.result import Result
@@ -45,7 +45,7 @@ def line(outcome: ProbeOutcome) -> str:
     return f"{outcome.name:<27} {numbers}  {outcome.result.status:<14}  {detail}"
 
 
-def certificate(subject: Subject, results: Sequence[ProbeOutcome]) -> dict[str, Any]:
+def certificate(subject: Subject, results: Sequence[ProbeOutcome]) -> dict[str, object]:
     """The object that check.json holds: every probe, and what run.json says of configuration, data and devices."""
     probes = [
         {
@@ -62,8 +62,16 @@ def certificate(subject: Subject, results: Sequence[ProbeOutcome]) -> dict[str, 
     return {**summary(results), "probes": probes, **run_folder.describe(subject.job.run, facts)}
 
 
-def summary(results: Sequence[ProbeOutcome]) -> dict[str, Any]:
+class CheckSummary(TypedDict):
     """Whether nothing fails, the names of what fails, and what was measured."""
+
+    passed: bool
+    failed: list[str]
+    measured: dict[str, float | str | None]
+
+
+def summary(results: Sequence[ProbeOutcome]) -> CheckSummary:
+    """The verdict on a run."""
     failed = [outcome.name for outcome in results if outcome.result.status == "fail"]
     measured = {outcome.name: _finite(outcome.result.measured) for outcome in results}
     return {"passed": not failed, "failed": failed, "measured": measured}

@@ -3,11 +3,12 @@
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from train.data.corpus import Rows
+from train.images.rows import ImageRows
 from train.lab.check.result import Result, not_applicable
 from train.lab.check.subject import Subject
 
@@ -46,8 +47,8 @@ def _keys(rows: Rows) -> Sequence[bytes | str]:
     return [ids.tobytes() for ids in _texts(rows)] if images is None else images.digests
 
 
-def _images(rows: Rows) -> Any:
-    """The pictures of rows, `train.images.rows.ImageRows`; None where they have none."""
+def _images(rows: Rows) -> ImageRows | None:
+    """The pictures of rows; None where they have none."""
     return getattr(rows, "images", None)
 
 
@@ -165,6 +166,7 @@ def padding_share(subject: Subject) -> Result:
 def tokenizer_round_trip(subject: Subject) -> Result:
     """Tokens that become text, and tokens again, are the same tokens."""
     tokenizer, unknown = subject.tokenizer, subject.specials.unk
+    assert tokenizer is not None
     texts = [ids[:_LONGEST] for ids in _texts(subject.corpus.valid) if len(ids) and unknown not in ids[:_LONGEST]]
     texts = texts[:: max(1, len(texts) // _DECODED)]
     if not texts:
@@ -184,9 +186,9 @@ def _begins_like(ids: list[int], expected: np.ndarray) -> bool:
 def broken_pictures(subject: Subject) -> Result:
     """Pictures can be decoded, and have more than one colour."""
     sides = [_images(rows) for rows in (subject.corpus.train[0], subject.corpus.valid)]
+    places = [(images, row) for images in sides if images is not None for row in range(len(images))]
     if None in sides:
         return not_applicable("rows have no pictures")
-    places = [(images, row) for images in sides for row in range(len(images))]
     places = places[:: -(-len(places) // _PICTURES)]
     broken = [str(images.pictures[row]) for images, row in places if images.is_broken(row)]
     example = f", such as {broken[0]}" if broken else ""

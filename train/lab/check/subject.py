@@ -4,25 +4,32 @@ Every function is the job's own: the loss of its task, the steps of its trainer.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tfm
+from tfm.params import PyTree
 from train.data import feed
+from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.lab.check.taps import block_gradients
 from train.losses.joint import JointLoss
+from train.losses.loss import Sums
 from train.runs.state import State
+from train.screens.console import Log
 from train.text import tokenize
 from train.training import step
 from train.training.job import Job
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 # Fields of a batch that are 0 where there is padding; and those by which training makes targets softer.
 PRESENCE = ("valid", "segments")
@@ -33,16 +40,19 @@ _TARGETS = 6
 
 HostBatch = Mapping[str, np.ndarray]
 
+# (state, batch) -> (state, sums).
+TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, Sums]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
     """A job, its corpus, parameters on its mesh, whether these are as initialized, and the log."""
 
     job: Job
-    corpus: Any
-    params: Any
+    corpus: Corpus
+    params: PyTree
     is_fresh: bool
-    log: Any
+    log: Log
 
     @property
     def spec(self) -> Mapping[str, Field]:
@@ -69,7 +79,7 @@ class Subject:
         }
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "Tokenizer | None":
         """What turns texts into tokens; None where rows have no texts."""
         return self.job.task.processor.tokenizer(self.corpus.processor)
 
@@ -138,7 +148,7 @@ class Subject:
         weights = batch[self.weights[0]]
         return np.broadcast_to(np.arange(weights.shape[1]), weights.shape) if weights.ndim == 2 else None
 
-    def on_mesh(self, batch: HostBatch, parts: int = 1, mesh: Any = None) -> dict[str, Array]:
+    def on_mesh(self, batch: HostBatch, parts: int = 1, mesh: Mesh | None = None) -> dict[str, Array]:
         """Fields [parts, rows, ...] on the devices of the mesh, by default the job's."""
         return feed.to_devices(batch, self.spec, mesh or self.job.mesh, parts)
 
@@ -196,7 +206,7 @@ class Subject:
             if not isinstance(loss, JointLoss):
                 return loss(params, model, batch, None)["loss"]
             vectors = loss.encode(params, model, batch, None).astype(jnp.float32)
-            # Any direction will do, but that of the vector itself: its length may be constant.
+            # A direction other than that of the vector, whose length may be constant.
             direction = jnp.cos(jnp.arange(vectors.shape[-1], dtype=jnp.float32))
             return (vectors @ direction * jnp.expand_dims(batch[weights], range(1, vectors.ndim - 1))).sum()
 
@@ -209,8 +219,8 @@ class Subject:
         return influence
 
     def gradient(
-        self, batch: HostBatch, parts: int = 1, model: tfm.Config | None = None, mesh: Any = None
-    ) -> tuple[Any, dict[str, float]]:
+        self, batch: HostBatch, parts: int = 1, model: tfm.Config | None = None, mesh: Mesh | None = None
+    ) -> tuple[PyTree, dict[str, float]]:
         """The gradient that the training step hands to its optimizer, None for frozen parameters; and its sums.
 
         The step is the trainer's, without dropout; its optimizer makes the gradient the new parameters.
@@ -223,7 +233,7 @@ class Subject:
             state, sums = train_step(State(start, params, ()), self.on_mesh(batch, parts, mesh))
             return jax.device_get((job.optimizer.split(state.params)[0], sums))
 
-    def _gradient_step(self, model: tfm.Config):
+    def _gradient_step(self, model: tfm.Config) -> TrainStep:
         """A training step, once for every model."""
         if model not in self._gradient_steps:
 
@@ -236,16 +246,16 @@ class Subject:
         return self._gradient_steps[model]
 
     @cached_property
-    def _gradient_steps(self) -> dict[tfm.Config, Any]:
+    def _gradient_steps(self) -> dict[tfm.Config, TrainStep]:
         return {}
 
     @cached_property
-    def host_params(self) -> Any:
+    def host_params(self) -> PyTree:
         """The parameters, in the memory of the host."""
         return jax.device_get(self.params)
 
     @cached_property
-    def plain_gradient(self) -> tuple[Any, dict[str, float]]:
+    def plain_gradient(self) -> tuple[PyTree, dict[str, float]]:
         """The gradient of `batch` and its sums."""
         return self.gradient(self.batch)
 

@@ -5,18 +5,21 @@ each such name: it adds an offset. So the loss of a task itself is differentiate
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
+
+from tfm.params import PyTree
 
 NAME = "block input"
 
 
 def block_gradients(
-    function: Callable[..., Array], params: Any, batch: Mapping[str, Array], inputs: Sequence[str]
+    function: Callable[..., Array], params: PyTree, batch: Mapping[str, Array], inputs: Sequence[str]
 ) -> dict[str, list[Array]]:
     """The gradients of a scalar function(params, batch) for the input of every block that it runs, in their order, by
     the field among `inputs` that their stack reads.
@@ -36,11 +39,11 @@ def block_gradients(
     return by_field
 
 
-def _is_block_input(equation: Any) -> bool:
+def _is_block_input(equation: JaxprEqn) -> bool:
     return equation.primitive.name == "name" and equation.params["name"] == NAME
 
 
-def _fields(closed: ClosedJaxpr, params: Any, batch: Mapping[str, Any], inputs: Sequence[str]) -> list[str]:
+def _fields(closed: ClosedJaxpr, params: PyTree, batch: Mapping[str, Array], inputs: Sequence[str]) -> list[str]:
     """The field that the stack of every block reads. The first block of a stack has an input that depends on no block,
     and on this field alone."""
     variables = closed.jaxpr.invars[len(jax.tree.leaves(params)) :]
@@ -58,7 +61,7 @@ def _fields(closed: ClosedJaxpr, params: Any, batch: Mapping[str, Any], inputs: 
     return fields
 
 
-def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[ShapedArray]]:
     """The program with an argument more, before its own, for the input of each block; and the types of these."""
     jaxpr = closed.jaxpr
     equations, offsets = [], []
@@ -66,7 +69,7 @@ def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
         if not _is_block_input(equation):
             equations.append(equation)
             continue
-        aval = equation.outvars[0].aval
+        aval = cast(ShapedArray, equation.outvars[0].aval)
         shape = jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding)
         # A function of its own each time: what is traced once has the same variables again.
         addition = jax.make_jaxpr(lambda x, offset: jax.lax.add(x, offset))(shape, shape).jaxpr
@@ -76,4 +79,4 @@ def _with_offsets(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
     program = jaxpr.replace(
         eqns=equations, invars=[*offsets, *jaxpr.invars], debug_info=jaxpr.debug_info.with_unknown_names()
     )
-    return ClosedJaxpr(program, closed.consts), [offset.aval for offset in offsets]
+    return ClosedJaxpr(program, closed.consts), [cast(ShapedArray, offset.aval) for offset in offsets]

@@ -5,7 +5,6 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 import tfm
 from tfm.layers.stack import layer_indices
 from tfm.models.encoder import Encoder
+from tfm.params import PyTree
 from train.lab.check.result import Result, not_applicable, relative
 from train.lab.check.subject import Subject
 from train.runs import checkpoint, run_folder
@@ -67,12 +67,12 @@ def accumulation_is_one_batch(subject: Subject) -> Result:
     return _same_gradient(subject, gradient, expected, "gradient in two unequal parts and in one")
 
 
-def _same_gradient(subject: Subject, gradient: Any, expected: Any, detail: str) -> Result:
+def _same_gradient(subject: Subject, gradient: PyTree, expected: PyTree, detail: str) -> Result:
     """The difference of two gradients, which have ten times the rounding errors of losses."""
     return Result(_difference(gradient, expected), 10 * subject.precision, f"{detail}, over its largest element")
 
 
-def _difference(gradient: Any, expected: Any) -> float:
+def _difference(gradient: PyTree, expected: PyTree) -> float:
     """The largest difference of two trees, relative to the largest element of each array.
 
     Arrays with next to no gradient count in parts of a hundredth of the largest element of all: rounding errors are

@@ -17,7 +17,7 @@ from train.settings import flags
 if TYPE_CHECKING:
     from train.lab.compare.budget import Costs
     from train.lab.compare.cells import Cells, RunRecord
-    from train.lab.compare.table import Better
+    from train.tasks.record import Goal
 
 USAGE = """usage: python -m train.compare --out=DIR --vary=FIELD=A,B [--vary=...] [--seeds=N] [--tune=FIELD=A,B] [flags]
        python -m train.compare --out=DIR --run='NAME: flags' --run='NAME: flags' [--seeds=N] ... [flags]
@@ -122,7 +122,7 @@ class Comparison:
         return self._finish(self.out / row.folder / f"seed-{seed}", row, seed, words)
 
     def search(
-        self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: "Better"
+        self, row: table_rows.TableRow, trials: Sequence[table_rows.TableRow], metric: str, better: "Goal"
     ) -> "list[RunRecord]":
         """The records of a row's trials; the best one has `chosen`. Of trials that all fail, the first is chosen."""
         folder = self.out / row.folder / "trials"
@@ -168,7 +168,7 @@ def _split(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 def _metrics(
     text: str, rows: Sequence[table_rows.TableRow], trials: Sequence[table_rows.TableRow], shared: Sequence[str]
-) -> "dict[str, Better]":
+) -> "dict[str, Goal]":
     """The metrics that are asked for, and which of two values is better.
 
     Raises UserError for one that a row's task has not, and for flags that train.main refuses.
@@ -177,7 +177,7 @@ def _metrics(
     from train.tasks import table
 
     names = text.split(",")
-    metrics: Mapping[str, Better] = {}
+    metrics: Mapping[str, Goal] = {}
     for row in rows:
         for words in [trial.words for trial in trials] or [()]:
             argv = resolve.infer_task([*shared, *row.words, *words], run_folder.run_values)

@@ -1,6 +1,6 @@
 """The result of a comparison: one object, a table in Markdown, and a picture."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -9,13 +9,12 @@ from train.lab.compare.cells import DONE, RunRecord
 from train.lab.compare.statistics import mean_and_deviation, paired
 from train.lab.compare.table_rows import TableRow
 from train.screens.markdown import markdown_table
+from train.tasks.record import Goal
 
 RESULTS, TABLE, PICTURE = "results.json", "table.md", "compare.png"
 
-# min or max: the better one of two values of a metric.
-Better = Callable[[float, float], float]
-
-_ARROWS: Mapping[Better, str] = {min: "lower is better", max: "higher is better"}
+# What the arrows of a table mean.
+_ARROWS: Mapping[Goal, str] = {min: "lower is better", max: "higher is better"}
 
 
 class PairedDifference(TypedDict):
@@ -142,7 +141,7 @@ def _notes(rows: Sequence[MeasuredRow]) -> list[str]:
     return notes
 
 
-def markdown(result: Summary, metrics: Mapping[str, Better]) -> str:
+def markdown(result: Summary, metrics: Mapping[str, Goal]) -> str:
     """The table: a line a row, and the notes below. `metrics` are those to show, by name."""
     has_trials = any(row["trials"] for row in result["rows"])
     has_seconds = any("seconds_planned" in row for row in result["rows"])
@@ -183,7 +182,7 @@ def _chosen(row: MeasuredRow) -> str:
     return next((trial["name"] for trial in row["trials"] if trial.get("chosen")), "")
 
 
-def _trial(row: MeasuredRow, trial: RunRecord, metrics: Mapping[str, Better]) -> str:
+def _trial(row: MeasuredRow, trial: RunRecord, metrics: Mapping[str, Goal]) -> str:
     """A line about a trial."""
     name = next(iter(metrics))
     value = trial.get("metrics", {}).get(f"eval_{name}")

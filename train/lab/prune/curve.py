@@ -1,15 +1,22 @@
 """The metrics of a model with fewer and fewer heads."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from tfm.catalogue.studies.pruning import cut_axis, gates_of, top_heads, with_gates
+from tfm.params import PyTree
+from train.data.corpus import Corpus
+from train.losses.loss import Sums
 from train.screens.console import Log
 from train.tasks import record
+from train.tasks.record import Task
 from train.training import evaluation, step
 from train.training.job import Job
+
+# (params, batch) -> sums.
+EvalStep = Callable[..., Sums]
 
 
 class Pruned(NamedTuple):
@@ -23,24 +30,28 @@ class Pruned(NamedTuple):
 
     kept: int
     metrics: dict[str, float]
-    written: dict[str, Any]
+    written: dict[str, float]
     places: dict[str, np.ndarray]
 
 
-def measure(job: Job, params: Any, corpus: Any, eval_step: Any = None) -> dict[str, float]:
+def measure(job: Job, params: PyTree, corpus: Corpus, eval_step: EvalStep | None = None) -> dict[str, float]:
     """Metrics of parameters on the validation rows."""
     eval_step = eval_step or step.make_eval_step(job.task.loss, job.model)
     return record.measure(job.task, evaluation.measure(eval_step, params, corpus, job), corpus)
 
 
-def measure_written(job: Job, params: Any, corpus: Any, log: Log, during_training: bool = False) -> dict[str, Any]:
+def measure_written(
+    job: Job, params: PyTree, corpus: Corpus, log: Log, during_training: bool = False
+) -> dict[str, float]:
     """Metrics of what the task writes for the validation rows, for fewer of them `during_training`; none of a task that
     writes nothing."""
     with evaluation.single_device(job.mesh, params) as local_params:
         return job.task.generation_metrics(local_params, job.run, corpus, log, during_training=during_training)
 
 
-def measure_pruned(job: Job, params: Any, corpus: Any, scores: Mapping[str, np.ndarray], log: Log) -> dict[int, Pruned]:
+def measure_pruned(
+    job: Job, params: PyTree, corpus: Corpus, scores: Mapping[str, np.ndarray], log: Log
+) -> dict[int, Pruned]:
     """The model with its best heads, by their number: all, and one fewer each time, down to one."""
     letter, total = cut_axis(job.model)
     eval_step = step.make_eval_step(job.task.loss, job.model)
@@ -56,7 +67,7 @@ def measure_pruned(job: Job, params: Any, corpus: Any, scores: Mapping[str, np.n
     return results
 
 
-def shown_metrics(task: Any, results: Mapping[int, Pruned]) -> dict[str, list[float]]:
+def shown_metrics(task: Task, results: Mapping[int, Pruned]) -> dict[str, list[float]]:
     """The metrics of the picture, in the order of the results: the loss, and the first that should be high on the
     validation rows, and of what is written."""
     first = next(iter(results.values()))

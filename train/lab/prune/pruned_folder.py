@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 import tfm
+from tfm.params import PyTree
+from train.data.corpus import Corpus
 from train.lab.prune.curve import Pruned, shown_metrics
 from train.runs import run_folder
 from train.runs.checkpoint import Checkpoints
@@ -23,16 +25,28 @@ from train.training.progress import Progress
 HEADS = "heads.json"
 
 
-def write(target: Path, job: Job, params: Any, corpus: Any, done: int, report: Mapping[str, Any]):
-    """Makes the run folder of a job after `done` steps; it takes its name when it is complete.
+class PruneReport(NamedTuple):
+    """What is known of the smaller model.
 
-    `report` is what `write_report` takes.
+    metrics: of result.json
+    chosen: the model with the heads that stay
+    results: models by the heads of a layer
+    scores: [...,K,G] of all heads, by the name of an attention
     """
+
+    metrics: Mapping[str, object]
+    chosen: Pruned
+    results: Mapping[int, Pruned]
+    scores: Mapping[str, np.ndarray]
+
+
+def write(target: Path, job: Job, params: PyTree, corpus: Corpus, done: int, report: PruneReport):
+    """Makes the run folder of a job after `done` steps; it takes its name when it is complete."""
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         _write_run(part, job, params, corpus, done)
-        _write_report(part, job, done, **report)
+        _write_report(part, job, done, report)
         if target.exists():
             target.rmdir()
         part.rename(target)
@@ -40,7 +54,7 @@ def write(target: Path, job: Job, params: Any, corpus: Any, done: int, report: M
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
+def _write_run(path: Path, job: Job, params: PyTree, corpus: Corpus, done: int):
     """run.json, the tokenizer and a checkpoint, whose optimizer starts again."""
     run_folder.create(path, job.run, corpus.processor, startup.facts(job, corpus))
     progress = Progress(MetricBuffer(), EarlyStopping(job.task.goals, job.run.eval))
@@ -52,25 +66,17 @@ def _write_run(path: Path, job: Job, params: Any, corpus: Any, done: int):
     store.close()
 
 
-def _write_report(
-    path: Path,
-    job: Job,
-    done: int,
-    metrics: Mapping[str, Any],
-    chosen: Pruned,
-    results: Mapping[int, Pruned],
-    scores: Mapping[str, np.ndarray],
-):
+def _write_report(path: Path, job: Job, done: int, report: PruneReport):
     """result.json, heads.json and plots/heads.png: the metrics of the model, and those with other numbers of heads."""
     facts = {"task": job.run.task.name, "steps": done, "params": tfm.count_params(job.specs)}
-    run_folder.write_json(path / run_folder.RESULT, facts | dict(metrics))
-    shown = shown_metrics(job.task, results)
-    plots.heads(list(results), shown, chosen.kept, scores, path)
+    run_folder.write_json(path / run_folder.RESULT, {**facts, **report.metrics})
+    shown = shown_metrics(job.task, report.results)
+    plots.heads(list(report.results), shown, report.chosen.kept, report.scores, path)
     run_folder.write_json(
         path / HEADS,
         {
-            "metrics": {"heads": list(results), **shown},
-            "scores": {name: values.tolist() for name, values in scores.items()},
-            "kept": {name: rows.tolist() for name, rows in chosen.places.items()},
+            "metrics": {"heads": list(report.results), **shown},
+            "scores": {name: values.tolist() for name, values in report.scores.items()},
+            "kept": {name: rows.tolist() for name, rows in report.chosen.places.items()},
         },
     )

@@ -1,7 +1,6 @@
 """Scores of heads: the derivative of the loss, or gates that are trained to close."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,28 +10,32 @@ from jax import Array
 
 import tfm
 from tfm.catalogue.studies.pruning import hard_concrete, head_gates, open_probability, with_gates
+from tfm.params import PyTree
 from train.losses.loss import Loss
 
 # Fields of a batch: arrays [B,...].
 Batch = Mapping[str, Array]
 
+# Gates of heads, or their logits, [...,K,G] by the name of an attention.
+Gates = dict[str, Array]
+
 # Where gates start, as logits, and how fast they learn.
 LOG_ALPHA, RATE = 2.0, 0.1
 
 
-def by_gradient(loss: Loss, model: tfm.Config, params: Any, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+def by_gradient(loss: Loss, model: tfm.Config, params: PyTree, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
     """Scores [...,K,G] by the name of an attention: the mean over texts of |dL/dg|, g the gate of a head, L the loss of
     a text per predicted token.
 
     Those of a layer are divided by their norm. Source: Michel et al. 2019, eq. 2 and section 4.1.
     """
 
-    def text_loss(gates: Any, params: Any, text: Batch) -> Array:
+    def text_loss(gates: Gates, params: PyTree, text: Batch) -> Array:
         fields = {name: field[None] for name, field in text.items()}
         return _mean_loss(loss(with_gates(params, gates), model, fields, None))
 
     @jax.jit
-    def summed(params: Any, batch: Batch):
+    def summed(params: PyTree, batch: Batch):
         gates = head_gates(params)
 
         def add(total, text):
@@ -51,7 +54,7 @@ def by_gradient(loss: Loss, model: tfm.Config, params: Any, batches: Iterable[Ba
 
 
 def by_learned_gates(
-    loss: Loss, model: tfm.Config, params: Any, batches: Iterable[Batch], penalty: float, seed: int
+    loss: Loss, model: tfm.Config, params: PyTree, batches: Iterable[Batch], penalty: float, seed: int
 ) -> dict[str, np.ndarray]:
     """Scores [...,K,G] by the name of an attention: the logits of gates that a step for each batch has trained.
 
@@ -60,7 +63,7 @@ def by_learned_gates(
     """
     optimizer = optax.adam(RATE)
 
-    def total_loss(logits: Any, params: Any, batch: Batch, key: Array) -> Array:
+    def total_loss(logits: Gates, params: PyTree, batch: Batch, key: Array) -> Array:
         keys = dict(zip(logits, jax.random.split(key, len(logits)), strict=True))
         gates = {name: hard_concrete(leaf, keys[name]) for name, leaf in logits.items()}
         open_gates = sum(open_probability(leaf).sum() for leaf in logits.values())
