@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 
 from train import interruption
 
-if sys.argv[:1] == ["-m"]:  # as long as `python -m train.COMMAND` imports the command
-    interruption.install()
-
 
 class UserError(Exception):
     """Bad usage or bad input: one plain sentence that says what is wrong, where, and what to do."""

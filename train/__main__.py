@@ -1,5 +1,10 @@
 """All commands, a line each: `python -m train`; `python -m train COMMAND` is `python -m train.COMMAND`."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import ast
 import runpy
 import sys

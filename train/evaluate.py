@@ -1,5 +1,10 @@
 """Metrics of a run on its validation text or on any other: `python -m train.evaluate --run=DIR [--data=SOURCE]`."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import contextlib
 import dataclasses
 import math

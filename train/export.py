@@ -7,6 +7,11 @@ The folder is read back, and both models are compared layer by layer on random t
 has the differences.
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import dataclasses
 import shutil
 import sys

@@ -8,6 +8,11 @@
 where shots.txt has a line for each solved example, and the beginning of another line for the model to complete.
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path

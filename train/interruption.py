@@ -50,7 +50,9 @@ _state = _State()
 
 
 def install():
-    """Handles signals from now on: for a process that is about to run a command."""
+    """Handles signals from now on: for a process that is about to run a command, before it imports what that needs."""
+    if _state.is_process:
+        return
     _state.is_process = True
     for signum in _WORDS:
         signal.signal(signum, _receive)

@@ -1,9 +1,14 @@
 """Training, read from top to bottom: `python -m train.main --task=mlm`. `--help` lists every flag."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import sys
 import time
 
-from train import exit_code, interruption
+from train import exit_code
 from train.settings import resolve
 
 

@@ -3,6 +3,11 @@
 `python -m train.plan --preset=NAME --topology=v5p:4x4x4`
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import dataclasses
 import functools
 import itertools

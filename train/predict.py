@@ -1,5 +1,10 @@
 """What a trained model says: `python -m train.predict --run=DIR --text=TEXT | --file=IN [--to=OUT]`."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import sys
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,10 @@
 """`python -m train.sentences` runs `train.lab.sentences`."""
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import sys
 
 from train.lab.sentences import PROTOCOLS, Settings, evaluate, read_tasks

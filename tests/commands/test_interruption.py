@@ -1,15 +1,18 @@
 """Ctrl-C and SIGTERM end a command, wherever they come."""
 
+import ast
 import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small import call
 
+import train
 from train import exit_code, interruption
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -151,18 +154,43 @@ def test_the_third_signal_ends_what_waits():
     assert process.returncode == 143
 
 
+IMPORTING = """
+import signal, sys
+sys.argv[0] = "-m"
+before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+import train, train.main, train.generate
+print(before == [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)])
+"""
+
+
+def test_an_import_handles_no_signals():
+    """Not even that of `python -m`, where `sys.argv` begins with -m as long as the package is imported."""
+    process = started(["-c", IMPORTING], marker=None)
+    assert process.communicate(timeout=60) == ("True\n", "")
+
+
+def test_commands_handle_signals_before_their_imports():
+    sources = [path.read_text() for path in Path(train.__file__).parent.rglob("*.py")]
+    commands = [source for source in sources if '\nif __name__ == "__main__":' in source]
+    assert len(commands) > 15
+    for source in commands:
+        docstring, first, second, *_ = map(ast.unparse, ast.parse(source).body)
+        assert first == "from train import interruption", docstring
+        assert second == "if __name__ == '__main__':\n    interruption.install()", docstring
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("signum", "word"), SIGNALS.items())
 def test_a_run_that_has_just_begun(signum, word, seconds, times, tmp_path):
-    """As soon as the package is imported, which -X importtime tells."""
+    """As soon as the package is imported and the command has begun with its imports, which -X importtime tells."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     program = ["-X", "importtime", "-m", "train.main", "--task=mlm", f"--out={tmp_path / 'a'}"]
     process = subprocess.Popen([sys.executable, *program], env=env, stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if line.rstrip().endswith("| train"):
-            break
+    imported = (line.rstrip().rpartition("| ")[2] for line in process.stderr)
+    assert "train" in imported
+    next(imported)
     time.sleep(seconds)
     for _ in range(times):
         process.send_signal(signum)

@@ -7,6 +7,11 @@ network. First each model is timed alone, then in turns with PyTorch, as long as
 fit, takes too long or fails is skipped, and a sentence says so.
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import argparse
 import importlib.util
 import json

@@ -9,6 +9,11 @@ fused attention or another mixer of `torch_mixers`, a cross entropy over all pos
 pictures of transformers that reads the folder. Gradients are clipped at 1; AdamW. Only these two files need torch.
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import json
 import sys
 import time

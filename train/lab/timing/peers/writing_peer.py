@@ -8,6 +8,11 @@ it is ready, reads a count of passes a line, and answers with the seconds of eac
 first token) and the last tokens or labels. Only this file needs CTranslate2.
 """
 
+from train import interruption
+
+if __name__ == "__main__":
+    interruption.install()
+
 import json
 import sys
 import time
