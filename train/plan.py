@@ -23,7 +23,7 @@ from train.devices import topology
 from train.devices.topology import Topology
 from train.files.strict_json import json_text
 from train.planning import advice
-from train.planning.report import Report
+from train.planning.report import Report, speed_rows
 from train.runs import run_folder
 from train.screens.console import Log, human_bytes
 from train.settings import flags, resolve
@@ -201,7 +201,7 @@ class Planner:
         if refused:
             rows["compiler"] = refused
         else:
-            rows |= _speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
+            rows |= speed_rows(report, self.tokens or run.steps * report["tokens_a_step"])
         self.log.table(f"{run.task.name} {run.preset} on {self.topology.name}", rows)
 
     def _memory_rows(self, report: Report, exact: bool) -> dict[str, str]:
@@ -278,25 +278,6 @@ def _compiled_memory(compiled, estimate: Mapping[str, float], job: "Job") -> dic
         "gradients": gradients,
         "activations": activations,
         "temporaries": batch + rest - gradients - activations,
-    }
-
-
-def _speed_rows(report: Report, tokens: int) -> dict[str, str]:
-    """What a step sends and computes, its time at best, and the days for so many tokens."""
-    rows = {
-        kind: f"{collective['number']:,} a step, {human_bytes(collective['sent'])} sent by a device"
-        for kind, collective in report["collectives"].items()
-    }
-    operations = f"{report['flops']:.4g} a step"
-    if report["flops_made"] > report["flops"]:
-        operations += f"; {report['flops_made']:.4g} with what is computed again"
-    seconds = ", ".join(f"{name} {1000 * value:,.1f}" for name, value in report["seconds"].items())
-    days = tokens / report["tokens_per_s"] / 86400
-    return rows | {
-        "operations": operations,
-        "step": f"{1000 * report['seconds_a_step']:,.1f} ms at best, estimated from data sheets (ms: {seconds})",
-        "speed": f"{report['tokens_per_s']:,.0f} tokens/s at best, MFU {report['mfu']:.2f}",
-        "days": f"{days:,.2f} at best for {tokens:,} tokens",
     }
 
 

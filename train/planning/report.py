@@ -1,6 +1,8 @@
-"""The JSON object of `train.plan`."""
+"""The JSON object of `train.plan`, and rows of its table."""
 
 from typing import TypedDict
+
+from train.screens.console import human_bytes
 
 
 class Collective(TypedDict):
@@ -43,3 +45,22 @@ class Report(TypedDict, total=False):
     mfu: float
     tokens_per_s: float
     instead: str | None
+
+
+def speed_rows(report: Report, tokens: int) -> dict[str, str]:
+    """What a step sends and computes, its time at best, and the days for so many tokens."""
+    rows = {
+        kind: f"{collective['number']:,} a step, {human_bytes(collective['sent'])} sent by a device"
+        for kind, collective in report["collectives"].items()
+    }
+    operations = f"{report['flops']:.4g} a step"
+    if report["flops_made"] > report["flops"]:
+        operations += f"; {report['flops_made']:.4g} with what is computed again"
+    seconds = ", ".join(f"{name} {1000 * value:,.1f}" for name, value in report["seconds"].items())
+    days = tokens / report["tokens_per_s"] / 86400
+    return rows | {
+        "operations": operations,
+        "step": f"{1000 * report['seconds_a_step']:,.1f} ms at best, estimated from data sheets (ms: {seconds})",
+        "speed": f"{report['tokens_per_s']:,.0f} tokens/s at best, MFU {report['mfu']:.2f}",
+        "days": f"{days:,.2f} at best for {tokens:,} tokens",
+    }

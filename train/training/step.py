@@ -93,9 +93,8 @@ def make_train_step(
     Without numbers in the state, those of the seed and the optimizer are constants of the program.
     """
 
-    def summed_loss(changing, constants, part, key):
+    def summed_loss(changing, frozen, teacher, fields, memory, key):
         """The sum to differentiate, all scalar sums and the memory."""
-        (frozen, teacher), (fields, memory) = constants, part
         params = _params_of(optimizer, frozen, changing, key)
         outputs = loss(params, model, fields, key, **Extra(memory, teacher).arguments)
         return outputs["loss"], (scalar_sums(outputs), outputs.get(MEMORY))
@@ -111,8 +110,8 @@ def make_train_step(
             params_of = partial(_params_of, optimizer, frozen)
             (grads, changes), sums, memory = cached_gradient(loss, model, params_of, (trained, running), batch, key)
         else:
-            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), (frozen, state.teacher))
-            inputs = (dict(batch), state.memory), _part_keys(key, _parts(batch))
+            compute = partial(jax.grad(summed_loss, has_aux=True), (trained, running), frozen, state.teacher)
+            inputs = dict(batch), state.memory, _part_keys(key, _parts(batch))
             (grads, changes), sums, memory = _accumulate(compute, compute(*_first_part(inputs)), inputs)
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
