@@ -60,7 +60,7 @@ ROOMS = {
     "Operations": ("ops", "norms", "sharding"),
     "Masks": ("masks",),
     "Attention": ("attention",),
-    "Variants": ("mixers", "positions", "residuals"),
+    "Variants": ("tables", "interfaces", "positions"),
     "Layers": ("layers", "inputs"),
     "Models": ("models", "nnx"),
     "Catalogue": ("catalogue",),

@@ -114,7 +114,7 @@ def test_mixers_are_their_oracles(name):
     params = parameters(mixer.specs(options, config))
     x = np.random.default_rng(0).normal(size=(2, 8, config.width)).astype(np.float32)
     context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
-    call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
+    call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
     y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
     np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-5, atol=1e-5)
 
@@ -134,7 +134,7 @@ def test_gradients_of_mixers_are_slopes_of_their_oracles(name):
     params = parameters(mixer.specs(options, config))
     x, direction, weights = (rng.normal(size=(2, 8, config.width)).astype(np.float32) for _ in range(3))
     context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
-    call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
+    call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
 
     def loss(x):
         y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)

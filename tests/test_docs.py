@@ -143,8 +143,8 @@ def test_what_was_measured_has_its_date_and_how_to_repeat_it():
 
 @pytest.mark.slow
 def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
-    """Its three blocks, where the page puts them, in a copy of the project."""
-    options, functions, row = (
+    """Its four blocks, where the page puts them, in a copy of the project."""
+    options, functions, line, row = (
         block.text for block in blocks(ROOT / "docs/library/contribute.md") if block.language == "python"
     )
     for folder in ("tfm", "train", "tests"):
@@ -155,6 +155,9 @@ def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
     union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))
     (tmp_path / "tfm/catalogue/mixers/static/average.py").write_text(functions)
+    table = tmp_path / "tfm/tables/mixers.py"
+    text = table.read_text().replace("import fnet, ", "import average, fnet, ")
+    table.write_text(text.replace("MIXERS: dict[str, Mixer] = {\n", f"MIXERS: dict[str, Mixer] = {{\n{line}"))
     rows = tmp_path / "tests/variants.py"
     rows.write_text(rows.read_text().replace("VARIANTS = {\n", f"VARIANTS = {{\n{row}", 1))
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/contracts.py", "-k", "average"]

@@ -59,7 +59,7 @@ def recorded(params, x):
 
 def learned(table, positions):
     x = jnp.zeros((*positions.shape, CONFIG.width))
-    return tfm.position_of(CONFIG.position).embed(table, CONFIG.position, CONFIG, x, positions)
+    return tfm.position_of(CONFIG.position).embed(tfm.LayerCall(CONFIG.position, CONFIG, table), x, positions)
 
 
 def rotary(positions):

@@ -6,11 +6,18 @@
     residual    Residual    .../residuals.py       sublayers join the stream
     input       Input       .../inputs.py          texts and images become vectors
 
-A variant is one file of functions and a record of them; a table finds the record by the tag of the options.
+A variant is one file of functions and a record of them; a table finds the record by the tag of the options. All
+functions have one calling convention:
+
+- what declares takes the options and the configuration first: `specs(options, config)`. It returns a spec tree
+  (`tfm.Spec`), or arrays that depend on no parameter;
+- what computes takes a `LayerCall` first: options, configuration, parameters, prepared values and the key of dropout.
+  Then come arrays: `forward(call, x, ...)`;
+- `prepare(call, context)` runs once a pass, before all layers; its result is `call.prepared` in each of them.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from flax import struct
@@ -20,6 +27,14 @@ from tfm.attention.bias import ScoreBias
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
 from tfm.options.choices import Options
+
+# The options, the parameters and the prepared values of a variant.
+OptionsT = TypeVar("OptionsT", covariant=True)
+ParamsT = TypeVar("ParamsT", covariant=True)
+PreparedT = TypeVar("PreparedT", covariant=True)
+
+# Queries [B,T,K,G,H], keys [B,S,K,H] and the projections of a layer -> queries and keys with positions, and a bias.
+Score = Callable[[Array, Array, Any], tuple[Array, Array, ScoreBias | None]]
 
 
 @struct.dataclass
@@ -68,22 +83,22 @@ class AttentionContext:
         return self.segment_memory + self.positions.shape[1] if self.slots is None else self.slots
 
 
-class LayerCall(NamedTuple):
-    """What a mixer or a position has in one layer.
+class LayerCall(NamedTuple, Generic[OptionsT, ParamsT, PreparedT]):
+    """What a function on arrays has beside them.
 
-    options: its options
+    options: of its variant
     config: the configuration of the model
-    params: its parameters in this layer
+    params: its parameters, those of one layer or those that layers share
     prepared: what its `prepare` returned
     key: of dropout, or None
     in_scores: positions are part of the scores of this layer
     """
 
-    options: Any
+    options: OptionsT
     config: Config
-    params: Any
-    prepared: Any
-    key: Array | None
+    params: ParamsT = None  # type: ignore[assignment]
+    prepared: PreparedT = None  # type: ignore[assignment]
+    key: Array | None = None
     in_scores: bool = False
 
 
@@ -142,7 +157,7 @@ def no_parameters(*arguments: Any) -> None:
     """The spec tree of a variant without parameters."""
 
 
-def cannot_start(options: Options, output: Any, slots: int) -> Any:
+def cannot_start(options: Options, config: Config, output: Any, slots: int) -> Any:
     """Refuses to generate."""
     refuse(options, "reads a text as one piece and cannot generate", "try mixer=softmax")
 
@@ -161,12 +176,12 @@ class Mixer(NamedTuple):
     """How the tokens of a text learn of each other.
 
     specs: (options, config) -> the spec tree of one layer
-    prepare: (options, config, context) -> once a pass: whatever all layers of this kind share, such as masks
-    forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `call` is a `LayerCall`;
-        `score(q, k, projections) -> q, k, bias` puts positions into scores; `state` is a decode state to read,
-        leaves [B,...], or None; with `context.segment_memory`, states [B,M,D] that were read before x
-    start: (options, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room for
-        `slots` tokens; of a decode state, the same with more room
+    prepare: (call, context) -> whatever all layers of this kind share in a pass, such as masks
+    forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `score` is a `Score`, which puts
+        positions into scores; `state` is a decode state to read, leaves [B,...], or None; with
+        `context.segment_memory`, states [B,M,D] that were read before x
+    start: (options, config, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room
+        for `slots` tokens; of a decode state, the same with more room
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
     rewinds: (state) -> whether later tokens are forgotten where the length of the cache is set back
     """
@@ -179,12 +194,12 @@ class Mixer(NamedTuple):
     rewinds: Callable[[Any], bool] = cannot_rewind
 
 
-def plain_embedding(params: Any, options: Options, config: Config, x: Array, positions: Array) -> Array:
+def plain_embedding(call: LayerCall, x: Array, positions: Array) -> Array:
     """The embeddings as they are."""
     return x
 
 
-def prepare_nothing(params: Any, options: Options, config: Config, context: AttentionContext) -> None:
+def prepare_nothing(call: LayerCall, context: AttentionContext) -> None:
     """Nothing is shared by the layers."""
 
 
@@ -197,10 +212,10 @@ class Position(NamedTuple):
     """How a model knows where a token stands.
 
     embed_specs: (options, config) -> the spec tree of `embed`
-    embed: (params, options, config, x, positions [B,T]) -> the embeddings x [B,T,U], float32, with positions
+    embed: (call, x, positions [B,T]) -> the embeddings x [B,T,U], float32, with positions
     shared_specs: (options, config) -> the spec tree that all layers with these options share
     specs: (options, config) -> the spec tree of one layer
-    prepare: (shared parameters, options, config, context) -> once a pass: whatever the layers share
+    prepare: (call, context) -> whatever the layers share in a pass; `call.params` are the shared ones
     score: (call, q, k, projections) -> q, k, bias: positions in the scores of one layer. `projections` are those
         of its queries and keys
     """
@@ -224,6 +239,9 @@ class Sublayer(NamedTuple):
     function: Callable[[Array], tuple[Array, Any]]
     key: Array | None
     drop_path: Array | None = None
+
+
+Sublayers = Mapping[str, Sublayer]  # by name, in order
 
 
 class Reverse(NamedTuple):
@@ -251,7 +269,7 @@ class Profile(NamedTuple):
     specs: list[Any]
 
 
-def unchanged(specs: Any, options: Options, config: Config) -> Any:
+def unchanged(options: Options, config: Config, specs: Any) -> Any:
     """The spec tree as it is."""
     return specs
 
@@ -265,11 +283,11 @@ class Residual(NamedTuple):
     """How the sublayers of a block join the stream.
 
     specs: (options, config, names of the sublayers) -> the spec tree of one block
-    chain: (params, options, config, x, sublayers by name) -> x and the outputs of the sublayers by name
+    chain: (call, x, sublayers) -> x and the outputs of the sublayers by name
     final_norm: a norm follows the last block
     sublayers: those that a block has
-    rescale: (specs of a block, options, config) -> the same with other initializers
-    rescale_embed: (specs of the embeddings, options, config) -> the same with other initializers
+    rescale: (options, config, specs of a block) -> the specs with other initializers
+    rescale_embed: (options, config, specs of the embeddings) -> the specs with other initializers
     calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
         an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
     start: (options, config, x) -> what the first block reads
@@ -293,7 +311,7 @@ class Input(NamedTuple):
     """How what a model reads becomes vectors.
 
     specs: (options, config) -> the spec tree of the embeddings
-    embed: (tables, options, config, inputs, positions, types, key) -> embeddings [B,T,D] in `config.dtype`
+    embed: (call, inputs, positions, types) -> embeddings [B,T,D] in `config.dtype`
     contents: (options, config, count, length) -> `count` inputs, each of `length` equal contents or more; None for an
         input that no model begins with
     spell: None, or (tables, texts of all tokens, whether each continues a word) -> the embeddings of tokens with these

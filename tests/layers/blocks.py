@@ -17,6 +17,6 @@ def run_block(layer, config, x, context=None, key=None, kind=None, shared=None):
     """
     kind = kind or config.kinds[0]
     context = context or context_of(x)
-    mixer = tfm.mixer_of(kind.mixer).prepare(kind.mixer, config, context)
-    position = tfm.position_of(kind.position).prepare(shared, kind.position, config, context)
+    mixer = tfm.mixer_of(kind.mixer).prepare(tfm.LayerCall(kind.mixer, config), context)
+    position = tfm.position_of(kind.position).prepare(tfm.LayerCall(kind.position, config, shared), context)
     return tfm.transformer_block(layer, kind, config, x, tfm.BlockInput(context, mixer, position), key)

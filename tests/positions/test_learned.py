@@ -20,7 +20,7 @@ def position_and_config(name):
 def test_learned_positions_are_rows_of_a_table():
     table = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
     position, config = position_and_config("learned")
-    rows = position.embed(jnp.asarray(table), config.position, config, jnp.zeros((2, 3, 6)), POSITIONS)
+    rows = position.embed(tfm.LayerCall(config.position, config, jnp.asarray(table)), jnp.zeros((2, 3, 6)), POSITIONS)
     np.testing.assert_array_equal(rows, table[np.asarray(POSITIONS)])
 
 
@@ -39,7 +39,7 @@ def test_only_learned_positions_have_a_table(name):
 def test_positions_of_scores_add_nothing_to_the_embeddings(name):
     position, config = position_and_config(name)
     x = jnp.ones((2, 3, 6))
-    assert position.embed(None, config.position, config, x, POSITIONS) is x
+    assert position.embed(tfm.LayerCall(config.position, config, None), x, POSITIONS) is x
 
 
 def test_the_table_starts_as_sines_with_the_variance_of_weights():

@@ -43,7 +43,7 @@ def test_queries_and_keys_of_tokens_and_positions(fill, name):
     np.testing.assert_array_equal(x, tables.tokens[TOKENS])
     options, position = config.position, tfm.position_of(config.position)
     layer, shared = fill(tfm.attention_specs(config)), fill(position.shared_specs(options, config), seed=1)
-    prepared = position.prepare(shared, options, config, tfm.AttentionContext(POSITIONS))
+    prepared = position.prepare(tfm.LayerCall(options, config, shared), tfm.AttentionContext(POSITIONS))
     call = tfm.LayerCall(options, config, None, prepared, None)
     states = jnp.asarray(x)
     q, k, bias = position.score(

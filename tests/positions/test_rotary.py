@@ -42,7 +42,7 @@ def test_only_rotary_positions_rotate(name):
     q, k = jnp.ones((2, 5, 1, 2, 6)), jnp.ones((2, 5, 1, 6))
     shared = jnp.ones((32, 1, 2)) if name == "t5" else None
     call = tfm.LayerCall(
-        config.position, config, None, position.prepare(shared, config.position, config, context), None
+        config.position, config, None, position.prepare(tfm.LayerCall(config.position, config, shared), context), None
     )
     rotated_q, rotated_k, bias = position.score(call, q, k, None)
     assert (rotated_q is q) == (rotated_k is k) == (name != "rotary")

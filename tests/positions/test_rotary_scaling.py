@@ -113,7 +113,7 @@ def test_rotated_queries_and_keys_are_scaled(scaling, expected):
     config = tfm.override(CONFIG, {"position.fraction": 0.5})
     context = tfm.AttentionContext(jnp.arange(5)[None])
     position = tfm.position_of(options)
-    call = tfm.LayerCall(options, config, None, position.prepare(None, options, config, context), None)
+    call = tfm.LayerCall(options, config, None, position.prepare(tfm.LayerCall(options, config), context), None)
     q, k = (jax.random.normal(jax.random.key(n), shape) for n, shape in enumerate([(1, 5, 2, 1, 8), (1, 5, 2, 8)]))
     for x, y in zip((q, k), position.score(call, q, k, None), strict=False):
         squares = [np.square(part).reshape(*part.shape[:-1], 2, -1).sum(-1) for part in (x, y)]
@@ -159,7 +159,7 @@ def test_up_to_the_original_length_padding_does_not_matter(name):
 def test_segments_with_a_memory_are_as_long_as_both():
     config, _ = of_length("dynamic", 4)
     context = tfm.AttentionContext(6 + jnp.arange(3)[None], segment_memory=6)
-    _, keys = tfm.position_of(config.position).prepare(None, config.position, config, context)
+    _, keys = tfm.position_of(config.position).prepare(tfm.LayerCall(config.position, config), context)
     np.testing.assert_allclose(keys, tfm.rotary_angles(config.position, 8, jnp.arange(9)[None]), rtol=1e-6)
 
 

@@ -38,5 +38,7 @@ def test_embeddings_of_any_width_take_them(order):
     config = tfm.override(tfm.Config(), values)
     position = tfm.position_of(config.position)
     x = jnp.zeros((2, 5, 6))
-    y = position.embed(position.embed_specs(config.position, config), config.position, config, x, POSITIONS)
+    y = position.embed(
+        tfm.LayerCall(config.position, config, position.embed_specs(config.position, config)), x, POSITIONS
+    )
     np.testing.assert_array_equal(y, tfm.sinusoidal(POSITIONS, 6, order))

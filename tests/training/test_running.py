@@ -74,7 +74,7 @@ def test_clusters_move_to_the_means_of_their_keys():
     @jax.grad
     def change(clusters):
         layer = params.replace(clusters=clusters)
-        call = tfm.LayerCall(options, CONFIG, layer, mixer.prepare(options, CONFIG, context), None)
+        call = tfm.LayerCall(options, CONFIG, layer, mixer.prepare(tfm.LayerCall(options, CONFIG), context), None)
         return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)[0].sum()
 
     q, _ = clustered.shared_heads(params.attention, x)

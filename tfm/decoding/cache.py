@@ -72,7 +72,9 @@ def prefill(
     context = _context(0, tokens, starts, slots)
     x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
     count = slots if allocated is None else allocated
-    states = _map_kinds(lambda mixer, options, output: mixer.start(options, output, count), config, states_of(outputs))
+    states = _map_kinds(
+        lambda mixer, options, output: mixer.start(options, config, output, count), config, states_of(outputs)
+    )
     memory = _watch(config, memory, outputs, starts)
     return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), slots, memory)
 
@@ -128,7 +130,7 @@ def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
     """The cache with so many slots allocated, at least as many as before."""
 
     def grow(mixer: Mixer, options: Any, states: Any) -> Any:
-        return map_rows(lambda state: mixer.start(options, state, slots), states)
+        return map_rows(lambda state: mixer.start(options, config, state, slots), states)
 
     return replace(cache, states=_map_kinds(grow, config, cache.states))
 

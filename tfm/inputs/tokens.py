@@ -10,7 +10,7 @@ from jax import Array
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import Input
+from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
@@ -48,15 +48,13 @@ def specs(options: Tokens, config: Config) -> Embed:
 
 
 def embed(
-    tables: Embed,
-    options: Tokens,
-    config: Config,
+    call: LayerCall[Tokens, Embed, None],
     tokens: Array,
     positions: Array | None = None,
     types: Array | None = None,
-    key: Array | None = None,
 ) -> Array:
     """tokens, positions and types int32 [B,T] -> [B,T,D], as `tfm.embed` does."""
+    tables, options, config = call.params, call.options, call.config
     for name, ids in {"tokens": tokens, "positions": positions, "types": types}.items():
         check_ids(name, ids, tokens)
     if positions is None:
@@ -67,14 +65,14 @@ def embed(
             )
         positions = default_positions(tokens)
     x = lookup(tables.tokens, tokens) * (config.width**0.5 if options.scale else 1.0)
-    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
     if tables.types is not None:
         x = x + lookup(tables.types, jnp.zeros_like(tokens) if types is None else types)
     if options.projection == "first":
         x = _project(tables, config, x)
     if tables.norm is not None:
         x = norm(config, tables.norm, x)
-    x = dropout(x, config.dropout, key).astype(config.dtype)
+    x = dropout(x, config.dropout, call.key).astype(config.dtype)
     if options.projection == "repeat":
         return jnp.concatenate([x] * (config.width // x.shape[-1]), axis=-1)
     return _project(tables, config, x) if options.projection == "last" else x

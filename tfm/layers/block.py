@@ -64,7 +64,7 @@ def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
         residual=residual.specs(kind.residual, config, names),
         cross=cross_specs(kind.mixer, config) if cross else None,
     )
-    return residual.rescale(specs, kind.residual, config)
+    return residual.rescale(kind.residual, config, specs)
 
 
 def transformer_block(
@@ -83,7 +83,7 @@ def transformer_block(
 
     if block_input.context.record_branches:
         sublayers = {name: recorded(name, sublayer) for name, sublayer in sublayers.items()}
-    y, outputs = residual.chain(layer.residual, kind.residual, config, x, sublayers)
+    y, outputs = residual.chain(LayerCall(kind.residual, config, layer.residual), x, sublayers)
     return y, BlockOutput(
         state=outputs["mixer"].state,
         weights=outputs["mixer"].weights,

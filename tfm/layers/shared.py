@@ -8,7 +8,7 @@ from jax import Array
 
 from tfm.attention.cross import Memory
 from tfm.config.model import Config, Kind
-from tfm.interfaces import AttentionContext
+from tfm.interfaces import AttentionContext, LayerCall
 from tfm.layers.block import BlockInput
 from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
@@ -36,13 +36,13 @@ def shared_inputs(
     parameters: of positions, by the order of `config.positions`
     """
     positions = [
-        POSITIONS[options.name].prepare(shared, options, config, context)
+        POSITIONS[options.name].prepare(LayerCall(options, config, shared), context)
         for options, shared in zip(config.positions, parameters, strict=True)
     ]
     has_parameters = [shared is not None for shared in parameters]
     trained = tuple(prepared if has else None for prepared, has in zip(positions, has_parameters, strict=True))
     plain = tuple(None if has else prepared for prepared, has in zip(positions, has_parameters, strict=True))
-    mixers = tuple(MIXERS[kind.mixer.name].prepare(kind.mixer, config, context) for kind in config.kinds)
+    mixers = tuple(MIXERS[kind.mixer.name].prepare(LayerCall(kind.mixer, config), context) for kind in config.kinds)
     return trained, Shared(context, mixers, plain, None if memory is None else replace(memory, layers=None))
 
 

@@ -18,7 +18,7 @@ from tfm.attention.scores import attend_scores, score_function, score_queries, s
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.ops import dropout, linear_specs
 from tfm.patterns import Keys
@@ -85,12 +85,12 @@ def specs(options: Softmax, config: Config) -> Attention:
     )
 
 
-def prepare(options: Softmax, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Softmax, None, None], context: AttentionContext) -> Prepared:
     """The pattern, and what the context allows. Raises ValueError where windows of a grid cannot obey it."""
-    windows = PATTERNS[options.pattern.name].windows(options.pattern, config)
+    windows = PATTERNS[call.options.pattern.name].windows(call.options.pattern, call.config)
     if windows is not None:
-        return Prepared(context, _window_mask(options, context, windows), None, windows)
-    pattern = pattern_mask(options.pattern, config, context)
+        return Prepared(context, _window_mask(call.options, context, windows), None, windows)
+    pattern = pattern_mask(call.options.pattern, call.config, context)
     if pattern is None:
         return Prepared(context, context.mask, None)
     return Prepared(context, pattern if context.mask is None else pattern & context.mask, pattern.reach[0])
@@ -107,7 +107,9 @@ def _window_mask(options: Softmax, context: AttentionContext, windows: WindowPar
     return windows.mask(context.positions)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Softmax, Attention, Prepared], x: Array, score: Score, state: Any
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]. The state is `KeysValues` of a decoder, states [B,M,D] of the segment before, or None."""
     (context, mask, reach, windows), config, layer = call.prepared, call.config, call.params
     rate = config.attn_rate_with(call.key)
@@ -145,7 +147,9 @@ def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, M
     return y if windows is None else windows.merge(y), output
 
 
-def project(call: LayerCall, x: Array, past: Array | None = None) -> tuple[Array, Array, Array]:
+def project(
+    call: LayerCall[Softmax, Attention, Prepared], x: Array, past: Array | None = None
+) -> tuple[Array, Array, Array]:
     """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]; with states [B,M,D] of the past, those of these
     stand before them, and no gradient reaches the states (Dai et al. 2019, section 3.2)."""
     compared, _ = _split_states(call, x)
@@ -158,12 +162,12 @@ def project(call: LayerCall, x: Array, past: Array | None = None) -> tuple[Array
     return q, k, v
 
 
-def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:
+def project_keys(call: LayerCall[Softmax, Attention, Prepared], x: Array) -> tuple[Array, Array]:
     """x [B,S,D] -> keys and values [B,S,K,H]."""
     return keys_values(call.params, call.config, *_split_states(call, x))
 
 
-def _split_states(call: LayerCall, x: Array) -> tuple[Array, Array]:
+def _split_states(call: LayerCall[Softmax, Attention, Prepared], x: Array) -> tuple[Array, Array]:
     """What of x [B,T,D] makes queries and keys, and what makes values."""
     compared, valued = jnp.split(x, 2, axis=-1) if call.options.split_states else (x, x)
     return compared, valued
@@ -201,7 +205,7 @@ def slot_positions(slots: int, length: Array | int) -> Array:
     return length - 1 - (length - 1 - jnp.arange(slots)) % slots
 
 
-def start(options: Softmax, output: KeysValues, slots: int) -> KeysValues:
+def start(options: Softmax, config: Config, output: KeysValues, slots: int) -> KeysValues:
     """Keys and values [R,B,K,T,H] in `slots` slots, or in as many as the pattern reaches."""
     length, reach = output.slots, output.reach
     slots = slots if reach is None else min(slots, max(reach, 1))

@@ -48,7 +48,7 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
 
 def _stage_specs(config: Config, cross: bool) -> Encoder:
     """The spec tree of one stage."""
-    embed = RESIDUALS[config.residual.name].rescale_embed(embed_specs(config), config.residual, config)
+    embed = RESIDUALS[config.residual.name].rescale_embed(config.residual, config, embed_specs(config))
     return Encoder(embed=embed, **stack_specs(config, cross))
 
 

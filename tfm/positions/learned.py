@@ -10,7 +10,7 @@ from jax.sharding import reshard
 
 from tfm.config.model import Config
 from tfm.config.positions import Learned
-from tfm.interfaces import AttentionContext, Position
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
 from tfm.positions.absolute import embed_at, embed_specs_at, score_at
@@ -36,9 +36,9 @@ def absolute_specs(options: Any, config: Config) -> Any:
     return table_spec(config) if options.absolute else None
 
 
-def embed_absolute(table: Array | None, options: Any, config: Config, x: Array, positions: Array) -> Array:
+def embed_absolute(call: LayerCall[Any, Array | None, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] plus the rows of positions [B,T] in that table."""
-    return x if table is None else x + lookup(table, positions)
+    return x if call.params is None else x + lookup(call.params, positions)
 
 
 def embed_specs(options: Learned, config: Config) -> Any:
@@ -46,9 +46,9 @@ def embed_specs(options: Learned, config: Config) -> Any:
     return embed_specs_at(options.place, config, table_spec(config))
 
 
-def embed(params: Any, options: Learned, config: Config, x: Array, positions: Array) -> Array:
+def embed(call: LayerCall[Learned, Any, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] with the rows of positions [B,T]."""
-    return embed_at(options.place, params, x, partial(lookup, ids=positions))
+    return embed_at(call.options.place, call.params, x, partial(lookup, ids=positions))
 
 
 def shared_specs(options: Learned, config: Config) -> Any:
@@ -56,9 +56,9 @@ def shared_specs(options: Learned, config: Config) -> Any:
     return table_spec(config) if options.place == "queries_keys" else None
 
 
-def prepare(table: Array | None, options: Learned, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[Learned, Array | None, None], context: AttentionContext) -> Array | None:
     """float32 rows [B,T,D] for queries and keys."""
-    return None if table is None else lookup(table, context.positions)
+    return None if call.params is None else lookup(call.params, context.positions)
 
 
 POSITION = Position(embed_specs, embed, shared_specs, prepare=prepare, score=score_at)

@@ -1,12 +1,9 @@
 """Rotary positions: queries and keys are rotated, so that a score depends on the distance alone (Su et al. 2021)."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.project import Attention
-from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.frequencies import frequencies
@@ -52,20 +49,22 @@ def _rotate_adjacent(x: Array, cos: Array, sin: Array) -> Array:
     return jnp.concatenate([rotated, rest], axis=-1)
 
 
-def prepare(params: Any, options: Rotary, config: Config, context: AttentionContext) -> tuple[Array, Array]:
+def prepare(call: LayerCall[Rotary, None, None], context: AttentionContext) -> tuple[Array, Array]:
     """The angles of queries and of keys in all layers with these options; those of a vector that has no place in the
     image are 0."""
 
     def angles(positions: Array) -> Array:
-        if options.axes == 2:
-            positions = jnp.maximum(places(config, positions), 0)
-        return rotary_angles(options, config.sizes["H"], positions, context.text_length)
+        if call.options.axes == 2:
+            positions = jnp.maximum(places(call.config, positions), 0)
+        return rotary_angles(call.options, call.config.sizes["H"], positions, context.text_length)
 
     query_angles = angles(context.positions)
     return query_angles, angles(context.key_positions) if context.segment_memory else query_angles
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, None]:
+def score(
+    call: LayerCall[Rotary, None, tuple[Array, Array]], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, None]:
     """Rotated queries and keys."""
     query_angles, key_angles = call.prepared
     pairs, scale = call.options.pairs, call.options.attention_scaling

@@ -7,7 +7,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
-from tfm.interfaces import AttentionContext, Position
+from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.positions.absolute import embed_at, embed_specs_at, score_at
 from tfm.positions.grid_axes import places
 
@@ -43,14 +43,20 @@ def embed_specs(options: Sinusoidal, config: Config) -> Any:
     return embed_specs_at(options.place, config, None)
 
 
-def embed(params: Any, options: Sinusoidal, config: Config, x: Array, positions: Array) -> Array:
+def embed(call: LayerCall[Sinusoidal, Any, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] with the waves of positions [B,T]."""
-    return embed_at(options.place, params, x, lambda _: waves(options, config, positions, x.shape[-1]))
+    return embed_at(
+        call.options.place, call.params, x, lambda _: waves(call.options, call.config, positions, x.shape[-1])
+    )
 
 
-def prepare(params: Any, options: Sinusoidal, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[Sinusoidal, None, None], context: AttentionContext) -> Array | None:
     """float32 waves [B,T,D] for queries and keys."""
-    return waves(options, config, context.positions, config.width) if options.place == "queries_keys" else None
+    return (
+        waves(call.options, call.config, context.positions, call.config.width)
+        if call.options.place == "queries_keys"
+        else None
+    )
 
 
 POSITION = Position(embed_specs, embed, prepare=prepare, score=score_at)

@@ -10,7 +10,7 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.interfaces import Sublayer
+from tfm.interfaces import LayerCall, Sublayer, Sublayers
 from tfm.norms import Norm, norm_specs
 from tfm.ops import Linear, broadcast_param, drop_rows, dropout
 from tfm.options.choices import Options
@@ -59,13 +59,11 @@ def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tu
     return drop_rows(y, sublayer.drop_path, sublayer.key), output
 
 
-def sums(
-    params: Any, options: Options, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def sums(call: LayerCall[Options, Any, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> x + f(x) [B,T,D] for one sublayer f after the other, without norms; and their outputs."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
+        y, outputs[name] = branch(sublayer, call.config, x, x)
         x = x + y
     return x, outputs
 

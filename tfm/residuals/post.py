@@ -1,13 +1,12 @@
 """norm(x + f(x)), as in the first Transformer and BERT (Vaswani et al. 2017, section 3.1)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import PostNorm
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms
 
@@ -17,14 +16,12 @@ def specs(options: PostNorm, config: Config, names: tuple[str, ...]) -> Norms:
     return sublayer_norms(config, names)
 
 
-def chain(
-    norms: Norms, options: PostNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[PostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
-        x = norm(config, getattr(norms, name), x + y)
+        y, outputs[name] = branch(sublayer, call.config, x, x)
+        x = norm(call.config, getattr(call.params, name), x + y)
     return x, outputs
 
 

@@ -1,6 +1,5 @@
 """x + f(norm(x)), as in GPT-2 and most models since (Xiong et al. 2020)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,7 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, scaled, scales, sublayer_norms
 
@@ -19,15 +18,13 @@ def specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms:
     return replace(norms, scales=scales(options.layer_scale, config, names))
 
 
-def chain(
-    norms: Norms, options: PreNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[PreNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        params = getattr(norms, name)
-        y, outputs[name] = branch(sublayer, config, x if params is None else norm(config, params, x), x)
-        x = x + scaled(norms, name, y)
+        params = getattr(call.params, name)
+        y, outputs[name] = branch(sublayer, call.config, x if params is None else norm(call.config, params, x), x)
+        x = x + scaled(call.params, name, y)
     return x, outputs
 
 

@@ -8,7 +8,7 @@ from jax import Array
 from tfm.catalogue.inputs import characters, merging, patches
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels, tokens
-from tfm.interfaces import Input
+from tfm.interfaces import Input, LayerCall
 from tfm.options.choices import Options
 
 INPUTS: dict[str, Input] = {
@@ -47,4 +47,5 @@ def embed(
     Raises ValueError for other shapes or dtypes, and for more tokens than `config.max_length` where positions are not
     given.
     """
-    return INPUTS[config.input.name].embed(tables, config.input, config, inputs, positions, types, key)
+    call: LayerCall[Options, Any, None] = LayerCall(config.input, config, tables, key=key)
+    return INPUTS[config.input.name].embed(call, inputs, positions, types)

@@ -64,7 +64,9 @@ def test_two_axes_of_rotary_positions_are_those_of_a_loop():
     q = np.random.default_rng(1).normal(size=(1, 7, 1, 2, 8)).astype(np.float32)
     context = tfm.AttentionContext(jnp.arange(7)[None])
     position = tfm.position_of(config.position)
-    call = tfm.LayerCall(config.position, config, None, position.prepare(None, config.position, config, context), None)
+    call = tfm.LayerCall(
+        config.position, config, None, position.prepare(tfm.LayerCall(config.position, config), context), None
+    )
     actual, _, _ = position.score(call, q, q[:, :, :, 0], None)
     for token, group in np.ndindex(7, 2):
         row, column = divmod(max(token - 1, 0), 3)

@@ -20,7 +20,9 @@ def test_a_token_reads_its_window_alone(causal, reads):
     mixer = tfm.mixer_of(config.mixer)
     params = jax.tree.map(lambda spec: jnp.ones(spec.shape), mixer.specs(config.mixer, config))
     context = tfm.AttentionContext(jnp.arange(9)[None], causal=causal)
-    call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+    call = tfm.LayerCall(
+        config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+    )
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 9, 4)), jnp.float32)
     slope = jax.jit(jax.grad(lambda x: mixer.forward(call, x, None, None)[0][0, 5].sum()))(x)
     assert set(np.flatnonzero(np.abs(slope).sum((0, 2)))) == reads

@@ -23,7 +23,7 @@ def mixed(name, x, causal):
     options, mixer = config.mixer, tfm.mixer_of(config.mixer)
     params = contracts.parameters(mixer.specs(options, config))
     positions = jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2])
-    prepared = mixer.prepare(options, config, tfm.AttentionContext(positions, causal=causal))
+    prepared = mixer.prepare(tfm.LayerCall(options, config), tfm.AttentionContext(positions, causal=causal))
     call = tfm.LayerCall(options, config, params, prepared, None)
     return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)[0]
 

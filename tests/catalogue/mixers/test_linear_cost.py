@@ -66,7 +66,9 @@ def layer_costs(mixer, values, causal, length):
 
     def loss(params, x):
         context = tfm.AttentionContext(jnp.arange(length)[None], causal=causal)
-        call = tfm.LayerCall(config.mixer, config, params, record.prepare(config.mixer, config, context), None)
+        call = tfm.LayerCall(
+            config.mixer, config, params, record.prepare(tfm.LayerCall(config.mixer, config), context), None
+        )
         return jnp.square(record.forward(call, x, lambda q, k, projections: (q, k, None), None)[0]).sum()
 
     x = jax.ShapeDtypeStruct((1, length, 128), jnp.float32)

@@ -46,7 +46,9 @@ def layer_of(**values):
 
     def run(x):
         context = tfm.AttentionContext(jnp.arange(6)[None], tfm.padding(jnp.arange(6)[None] < 4))
-        call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+        call = tfm.LayerCall(
+            config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+        )
         return mixer.forward(call, jnp.asarray(x), lambda q, k, projections: (q, k, None), None)[0]
 
     return params, x, run

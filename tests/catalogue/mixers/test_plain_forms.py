@@ -60,7 +60,9 @@ def test_values_and_gradients_are_those_of_the_plain_form(name, causal):
     @jax.jit
     def value_and_gradient(inputs):
         def loss(inputs):
-            call = tfm.LayerCall(config.mixer, config, inputs[0], mixer.prepare(config.mixer, config, context), None)
+            call = tfm.LayerCall(
+                config.mixer, config, inputs[0], mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+            )
             y = mixer.forward(call, inputs[1], lambda q, k, projections: (q, k, None), None)[0]
             return (y * COTANGENT).sum(), y
 

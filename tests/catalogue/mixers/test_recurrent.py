@@ -90,7 +90,9 @@ def test_cells_and_projections_are_clipped():
     """Sizes that only a limit keeps small: a stream of large numbers, and weights that add them up."""
     mixer, config, params = mixer_and_params("lstm", size=4, projection=3, clip=0.25)
     params = jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
-    prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(jnp.arange(5)[None], causal=True, keep=True))
+    prepared = mixer.prepare(
+        tfm.LayerCall(config.mixer, config), tfm.AttentionContext(jnp.arange(5)[None], causal=True, keep=True)
+    )
     call = tfm.LayerCall(config.mixer, config, params, prepared, None)
     state = mixer.forward(call, jnp.full((1, 5, 6), 9.0), None, None)[1].state
     np.testing.assert_array_equal(state.cell, np.full((1, 4), 0.25, np.float32))
@@ -131,7 +133,7 @@ def test_torch_computes_the_same(tag, projection):
     kernel, bias = (torch.tensor(np.asarray(leaf)) for leaf in (params.output.kernel, params.output.bias))
     expected = torch.einsum("btnr,nrd->btd", states, kernel) + bias
     (expected * torch.tensor(slopes)).sum().backward()
-    prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(jnp.arange(7)[None]))
+    prepared = mixer.prepare(tfm.LayerCall(config.mixer, config), tfm.AttentionContext(jnp.arange(7)[None]))
 
     def weighted(params, x):
         y = mixer.forward(tfm.LayerCall(config.mixer, config, params, prepared, None), x, None, None)[0]

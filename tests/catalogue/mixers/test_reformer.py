@@ -57,7 +57,9 @@ def test_a_text_of_one_chunk_is_full_attention():
     params = tfm.init(mixer.specs(config.mixer, config), jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (2, 8, config.width))
     context = tfm.AttentionContext(jnp.arange(8)[None], causal=True)
-    call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+    call = tfm.LayerCall(
+        config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+    )
     y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
     q, v = shared_heads(params.attention, np.asarray(x, np.float64))
     scores = np.einsum("btkgh,bskgh->bkgts", q, q / np.linalg.norm(q, axis=-1, keepdims=True))

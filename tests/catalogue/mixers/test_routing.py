@@ -22,7 +22,9 @@ def test_a_window_as_long_as_the_text_is_full_attention():
     params = parameters(mixer.specs(config.mixer, config))
     x = np.random.default_rng(0).normal(size=(2, 8, 16))
     context = tfm.AttentionContext(tfm.default_positions(TOKENS))
-    call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+    call = tfm.LayerCall(
+        config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+    )
     y, _ = mixer.forward(call, jnp.asarray(x, jnp.float32), lambda q, k, projections: (q, k, None), None)
     q, v = shared_heads(params.attention, x)
     q = (q - q.mean(-1, keepdims=True)) / np.sqrt(q.var(-1, keepdims=True) + 1e-6)

@@ -101,7 +101,9 @@ def test_recorded_weights_are_those_of_additive_scores():
     @functools.partial(jax.jit, static_argnums=0)
     def forward(record, x):
         context = tfm.AttentionContext(jnp.arange(4)[None], record=record)
-        call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+        call = tfm.LayerCall(
+            config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+        )
         return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
 
     x = random(1, 4, 16)

@@ -22,7 +22,7 @@ def forward(values, x, params=None, **context):
     @jax.jit
     def run(params, x):
         positions = jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2])
-        prepared = mixer.prepare(config.mixer, config, tfm.AttentionContext(positions, **context))
+        prepared = mixer.prepare(tfm.LayerCall(config.mixer, config), tfm.AttentionContext(positions, **context))
         call = tfm.LayerCall(config.mixer, config, params, prepared, None)
         return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
 

@@ -89,9 +89,11 @@ def test_memory_is_a_loop_over_pairs():
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (layer, shared, projection, past, x))
 
     def forward(layer, shared, projection, past, x):
-        prepared = position.prepare(shared, config.position, config, context)
+        prepared = position.prepare(tfm.LayerCall(config.position, config, shared), context)
         call = tfm.LayerCall(config.position, config, projection, prepared, None)
-        mixer_call = tfm.LayerCall(config.mixer, config, layer, mixer.prepare(config.mixer, config, context), None)
+        mixer_call = tfm.LayerCall(
+            config.mixer, config, layer, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+        )
         return mixer.forward(mixer_call, x, lambda q, k, layer: position.score(call, q, k, layer), past)[0]
 
     states = np.concatenate([past, x], axis=1)

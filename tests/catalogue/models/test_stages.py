@@ -63,7 +63,7 @@ def test_squares_are_merged_column_by_column(kernel, norm, fill):
         merged = np.concatenate(square, axis=-1)
         y = (normalized(merged) if norm == "merged" else merged) @ kernel_map + bias
         expected[:, row, column] = normalized(y) if norm == "last" else y
-    actual = merging.embed(params, config.input, config, jnp.asarray(states, jnp.float32))
+    actual = merging.embed(tfm.LayerCall(config.input, config, params), jnp.asarray(states, jnp.float32))
     np.testing.assert_allclose(actual, expected.reshape(2, 16, 32), rtol=1e-4, atol=1e-4)
 
 

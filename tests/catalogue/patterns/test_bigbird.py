@@ -37,7 +37,7 @@ def test_rows_of_several_lengths(length):
     mixer = tfm.mixer_of(CONFIG.mixer)
     params = tfm.init(mixer.specs(CONFIG.mixer, CONFIG), jax.random.key(0))
     x = np.random.default_rng(0).normal(size=(2, length, CONFIG.width)).astype(np.float32)
-    prepared = mixer.prepare(CONFIG.mixer, CONFIG, context_of(length))
+    prepared = mixer.prepare(tfm.LayerCall(CONFIG.mixer, CONFIG), context_of(length))
     call = tfm.LayerCall(CONFIG.mixer, CONFIG, params, prepared, None)
     y, _ = mixer.forward(call, jnp.asarray(x), lambda q, k, projections: (q, k, None), None)
     np.testing.assert_allclose(y, bigbird_of_folders(ROW)(params, x.astype(np.float64)), rtol=1e-4, atol=1e-5)

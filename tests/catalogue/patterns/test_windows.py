@@ -29,7 +29,7 @@ def run(config, params, position_params, x):
     options, position = config.mixer, tfm.position_of(config.position)
     context = tfm.AttentionContext(jnp.broadcast_to(jnp.arange(x.shape[1])[None], x.shape[:2]), restarts=False)
     mixer = tfm.mixer_of(options)
-    call = tfm.LayerCall(options, config, params, mixer.prepare(options, config, context), None)
+    call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
     position_call = tfm.LayerCall(config.position, config, position_params, None, None)
     score = lambda q, k, projections: position.score(position_call, q, k, projections)
     return mixer.forward(call, jnp.asarray(x, jnp.float32), score, None)[0]
@@ -63,7 +63,9 @@ def test_recorded_weights_are_those_of_all_places(fill):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 36, 8)), jnp.float32)
     context = tfm.AttentionContext(jnp.broadcast_to(jnp.arange(36)[None], (2, 36)), restarts=False, record=True)
     mixer = tfm.mixer_of(config.mixer)
-    call = tfm.LayerCall(config.mixer, config, params, mixer.prepare(config.mixer, config, context), None)
+    call = tfm.LayerCall(
+        config.mixer, config, params, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
+    )
     _, output = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
     q, (k, _) = tfm.queries(params, config, x), tfm.keys_values(params, config, x)
     expected = tfm.attention_weights(q, k, tfm.grid_windows(6, 6, 3, 1))
@@ -123,4 +125,4 @@ def test_masks_and_causality_are_refused():
         tfm.AttentionContext(jnp.zeros((1, 35), jnp.int32)),
     ):
         with pytest.raises(tfm.VariantError, match="windows (is for encoders of images|reads a grid of 6 x 6 patches)"):
-            tfm.mixer_of(config.mixer).prepare(config.mixer, config, context)
+            tfm.mixer_of(config.mixer).prepare(tfm.LayerCall(config.mixer, config), context)

@@ -16,7 +16,7 @@ def bias_of(config, layer_table, shared_table):
     """What is added to the scores of all pairs: [K,G,T,T]."""
     position, length = tfm.position_of(config.position), config.input.length
     context = tfm.AttentionContext(jnp.arange(length)[None])
-    prepared = position.prepare(shared_table, config.position, config, context)
+    prepared = position.prepare(tfm.LayerCall(config.position, config, shared_table), context)
     call = tfm.LayerCall(config.position, config, layer_table, prepared, None)
     q, k = jnp.ones((1, length, 2, 2, 2)), jnp.ones((1, length, 2, 2))
     positioned_q, positioned_k, bias = position.score(call, q, k, None)

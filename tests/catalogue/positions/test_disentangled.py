@@ -57,7 +57,7 @@ def test_scores_are_the_formula_of_the_paper(fill, terms, share_projections):
     weights = weights_of(model, config, x)[0]
     (embedding,) = model.positions
     rows = np.asarray(tfm.layer_norm(embedding.norm, embedding.table, config.norm_eps), np.float64)
-    np.testing.assert_allclose(prepare(embedding, config.position, config, CONTEXT), rows, rtol=1e-6)
+    np.testing.assert_allclose(prepare(tfm.LayerCall(config.position, config, embedding), CONTEXT), rows, rtol=1e-6)
     layer = jax.tree.map(itemgetter(0), model.layers.period[0])
     attention, position = layer.mixer, layer.position
     assert (position.key is None) == (share_projections or "c2p" not in terms)

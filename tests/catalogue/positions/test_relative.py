@@ -65,7 +65,7 @@ def heads(config, causal, arrays):
     (q, k, v), shared, layer = arrays
     options, position = config.position, tfm.position_of(config.position)
     context = tfm.AttentionContext(jnp.arange(T)[None], causal=causal)
-    prepared = position.prepare(shared, options, config, context)
+    prepared = position.prepare(tfm.LayerCall(options, config, shared), context)
     q, k, bias = position.score(tfm.LayerCall(options, config, layer, prepared, None), q, k, None)
     return tfm.attend(q, k, v, tfm.causal() if causal else None, bias)
 

@@ -38,7 +38,7 @@ def test_buckets_are_a_loop_over_pairs(bidirectional):
 def test_an_encoder_tells_both_sides_apart_and_a_decoder_has_one(causal):
     table = jnp.zeros((12, 3, 2))
     context = tfm.AttentionContext(jnp.arange(4)[None], causal=causal)
-    bias = tfm.position_of(CONFIG.position).prepare(table, CONFIG.position, CONFIG, context)
+    bias = tfm.position_of(CONFIG.position).prepare(tfm.LayerCall(CONFIG.position, CONFIG, table), context)
     assert bias == tfm.T5Bias(table, not causal, 20)
 
 

@@ -43,7 +43,7 @@ def test_weights_of_a_decoder_are_those_of_xlnet(xlnet):
     config = tfm.override(tfm.Config(width=HEADS * SIZE, heads=HEADS), {"position": "transformer_xl"})
     position, context = tfm.position_of(config.position), tfm.AttentionContext(jnp.arange(LENGTH)[None], causal=True)
     queries = GlobalQueries(jnp.asarray(content), jnp.asarray(distance))
-    prepared = position.prepare(queries, config.position, config, context)
+    prepared = position.prepare(tfm.LayerCall(config.position, config, queries), context)
     projection = Linear(jnp.asarray(layer.r.detach().numpy()), None)
     call = tfm.LayerCall(config.position, config, projection, prepared, None)
     moved, k, bias = position.score(call, jnp.asarray(q)[:, :, :, None], jnp.asarray(k), None)

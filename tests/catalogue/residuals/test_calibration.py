@@ -45,7 +45,7 @@ def test_residual_parameters_are_set_by_what_the_layers_add(recorded):
     calibrated = tfm.calibrate(params, BASE, TOKENS)
     kind, config = BASE.kinds[0], BASE
     context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=True)
-    prepared = tfm.mixer_of(kind.mixer).prepare(kind.mixer, config, context)
+    prepared = tfm.mixer_of(kind.mixer).prepare(tfm.LayerCall(kind.mixer, config), context)
     x, total = tfm.embed(params.decoder.embed, config, TOKENS), 0.0
     rows = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in params.decoder.layers.period]
     new_rows = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in calibrated.decoder.layers.period]

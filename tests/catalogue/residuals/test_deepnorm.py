@@ -22,7 +22,7 @@ def alpha_of(block, config, names):
     norms = tfm.init(residual.specs(fixed.residual, fixed, names), jax.random.key(0))
     x = 1e-4 * jax.random.normal(jax.random.key(1), (1, 2, 64))
     zero = Sublayer(lambda y: (0 * y, None), None)
-    y, _ = residual.chain(norms, fixed.residual, fixed, x, dict.fromkeys(names, zero))
+    y, _ = residual.chain(tfm.LayerCall(fixed.residual, fixed, norms), x, dict.fromkeys(names, zero))
     return float((y / x).mean()) ** (1 / len(names))
 
 

@@ -79,8 +79,8 @@ def mean_over_padding(plant):
 
 def visible_padding_of_sources(plant):
     def unmasked(original):
-        return lambda options, config, context: original(
-            options, config, context if context.causal else dataclasses.replace(context, mask=None)
+        return lambda call, context: original(
+            call, context if context.causal else dataclasses.replace(context, mask=None)
         )
 
     plant(MIXERS, "softmax.prepare", unmasked)

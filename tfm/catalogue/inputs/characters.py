@@ -15,7 +15,7 @@ from tfm.catalogue.options.inputs import Characters
 from tfm.config.model import Config
 from tfm.inputs import default_positions
 from tfm.inputs.tokens import check_ids, contents
-from tfm.interfaces import Input
+from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
@@ -80,23 +80,21 @@ def specs(options: Characters, config: Config) -> CharacterEmbed:
 
 
 def embed(
-    tables: CharacterEmbed,
-    options: Characters,
-    config: Config,
+    call: LayerCall[Characters, CharacterEmbed, None],
     tokens: Array,
     positions: Array | None = None,
     types: Array | None = None,
-    key: Array | None = None,
 ) -> Array:
     """tokens and positions int32 [B,T] -> [B,T,D], as `tfm.embed` does. Types are not told apart."""
+    tables, config = call.params, call.config
     for name, ids in {"tokens": tokens, "positions": positions}.items():
         check_ids(name, ids, tokens)
     spelling = jnp.round(lookup(tables.spelling, tokens)).astype(jnp.int32)
     x = _words(tables, spelling, jnp.dtype(config.dtype)).astype(jnp.float32)
     positions = default_positions(tokens) if positions is None else positions
-    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
-    x = dropout(x, config.dropout, key).astype(config.dtype)
+    x = dropout(x, config.dropout, call.key).astype(config.dtype)
     return jnp.concatenate([x] * (config.width // x.shape[-1]), axis=-1)
 
 

@@ -7,7 +7,7 @@ from jax import Array
 from tfm.catalogue.grid import as_grid, as_sequence, squares
 from tfm.catalogue.options.inputs import Merging
 from tfm.config.model import Config
-from tfm.interfaces import Input
+from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import shard_patches
@@ -32,18 +32,16 @@ def specs(options: Merging, config: Config) -> Merge:
 
 
 def embed(
-    params: Merge,
-    options: Merging,
-    config: Config,
+    call: LayerCall[Merging, Merge, None],
     states: Array,
     positions: Array | None = None,
     types: Array | None = None,
-    key: Array | None = None,
 ) -> Array:
     """states [B,S,W] of a grid, row by row -> [B,T,D] of the grid with half as many rows and columns, rounded up.
 
     Raises ValueError for another number or width of states.
     """
+    params, options, config = call.params, call.options, call.config
     if states.shape[1:] != (options.rows * options.columns, options.width):
         grid = f"[B,{options.rows * options.columns},{options.width}] of {options.rows} x {options.columns} places"
         raise ValueError(

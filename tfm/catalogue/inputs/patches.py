@@ -11,7 +11,7 @@ from tfm.catalogue.grid import squares
 from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels, default_positions
-from tfm.interfaces import Input
+from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
 from tfm.params import vector_spec
@@ -49,30 +49,33 @@ def specs(options: Patches, config: Config) -> PatchEmbed:
 
 
 def embed(
-    tables: PatchEmbed,
-    options: Patches,
-    config: Config,
+    call: LayerCall[Patches, PatchEmbed, None],
     inputs: Array | MaskedPixels,
     positions: Array | None = None,
     types: Array | None = None,
-    key: Array | None = None,
 ) -> Array:
     """pixels float [B,H,W,C] -> [B,T,D], as `tfm.embed` does: [CLS], if any, then the patches row by row.
 
     A processor has normalized the pixels: their mean is about 0, their deviation about 1.
     """
+    tables, options, config = call.params, call.options, call.config
     pixels, masked = (inputs.pixels, inputs.masked) if isinstance(inputs, MaskedPixels) else (inputs, None)
     _check(options, pixels, types)
-    x = einsum("BThwc,hwcD->BTD", patches(options, pixels).astype(config.dtype), tables.projection.kernel, jnp.float32)
+    x = einsum(
+        "BThwc,hwcD->BTD",
+        patches(options, pixels).astype(config.dtype),
+        tables.projection.kernel,
+        jnp.float32,
+    )
     if tables.projection.bias is not None:
         x = x + broadcast_param(tables.projection.bias, x)
     x = x if masked is None else _with_mask_token(tables.mask_token, masked, x)
     vectors = [_rows(vector, x) for vector in (tables.cls, tables.distilled) if vector is not None]
     x = shard_patches(jnp.concatenate([*vectors, x], axis=1))
     positions = default_positions(x) if positions is None else positions
-    x = POSITIONS[config.position.name].embed(tables.positions, config.position, config, x, positions)
+    x = POSITIONS[config.position.name].embed(LayerCall(config.position, config, tables.positions), x, positions)
     x = x if tables.norm is None else norm(config, tables.norm, x)
-    return dropout(x, config.dropout, key).astype(config.dtype)
+    return dropout(x, config.dropout, call.key).astype(config.dtype)
 
 
 def patches(options: Patches, pixels: Array) -> Array:

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.config.model import Config
 from tfm.options.choices import Options
 
 
-def pad_slots(options: Options, output: Any, slots: int) -> Any:
+def pad_slots(options: Options, config: Config, output: Any, slots: int) -> Any:
     """Starts a state with a slot for every token: leaves [R,B,T,...] -> [R,B,slots,...]."""
 
     def pad(rows: Array) -> Array:

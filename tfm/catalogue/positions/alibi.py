@@ -1,7 +1,5 @@
 """Attention with linear biases: scores fall with the distance (Press et al. 2022)."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
@@ -10,7 +8,6 @@ from jax import Array
 from tfm.attention.bias import ScoreBias
 from tfm.attention.project import Attention
 from tfm.catalogue.options.positions.relative import Alibi
-from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
 
 
@@ -53,12 +50,14 @@ def slopes_of(heads: int, interleaved: bool) -> np.ndarray:
     return 2.0 ** (-8 / heads * np.arange(1, heads + 1))
 
 
-def prepare(params: Any, options: Alibi, config: Config, context: AttentionContext) -> ScoreBias:
+def prepare(call: LayerCall[Alibi, None, None], context: AttentionContext) -> ScoreBias:
     """The bias of all layers."""
-    return AlibiBias(config.sizes["K"], config.sizes["G"], options.slopes == "interleaved")
+    return AlibiBias(call.config.sizes["K"], call.config.sizes["G"], call.options.slopes == "interleaved")
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+def score(
+    call: LayerCall[Alibi, None, ScoreBias], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, ScoreBias]:
     """Queries and keys as they are, and the bias."""
     return q, k, call.prepared
 

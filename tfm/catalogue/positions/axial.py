@@ -10,7 +10,7 @@ from jax import Array
 
 from tfm.catalogue.options.positions.absolute import Axial
 from tfm.config.model import Config
-from tfm.interfaces import Position
+from tfm.interfaces import LayerCall, Position
 from tfm.ops import lookup
 from tfm.params import weight_spec
 
@@ -32,10 +32,10 @@ def embed_specs(options: Axial, config: Config) -> AxialTables:
     )
 
 
-def embed(tables: AxialTables, options: Axial, config: Config, x: Array, positions: Array) -> Array:
+def embed(call: LayerCall[Axial, AxialTables, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] with the vectors of positions [B,T]: of row p // columns and column p % columns."""
-    rows = lookup(tables.rows, positions // options.columns)
-    return x + jnp.concatenate([rows, lookup(tables.columns, positions % options.columns)], axis=-1)
+    rows = lookup(call.params.rows, positions // call.options.columns)
+    return x + jnp.concatenate([rows, lookup(call.params.columns, positions % call.options.columns)], axis=-1)
 
 
 POSITION = Position(embed_specs, embed)

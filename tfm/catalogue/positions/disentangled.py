@@ -61,15 +61,17 @@ def specs(options: Disentangled, config: Config) -> PositionProjections:
     )
 
 
-def prepare(embedding: RelativeEmbedding, options: Disentangled, config: Config, context: AttentionContext) -> Array:
+def prepare(call: LayerCall[Disentangled, RelativeEmbedding, None], context: AttentionContext) -> Array:
     """The rows [r,D] as layers read them."""
     if context.causal:
-        refuse(options, "is for encoders, and this is a decoder", "try position=rotary")
-    rows = unshard_fsdp(embedding.table)
-    return rows if embedding.norm is None else norm(config, embedding.norm, rows)
+        refuse(call.options, "is for encoders, and this is a decoder", "try position=rotary")
+    rows = unshard_fsdp(call.params.table)
+    return rows if call.params.norm is None else norm(call.config, call.params.norm, rows)
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+def score(
+    call: LayerCall[Disentangled, PositionProjections, Array], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, ScoreBias]:
     """q [B,T,K,G,H] and k [B,S,K,H] -> q for the first term of the score, k, and a bias that is the other terms.
 
     q is divided by the root of the number of terms (He et al. 2021, eq. 4); attention divides by that of the head size.

@@ -111,12 +111,14 @@ def specs(options: Huang, config: Config) -> Any:
     return scale_spec(config, "rH" if options.method == 3 else "rKG", r=rows)
 
 
-def prepare(params: Any, options: Huang, config: Config, context: AttentionContext) -> bool:
+def prepare(call: LayerCall[Huang, None, None], context: AttentionContext) -> bool:
     """Whether later keys do not matter."""
     return context.causal
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+def score(
+    call: LayerCall[Huang, Any, bool], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, ScoreBias]:
     """Queries and keys as they are, and the bias."""
     method, scale = call.options.method, q.shape[-1] ** -0.5
     if method < 3:

@@ -4,8 +4,6 @@ With tables a and b of 2 k + 1 rows, shared by the heads of a layer, and d the d
 (eq. 3 to 5): the score of query i and key j is q_i (k_j + a_d) / sqrt(H), and query i sums w_ij (v_j + b_d).
 """
 
-from typing import Any
-
 from flax import struct
 from jax import Array
 
@@ -41,12 +39,14 @@ def specs(options: Shaw, config: Config) -> DistanceTables:
     return DistanceTables(table, table if options.values else None)
 
 
-def prepare(params: Any, options: Shaw, config: Config, context: AttentionContext) -> bool:
+def prepare(call: LayerCall[Shaw, None, None], context: AttentionContext) -> bool:
     """Whether later keys do not matter."""
     return context.causal
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, RelativeBias]:
+def score(
+    call: LayerCall[Shaw, DistanceTables, bool], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, RelativeBias]:
     """Queries and keys as they are, and the bias."""
     return q, k, table_bias(q, call.params, call.prepared)
 

@@ -61,13 +61,13 @@ def shared_specs(options: T5, config: Config) -> Any:
     return Tables(*tables) if options.blocks else next(tables)
 
 
-def prepare(tables: Array | Tables, options: T5, config: Config, context: AttentionContext) -> T5Bias:
+def prepare(call: LayerCall[T5, Array | Tables, None], context: AttentionContext) -> T5Bias:
     """The bias of all layers."""
-    tokens, blocks = tables if isinstance(tables, Tables) else (tables, None)
-    return T5Bias(tokens, not context.causal, options.max_distance, blocks)
+    tokens, blocks = call.params if isinstance(call.params, Tables) else (call.params, None)
+    return T5Bias(tokens, not context.causal, call.options.max_distance, blocks)
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, T5Bias]:
+def score(call: LayerCall[T5, None, T5Bias], q: Array, k: Array, projections: Attention) -> tuple[Array, Array, T5Bias]:
     """Queries and keys as they are, and the bias."""
     return q, k, call.prepared
 

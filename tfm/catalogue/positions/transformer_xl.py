@@ -58,12 +58,14 @@ def specs(options: TransformerXL, config: Config) -> Linear:
     return linear_specs(config, "D", "KH", bias=False)
 
 
-def prepare(queries: GlobalQueries, options: TransformerXL, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[TransformerXL, GlobalQueries, None], context: AttentionContext) -> Prepared:
     """See `Prepared`."""
-    return Prepared(queries, context.causal)
+    return Prepared(call.params, context.causal)
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, TransformerXLBias]:
+def score(
+    call: LayerCall[TransformerXL, Linear, Prepared], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, TransformerXLBias]:
     """Queries of contents, keys as they are, and the bias."""
     queries, causal = call.prepared
     to_distances = (q + broadcast_param(queries.distance, q)) * q.shape[-1] ** -0.5

@@ -97,21 +97,27 @@ def shared_specs(options: Tupe, config: Config) -> UntiedPositions:
     )
 
 
-def prepare(params: UntiedPositions, options: Tupe, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Tupe, UntiedPositions, None], context: AttentionContext) -> Prepared:
     """See `Prepared`."""
     positions = context.positions
-    rows = norm(config, params.norm, lookup(params.table, positions)).astype(config.dtype)
-    queries, keys = linear(params.query, "BTD,DKGH->BTKGH", rows), linear(params.key, "BTD,DKH->BTKH", rows)
+    rows = norm(call.config, call.params.norm, lookup(call.params.table, positions)).astype(call.config.dtype)
+    queries, keys = linear(call.params.query, "BTD,DKGH->BTKGH", rows), linear(call.params.key, "BTD,DKH->BTKH", rows)
     is_first = positions == 0
-    if options.reset:
+    if call.options.reset:
         queries = jnp.where(is_first[:, :, None, None, None], 0, queries)
         keys = jnp.where(is_first[:, :, None, None], 0, keys)
     starts = context.length + positions.shape[1] - 1 - replicate_length(positions)[:, -1:]
-    buckets = None if params.buckets is None else T5Bias(params.buckets, not context.causal, options.max_distance)
-    return Prepared(queries, keys, UntiedBias(params.first, buckets, is_first, replicate_length(is_first), starts))
+    buckets = (
+        None
+        if call.params.buckets is None
+        else T5Bias(call.params.buckets, not context.causal, call.options.max_distance)
+    )
+    return Prepared(queries, keys, UntiedBias(call.params.first, buckets, is_first, replicate_length(is_first), starts))
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias]:
+def score(
+    call: LayerCall[Tupe, None, Prepared], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, ScoreBias]:
     """Queries and keys with positions behind contents, [...,2 H], and the bias."""
     prepared = call.prepared
     return jnp.concatenate([q, prepared.queries], -1), jnp.concatenate([k, prepared.keys], -1), prepared.bias

@@ -8,7 +8,6 @@ A pass over a batch with all w at 1 measures what each sublayer adds; then w of 
 where 1 is the variance of the embeddings, as in the authors' code.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import Admin
 from tfm.config.model import Config
-from tfm.interfaces import SUBLAYERS, Profile, Residual, Sublayer
+from tfm.interfaces import SUBLAYERS, LayerCall, Profile, Residual, Sublayers
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import scale_spec
@@ -38,14 +37,12 @@ def specs(options: Admin, config: Config, names: tuple[str, ...]) -> ScaledNorms
     return ScaledNorms(sublayer_norms(config, names), {name: scale_spec(config, "D") for name in names})
 
 
-def chain(
-    params: ScaledNorms, options: Admin, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[Admin, ScaledNorms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
-        x = norm(config, getattr(params.norms, name), broadcast_param(params.scales[name], x) * x + y)
+        y, outputs[name] = branch(sublayer, call.config, x, x)
+        x = norm(call.config, getattr(call.params.norms, name), broadcast_param(call.params.scales[name], x) * x + y)
     return x, outputs
 
 

@@ -1,7 +1,6 @@
 """x + convolution(x), then x + f(norm(x)), for each sublayer f: its neighbours tell a patch where it stands (Chu et al.
 2021, section 3.2; DaViT: Ding et al. 2022, in code)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from flax import struct
@@ -10,7 +9,7 @@ from jax import Array
 from tfm.catalogue.grid import depthwise
 from tfm.catalogue.options.residuals import Conditional
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
@@ -42,15 +41,15 @@ def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> Condi
 
 
 def chain(
-    params: ConditionalNorms, options: Conditional, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
+    call: LayerCall[Conditional, ConditionalNorms, None], x: Array, sublayers: Sublayers
 ) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        convolution = params.convolutions[name]
-        places = shard_axis(depthwise(convolution.weights, x, config.grid), spec_of(x)[1])
+        convolution = call.params.convolutions[name]
+        places = shard_axis(depthwise(convolution.weights, x, call.config.grid), spec_of(x)[1])
         x = x + places + broadcast_param(convolution.bias, x)
-        y, outputs[name] = branch(sublayer, config, norm(config, getattr(params.norms, name), x), x)
+        y, outputs[name] = branch(sublayer, call.config, norm(call.config, getattr(call.params.norms, name), x), x)
         x = x + y
     return x, outputs
 

@@ -6,14 +6,13 @@ N of the encoder of M layers of a decoder     0.81 (N^4 M)^(1/16)    0.87 (N^4 M
 M of a decoder with cross-attention           (3 M)^(1/4)            (12 M)^(-1/4)
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
 
 from tfm.catalogue.options.residuals import DeepNorm
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms, xavier_branches
 
@@ -23,21 +22,19 @@ def specs(options: DeepNorm, config: Config, names: tuple[str, ...]) -> Norms:
     return sublayer_norms(config, names)
 
 
-def rescale(specs: Any, options: DeepNorm, config: Config) -> Any:
+def rescale(options: DeepNorm, config: Config, specs: Any) -> Any:
     """The specs of a block."""
     beta = ((8 if specs.cross is None else 12) * config.layers) ** -0.25
     return xavier_branches(specs, beta if options.beta is None else options.beta)
 
 
-def chain(
-    norms: Norms, options: DeepNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[DeepNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
-    alpha = ((3 if "cross" in sublayers else 2) * config.layers) ** 0.25
-    alpha, outputs = alpha if options.alpha is None else options.alpha, {}
+    alpha = ((3 if "cross" in sublayers else 2) * call.config.layers) ** 0.25
+    alpha, outputs = alpha if call.options.alpha is None else call.options.alpha, {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
-        x = norm(config, getattr(norms, name), alpha * x + y)
+        y, outputs[name] = branch(sublayer, call.config, x, x)
+        x = norm(call.config, getattr(call.params, name), alpha * x + y)
     return x, outputs
 
 

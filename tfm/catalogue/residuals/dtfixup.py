@@ -16,7 +16,7 @@ from tfm.interfaces import Profile, Residual, no_parameters
 from tfm.residuals import sums, xavier_branches
 
 
-def rescale(specs: Any, options: DTFixup, config: Config) -> Any:
+def rescale(options: DTFixup, config: Config, specs: Any) -> Any:
     """The specs of a block."""
     return xavier_branches(specs)
 

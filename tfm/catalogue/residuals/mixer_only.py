@@ -1,13 +1,12 @@
 """f(x) or x + f(x) of the mixer alone: layers of a recurrent network (Hermans & Schrauwen 2013; Peters et al. 2018)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
 
 from tfm.catalogue.options.residuals import MixerOnly
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.residuals import branch
 
 
@@ -15,14 +14,12 @@ def specs(options: MixerOnly, config: Config, names: tuple[str, ...]) -> None:
     """Nothing is trained."""
 
 
-def chain(
-    params: None, options: MixerOnly, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[MixerOnly, None, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
-        x = x + y if options.skip else y
+        y, outputs[name] = branch(sublayer, call.config, x, x)
+        x = x + y if call.options.skip else y
     return x, outputs
 
 

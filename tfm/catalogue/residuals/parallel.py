@@ -1,6 +1,5 @@
 """x + mixer(norm(x)) + feed_forward(norm(x)): all sublayers read the same (Wang & Komatsuzaki 2021)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,7 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import Parallel
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, scaled, scales, sublayer_norms
 
@@ -18,14 +17,12 @@ def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
     return replace(sublayer_norms(config, names), scales=scales(options.layer_scale, config, names))
 
 
-def chain(
-    norms: Norms, options: Parallel, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[Parallel, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     read, outputs = x, {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, norm(config, getattr(norms, name), read), x)
-        x = x + scaled(norms, name, y)
+        y, outputs[name] = branch(sublayer, call.config, norm(call.config, getattr(call.params, name), read), x)
+        x = x + scaled(call.params, name, y)
     return x, outputs
 
 

@@ -1,13 +1,12 @@
 """x + norm(f(x)): what a sublayer adds is normalized (Swin V2: Liu et al. 2022, section 3.2)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
 
 from tfm.catalogue.options.residuals import ResPostNorm
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayer, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms
 
@@ -17,18 +16,16 @@ def specs(options: ResPostNorm, config: Config, names: tuple[str, ...]) -> Norms
     return sublayer_norms(config, names)
 
 
-def chain(
-    norms: Norms, options: ResPostNorm, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[ResPostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
 
         def normalized(read: Array, name: str = name, sublayer: Sublayer = sublayer) -> tuple[Array, Any]:
             y, output = sublayer.function(read)
-            return norm(config, getattr(norms, name), y), output
+            return norm(call.config, getattr(call.params, name), y), output
 
-        y, outputs[name] = branch(sublayer._replace(function=normalized), config, x, x)
+        y, outputs[name] = branch(sublayer._replace(function=normalized), call.config, x, x)
         x = x + y
     return x, outputs
 

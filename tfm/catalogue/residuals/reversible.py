@@ -6,7 +6,7 @@ Both are float32, so that subtraction gives back nearly what was added. What fol
 two, or one beside the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import Reversible
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Reverse, Sublayer
+from tfm.interfaces import LayerCall, Residual, Reverse, Sublayer, Sublayers
 from tfm.norms import norm
 from tfm.residuals import Norms, branch, sublayer_norms
 
@@ -41,13 +41,13 @@ def finish(options: Reversible, config: Config, streams: Streams) -> Array:
 
 
 def chain(
-    norms: Norms, options: Reversible, config: Config, streams: Streams, sublayers: Mapping[str, Sublayer]
+    call: LayerCall[Reversible, Norms, None], streams: Streams, sublayers: Sublayers
 ) -> tuple[Streams, dict[str, Any]]:
     """Streams [B,T,D] -> streams [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
         first, second = streams
-        y, outputs[name] = _read(norms, config, name, second, sublayer)
+        y, outputs[name] = _read(call.params, call.config, name, second, sublayer)
         streams = second, first + y
     return streams, outputs
 

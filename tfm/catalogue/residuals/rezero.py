@@ -1,7 +1,6 @@
 """ReZero: x + alpha f(x), alpha a trained number for each block that starts at 0, and no norm (Bachlechner et al. 2021,
 eq. 4)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from flax import struct
@@ -9,7 +8,7 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import ReZero
 from tfm.config.model import Config
-from tfm.interfaces import Residual, Sublayer
+from tfm.interfaces import LayerCall, Residual, Sublayers
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec
 from tfm.residuals import branch
@@ -27,14 +26,12 @@ def specs(options: ReZero, config: Config, names: tuple[str, ...]) -> Gate:
     return Gate(bias_spec(config, ""))
 
 
-def chain(
-    gate: Gate, options: ReZero, config: Config, x: Array, sublayers: Mapping[str, Sublayer]
-) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[ReZero, Gate, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
-        y, outputs[name] = branch(sublayer, config, x, x)
-        x = x + broadcast_param(gate.alpha, y) * y
+        y, outputs[name] = branch(sublayer, call.config, x, x)
+        x = x + broadcast_param(call.params.alpha, y) * y
     return x, outputs
 
 

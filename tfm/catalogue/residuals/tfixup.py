@@ -20,13 +20,13 @@ from tfm.params import normal, xavier
 from tfm.residuals import sums, xavier_branches
 
 
-def rescale(specs: Any, options: TFixup, config: Config) -> Any:
+def rescale(options: TFixup, config: Config, specs: Any) -> Any:
     """The specs of a block."""
     scale = 0.67 * config.layers**-0.25 if specs.cross is None else (9 * config.layers) ** -0.25
     return xavier_branches(specs, scale)
 
 
-def rescale_embed(specs: Any, options: TFixup, config: Config) -> Any:
+def rescale_embed(options: TFixup, config: Config, specs: Any) -> Any:
     """The specs of the embeddings: tables and vectors are scaled, linear maps are not."""
     scale = (9 * config.layers) ** -0.25
 

@@ -28,7 +28,8 @@ def position_similarity(model: Encoder, config: Config, length: int) -> np.ndarr
     x = jnp.zeros((1, length, config.sizes[config.embed_axis]))
     embed_positions = POSITIONS[config.position.name].embed
     rows = np.asarray(
-        embed_positions(model.embed.positions, config.position, config, x, jnp.arange(length)[None])[0], np.float64
+        embed_positions(LayerCall(config.position, config, model.embed.positions), x, jnp.arange(length)[None])[0],
+        np.float64,
     )
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     if not lengths.any():
@@ -69,8 +70,8 @@ def _layer_scores(
     context = AttentionContext(jnp.broadcast_to(i, x.shape[:2]), causal=causal)
     q, k = queries(layer.mixer, config, x), keys_values(layer.mixer, config, x)[0]
     shared = model.positions[config.positions.index(kind.position)]
-    prepared = position.prepare(shared, kind.position, config, context)
-    call = LayerCall(kind.position, config, layer.position, prepared, None)
+    prepared = position.prepare(LayerCall(kind.position, config, shared), context)
+    call = LayerCall(kind.position, config, layer.position, prepared)
     positioned_q, positioned_k, bias = position.score(call, q, k, layer.mixer)
     if bias is None and positioned_q is q and positioned_k is k:
         return None

@@ -1,7 +1,7 @@
 """Mixers that learn or draw which tokens attend to each other, and what those have in common that put tokens into
 buckets."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from tfm.attention.project import Attention
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys, bucket_attention, cached_bucket_attention, sort_rounds
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse
 from tfm.ops import Linear, linear_specs
 from tfm.options.choices import Options
 from tfm.sharding import replicate_length
@@ -57,14 +57,14 @@ def shared_specs(config: Config, bias: bool = True) -> SharedAttention:
     )
 
 
-def prepare(options: Options, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> Prepared:
     """The tokens and segments of the pass. Raises ValueError for a mask of another kind."""
-    valid, segments = valid_tokens_and_segments(options, context)
+    valid, segments = valid_tokens_and_segments(call.options, context)
     valid = jnp.ones((1, context.positions.shape[1]), bool) if valid is None else valid
     return Prepared(context, TokenRows(valid, segments))
 
 
-def positioned(call: LayerCall, score: Any, attention: SharedAttention, q: Array) -> Array:
+def positioned(call: LayerCall, score: Score, attention: SharedAttention, q: Array) -> Array:
     """q [B,T,K,G,H] with positions, [B,T,K,G,H]. Raises ValueError for positions that need scores of pairs."""
     q, _, bias = score(q, q, attention.projections)
     if bias is not None:

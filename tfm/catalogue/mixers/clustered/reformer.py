@@ -7,7 +7,6 @@ sees of its bucket: `tfm.catalogue.mixers.clustered.buckets`; with `across`, `tf
 
 import math
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from jax import Array
 
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.clustered import (
+    Prepared,
     SharedAttention,
     attend_in_buckets,
     positioned,
@@ -29,7 +29,7 @@ from tfm.catalogue.mixers.clustered.chunks import PADDING, cached_chunk_attentio
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Reformer
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 from tfm.ops import linear
 from tfm.params import fixed_spec
 from tfm.sharding import replicate_length
@@ -54,7 +54,10 @@ def specs(options: Reformer, config: Config) -> ReformerParams:
     return ReformerParams(shared_specs(config, options.bias), rotations if options.seed is None else None)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: BucketedKeys | None) -> tuple[Array, MixerOutput]:
+Call = LayerCall[Reformer, ReformerParams, Prepared]
+
+
+def forward(call: Call, x: Array, score: Score, state: BucketedKeys | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, options = call.params, call.options
     q = positioned(call, score, layer.attention, linear(layer.attention.query, "BTD,DKGH->BTKGH", x))
@@ -84,7 +87,7 @@ def hashes(keys: Array, rotations: Array, sizes: tuple[int, ...]) -> Array:
     return buckets
 
 
-def _rotations(call: LayerCall) -> Array:
+def _rotations(call: Call) -> Array:
     """The random matrices [K,G,H,r,b] of a layer."""
     options, sizes = call.options, call.config.sizes
     if call.params.rotations is not None:
@@ -122,7 +125,7 @@ def _box_muller(values: np.ndarray) -> np.ndarray:
 
 
 def _attend_across(
-    call: LayerCall, projected: tuple[Array, Array, Array], buckets: Array, state: BucketedKeys | None
+    call: Call, projected: tuple[Array, Array, Array], buckets: Array, state: BucketedKeys | None
 ) -> tuple[Array, MixerOutput]:
     """q and k [B,T,K,G,H], v [B,T,K,H], buckets [B,T,K,G,R] -> [B,T,K,G,H], and the output of the mixer."""
     (context, rows), size = call.prepared, call.options.chunk

@@ -11,8 +11,6 @@ as the paper with `window`: a token is then the mean of what it is in all cluste
 does. Queries are keys there too, and a token sees itself.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -26,7 +24,7 @@ from tfm.catalogue.mixers.clustered.running import observe, running_value
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Routing
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
 from tfm.masks.mask import MASK_VALUE
 from tfm.norms import standardized
 from tfm.ops import dropout, linear
@@ -56,18 +54,20 @@ def specs(options: Routing, config: Config) -> RoutingParams:
     return RoutingParams(shared_specs(config), running_spec(config, "KGch", init, **sizes))
 
 
-def prepare(options: Routing, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Routing, None, None], context: AttentionContext) -> Prepared:
     """The tokens and segments of the pass. Raises ValueError for masks of other kinds, and for causality and segments
     where centroids take tokens of a whole row."""
-    prepared = prepare_rows(options, config, context)
-    if options.window is not None and context.causal:
-        refuse(options, "takes the nearest tokens of a whole text", "a decoder needs mixer.window=none")
-    if options.window is not None and prepared.rows.segments is not None:
-        refuse(options, "takes the nearest tokens of a whole row", "put every text into a row of its own")
+    prepared = prepare_rows(call, context)
+    if call.options.window is not None and context.causal:
+        refuse(call.options, "takes the nearest tokens of a whole text", "a decoder needs mixer.window=none")
+    if call.options.window is not None and prepared.rows.segments is not None:
+        refuse(call.options, "takes the nearest tokens of a whole row", "put every text into a row of its own")
     return prepared
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: BucketedKeys | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Routing, RoutingParams, Prepared], x: Array, score: Score, state: BucketedKeys | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, options = call.params, call.options
     keys = standardized(linear(layer.attention.query, "BTD,DKGH->BTKGH", x).astype(jnp.float32), EPS)
@@ -97,12 +97,15 @@ def closeness_to(keys: Array, centroids: Array) -> Array:
     return products - 0.5 * jnp.square(centroids).sum(-1)[None, None]
 
 
-def attend_to_nearest(call: LayerCall, projected: tuple[Array, Array, Array], closeness: Array) -> Array:
+def attend_to_nearest(
+    call: LayerCall[Routing, RoutingParams, Prepared], projected: tuple[Array, Array, Array], closeness: Array
+) -> Array:
     """q and k [B,T,K,G,H], v [B,T,K,H] and closeness [B,T,K,G,c] -> [B,T,K,G,H]: attention among the tokens that each
     centroid takes, and the mean of its results (Roy et al. 2021, algorithm 1); softmax in float32."""
     q, k, v = (replicate_length(x) for x in projected)
     v = v[:, :, :, None] + jnp.zeros_like(q)
     closeness = jnp.where(call.prepared.rows.valid[:, :, None, None, None], closeness, -jnp.inf)
+    assert call.options.window is not None, "the caller has looked"
     size = min(call.options.window, q.shape[1])
     top, index = jax.lax.top_k(jnp.moveaxis(replicate_length(closeness), 1, -1), size)
     index, is_token = index.reshape(*index.shape[:3], -1), top > -jnp.inf

@@ -8,7 +8,7 @@ A block of a decoder is scored by the sum of the text up to its first token, and
 the keys and values of all tokens, and the sum of the text up to each; blocks are counted from the first token of a row.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,8 @@ from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Sinkhorn
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
+from tfm.low_rank import kernel_of
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import Linear, dropout, linear, split
 from tfm.params import bias_spec, weight_spec
@@ -48,11 +49,11 @@ def specs(options: Sinkhorn, config: Config) -> SinkhornParams:
     return SinkhornParams(attention_specs(config), blocks)
 
 
-def prepare(options: Sinkhorn, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Sinkhorn, None, None], context: AttentionContext) -> Prepared:
     """The tokens of the pass. Raises ValueError for masks of other kinds than padding."""
-    prepared = prepare_rows(options, config, context)
+    prepared = prepare_rows(call, context)
     if prepared.rows.segments is not None:
-        refuse(options, "cuts the text of a row into blocks", "put every text into a row of its own")
+        refuse(call.options, "cuts the text of a row into blocks", "put every text into a row of its own")
     return prepared
 
 
@@ -65,7 +66,10 @@ class SummedKeys:
     sums: Array
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: SummedKeys | None) -> tuple[Array, MixerOutput]:
+Call = LayerCall[Sinkhorn, SinkhornParams, Prepared]
+
+
+def forward(call: Call, x: Array, score: Score, state: SummedKeys | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, config, options = call.params, call.config, call.options
     context, rows = call.prepared
@@ -87,7 +91,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: SummedKeys | None) -> 
     return merge_heads(layer.attention, heads), MixerOutput(new)
 
 
-def _read(call: LayerCall, rows: tuple[Array, ...]) -> Array:
+def _read(call: Call, rows: tuple[Array, ...]) -> Array:
     """q [B,T,K,G,H], k and v [B,T,K,H] and the text [B,T,D], zeros for padding, and which are tokens, bool [B or 1,T]
     -> [B,T,K,G,H]."""
     noise_key, drop_key = split(call.key, 2)
@@ -99,7 +103,7 @@ def _read(call: LayerCall, rows: tuple[Array, ...]) -> Array:
     return attend_to_blocks(blocks, mixture, call.config.attn_rate, drop_key)[:, :length]
 
 
-def _prefilled(call: LayerCall, rows: tuple[Array, ...]) -> Array:
+def _prefilled(call: Call, rows: tuple[Array, ...]) -> Array:
     """The same of prompts that are padded on the left. Blocks are counted from the first token of a row, so rows are
     shifted to the left, and back."""
     positions = call.prepared.context.positions
@@ -110,7 +114,7 @@ def _prefilled(call: LayerCall, rows: tuple[Array, ...]) -> Array:
     return take_positions(heads, jnp.maximum(place - length + ends, 0))
 
 
-def attend_to_cached_blocks(call: LayerCall, q: Array, new: SummedKeys, state: SummedKeys) -> Array:
+def attend_to_cached_blocks(call: Call, q: Array, new: SummedKeys, state: SummedKeys) -> Array:
     """q [B,T,K,G,H] of T tokens, what they add to the state, and the state before them -> [B,T,K,G,H], as of a pass
     over all tokens.
 
@@ -118,7 +122,7 @@ def attend_to_cached_blocks(call: LayerCall, q: Array, new: SummedKeys, state: S
     """
     context, size, slots = call.prepared.context, call.options.block, state.keys.shape[1]
     positions, first = context.positions, context.positions[:, :1]
-    count = min(-(-slots // size), call.params.blocks.kernel.shape[-1])
+    count = min(-(-slots // size), kernel_of(call.params.blocks.kernel).shape[-1])
     place = jnp.arange(count * size)[None]
     is_token = place <= positions[:, -1:]
     column = jnp.where(is_token, place + jnp.where(place < first, context.length - first, slots - first), 0)
@@ -147,7 +151,7 @@ def attend_to_cached_blocks(call: LayerCall, q: Array, new: SummedKeys, state: S
     return weighted_sum(weights[..., :slots], state.values) + weighted_sum(weights[..., slots:], new.values)
 
 
-def _scores(call: LayerCall, sums: Array) -> Array:
+def _scores(call: Call, sums: Array) -> Array:
     """Sums [B,n,D] -> float32 [B,K,n,n]: scores of blocks for blocks."""
     scores = linear(call.params.blocks, "BnD,DKb->BnKb", sums)[..., : sums.shape[1]]
     return jnp.moveaxis(scores, 2, 1).astype(jnp.float32)

@@ -48,9 +48,9 @@ def convolution_specs(config: Config, kernel: Any) -> Convolution:
     )
 
 
-def prepare(options: ConvolutionOptions, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[ConvolutionOptions, None, None], context: AttentionContext) -> Prepared:
     """The tokens of a pass. Raises ValueError for masks of pairs, such as windows."""
-    valid, segments = valid_tokens_and_segments(options, context)
+    valid, segments = valid_tokens_and_segments(call.options, context)
     return Prepared(context, valid, None if segments is None else replicate_length(segments))
 
 
@@ -101,6 +101,6 @@ def window_sum(x: Array, weights: Array, segments: Array | None, before: int) ->
     return total.astype(x.dtype)
 
 
-def last_inputs(options: ConvolutionOptions, output: Array, slots: int) -> Array:
+def last_inputs(options: ConvolutionOptions, config: Config, output: Array, slots: int) -> Array:
     """The state after a prefill: the last channels [R,B,w-1,K,G,H], for any number of slots."""
     return output

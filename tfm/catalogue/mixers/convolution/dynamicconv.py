@@ -1,12 +1,11 @@
 """Dynamic convolution (Wu et al. 2019): every token computes a kernel for each head."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.convolution import (
     Convolution,
+    Prepared,
     convolution_specs,
     convolve,
     gated_inputs,
@@ -15,7 +14,7 @@ from tfm.catalogue.mixers.convolution import (
 )
 from tfm.catalogue.options.mixers.convolution import DynamicConv
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 from tfm.ops import linear, linear_specs
 from tfm.sharding import named_sharding, replicate_length, spec_of
 
@@ -27,7 +26,9 @@ def specs(options: DynamicConv, config: Config) -> Convolution:
     return convolution_specs(config, kernel)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: Array | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[DynamicConv, Convolution, Prepared], x: Array, score: Score, state: Array | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     channels = gated_inputs(call.params, x)
     logits = replicate_length(linear(call.params.kernel, "BTKGH,KGHnw->BTnw", channels))

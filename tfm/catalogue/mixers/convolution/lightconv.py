@@ -1,11 +1,10 @@
 """Lightweight convolution (Wu et al. 2019): one kernel a head, softmax-normalized."""
 
-from typing import Any
-
 from jax import Array
 
 from tfm.catalogue.mixers.convolution import (
     Convolution,
+    Prepared,
     convolution_specs,
     convolve,
     gated_inputs,
@@ -14,7 +13,7 @@ from tfm.catalogue.mixers.convolution import (
 )
 from tfm.catalogue.options.mixers.convolution import LightConv
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 from tfm.params import weight_spec
 from tfm.sharding import unshard_fsdp
 
@@ -24,7 +23,9 @@ def specs(options: LightConv, config: Config) -> Convolution:
     return convolution_specs(config, weight_spec(config, "KGw", inputs=2, w=options.window))
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: Array | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[LightConv, Convolution, Prepared], x: Array, score: Score, state: Array | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     kernel = unshard_fsdp(call.params.kernel)[None, None]
     return convolve(call, gated_inputs(call.params, x), kernel, state)

@@ -20,7 +20,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.mixers.padding import valid_tokens
 from tfm.catalogue.options.mixers.fewer_keys import Compressed
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_bias
 from tfm.masks.by_example import padding
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import Linear, dropout, linear
@@ -67,12 +67,15 @@ def specs(options: Compressed, config: Config) -> CompressedParams:
     )
 
 
-def prepare(options: Compressed, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Compressed, None, None], context: AttentionContext) -> Prepared:
     """Which places hold tokens. Raises ValueError for masks that ask about queries."""
-    return Prepared(context, valid_tokens(options, context))
+    return Prepared(context, valid_tokens(call.options, context))
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: MergedKeys | None) -> tuple[Array, MixerOutput]:
+Call = LayerCall[Compressed, CompressedParams, Prepared]
+
+
+def forward(call: Call, x: Array, score: Score, state: MergedKeys | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, config, (context, valid) = call.params, call.config, call.prepared
     k, v = keys_values(layer.attention, config, x)
@@ -104,7 +107,7 @@ class Groups(NamedTuple):
     valid: Array | None
 
 
-def _merged(call: LayerCall, k: Array, v: Array, valid: Array | None) -> Groups:
+def _merged(call: Call, k: Array, v: Array, valid: Array | None) -> Groups:
     """k and v [B,T,K,H] in n groups of c tokens; zeros fill the last one and stand for padding."""
     size = call.options.group_size(call.config)
     if valid is not None:
@@ -122,7 +125,7 @@ def _merged(call: LayerCall, k: Array, v: Array, valid: Array | None) -> Groups:
     return Groups(keys, values, own_keys, own_values, None if valid is None else cut(valid))
 
 
-def _causal(call: LayerCall, q: Array, *groups: Any) -> Array:
+def _causal(call: Call, q: Array, *groups: Any) -> Array:
     """q [B,T,K,G,H] and the groups of its tokens -> [B,T,K,G,H]."""
     keys, values, own_keys, own_values, valid = groups
     length, (count, size) = q.shape[1], own_keys.shape[1:3]
@@ -144,7 +147,7 @@ def _causal(call: LayerCall, q: Array, *groups: Any) -> Array:
     return heads.reshape(q.shape)[:, :length]
 
 
-def _prefilled(call: LayerCall, q: Array, k: Array, v: Array) -> tuple[Array, MergedKeys]:
+def _prefilled(call: Call, q: Array, k: Array, v: Array) -> tuple[Array, MergedKeys]:
     """The heads [B,T,K,G,H] of prompts that are padded on the left, and what the decode state takes.
 
     Groups are counted from the first token of a row, so rows are shifted to the left, and back.
@@ -159,7 +162,7 @@ def _prefilled(call: LayerCall, q: Array, k: Array, v: Array) -> tuple[Array, Me
     return heads, _rows(groups, jnp.zeros_like(ends), ends)
 
 
-def _extended(call: LayerCall, q: Array, k: Array, v: Array, state: MergedKeys) -> tuple[Array, MergedKeys]:
+def _extended(call: Call, q: Array, k: Array, v: Array, state: MergedKeys) -> tuple[Array, MergedKeys]:
     """The heads [B,T,K,G,H] of the next tokens, and what the decode state takes.
 
     Groups of these tokens begin with those of the state's last group.
@@ -213,7 +216,7 @@ def _rows(groups: Groups, first: Array, ends: Array) -> MergedKeys:
     return MergedKeys(groups.keys, groups.values, last(groups.own_keys), last(groups.own_values), first[:, 0])
 
 
-def start(options: Compressed, output: MergedKeys, slots: int) -> MergedKeys:
+def start(options: Compressed, config: Config, output: MergedKeys, slots: int) -> MergedKeys:
     """The state after a prefill, with room for the groups of `slots` tokens."""
     groups = -(-slots // output.last_keys.shape[2])
 

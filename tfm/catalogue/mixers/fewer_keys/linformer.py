@@ -13,7 +13,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_bias
 from tfm.params import weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp
 
@@ -37,13 +37,15 @@ def specs(options: Linformer, config: Config) -> LinformerParams:
     )
 
 
-def prepare(options: Linformer, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[Linformer, None, None], context: AttentionContext) -> Array | None:
     """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
-    refuse_decoders(options, context)
-    return valid_tokens(options, context)
+    refuse_decoders(call.options, context)
+    return valid_tokens(call.options, context)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Linformer, LinformerParams, Array | None], x: Array, score: Score, state: None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, config = call.params, call.config
     k, v = keys_values(layer.attention, config, x)

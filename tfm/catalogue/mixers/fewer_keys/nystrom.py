@@ -5,7 +5,6 @@ landmarks to landmarks A [m,m] and of landmarks to keys F2 [m,T], attention is n
 """
 
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from tfm.attention.project import Attention, attention_specs, keys_values, merge
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_bias
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_bias
 from tfm.masks.by_example import padding
 from tfm.params import weight_spec
 from tfm.scopes import SUMS
@@ -39,13 +38,15 @@ def specs(options: Nystrom, config: Config) -> NystromParams:
     return NystromParams(attention_specs(config), convolution)
 
 
-def prepare(options: Nystrom, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[Nystrom, None, None], context: AttentionContext) -> Array | None:
     """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
-    refuse_decoders(options, context)
-    return valid_tokens(options, context)
+    refuse_decoders(call.options, context)
+    return valid_tokens(call.options, context)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Nystrom, NystromParams, Array | None], x: Array, score: Score, state: None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, config, options = call.params, call.config, call.options
     k, v = keys_values(layer.attention, config, x)

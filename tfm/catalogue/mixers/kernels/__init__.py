@@ -17,7 +17,7 @@ from jax import Array
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse_bias
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse_bias
 from tfm.options.choices import Options
 from tfm.sharding import replicate_length
 
@@ -52,16 +52,16 @@ class Prepared(NamedTuple):
     segments: Array | None
 
 
-def prepare(options: Options, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> Prepared:
     """What of the mask a sum over keys can follow. Raises ValueError for the rest, such as windows."""
-    return Prepared(context, *valid_tokens_and_segments(options, context))
+    return Prepared(context, *valid_tokens_and_segments(call.options, context))
 
 
 def attend_by_features(
     call: LayerCall,
     layer: Attention,
     x: Array,
-    score: Any,
+    score: Score,
     state: FeatureSums | None,
     log_features: Callable[[Array], Array],
 ) -> tuple[Array, MixerOutput]:
@@ -181,7 +181,7 @@ def _next_state(state: FeatureSums, phi_k: Array, sizes: Array, v: Array, segmen
     )
 
 
-def start(options: Options, output: FeatureSums, slots: int) -> FeatureSums:
+def start(options: Options, config: Config, output: FeatureSums, slots: int) -> FeatureSums:
     """The state after a prefill: it has the same size for any number of slots."""
     return output
 

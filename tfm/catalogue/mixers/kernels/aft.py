@@ -19,7 +19,7 @@ from tfm.catalogue.mixers.kernels import NOTHING, Prepared, cut_chunks, positive
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.kernels import AttentionFree
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput, refuse_scores
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import lookup
 from tfm.params import weight_spec
 from tfm.scopes import SUMS
@@ -61,7 +61,10 @@ def specs(options: AttentionFree, config: Config) -> AftParams:
     return AftParams(attention_specs(config), places, places)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: Any) -> tuple[Array, MixerOutput]:
+Call = LayerCall[AttentionFree, AftParams, Prepared]
+
+
+def forward(call: Call, x: Array, score: Score, state: Any) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; sums in float32."""
     refuse_scores(call)
     layer, config, prepared = call.params, call.config, call.prepared
@@ -101,7 +104,7 @@ def _simple(tokens: Sums, prepared: Prepared, state: Sums | None) -> tuple[Sums,
     return _join(sums, _later(tokens, prepared.segments, 1)), sums
 
 
-def _by_reach(call: LayerCall, tokens: Sums) -> Sums:
+def _by_reach(call: Call, tokens: Sums) -> Sums:
     """The sums of a pass over whole texts, where places have weights."""
     options, prepared = call.options, call.prepared
     reach = options.window if options.reach == "local" else tokens.top.shape[1]
@@ -112,7 +115,7 @@ def _by_reach(call: LayerCall, tokens: Sums) -> Sums:
     return sums if prepared.context.causal else _join(sums, _later(tokens, prepared.segments, reach))
 
 
-def _near(call: LayerCall, tokens: Sums, reach: int) -> Sums:
+def _near(call: Call, tokens: Sums, reach: int) -> Sums:
     """The sums of the keys at distances below `reach`, a chunk of queries at a time."""
     prepared, length = call.prepared, tokens.top.shape[1]
     u, w = (replicate_length(rows) for rows in _places(call, prepared.context.positions))
@@ -140,7 +143,7 @@ def _near(call: LayerCall, tokens: Sums, reach: int) -> Sums:
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])[:, :length], sums)
 
 
-def _cached(call: LayerCall, tokens: Sums, state: KeysValues) -> Sums:
+def _cached(call: Call, tokens: Sums, state: KeysValues) -> Sums:
     """The sums of the next tokens, over the keys of a state and their own."""
     context, slots, length = call.prepared.context, state.keys.shape[1], tokens.top.shape[1]
     old_places = jnp.arange(slots)[None] - context.length + context.positions[:, :1]
@@ -161,9 +164,12 @@ def _cached(call: LayerCall, tokens: Sums, state: KeysValues) -> Sums:
     return _join(sums, over(tokens, w, new_places, seen))
 
 
-def _places(call: LayerCall, positions: Array) -> tuple[Array, Array]:
+def _places(call: Call, positions: Array) -> tuple[Array, Array]:
     """float32 [B,T,r]: the vectors of places of queries and of keys."""
-    return lookup(call.params.query_places, positions), lookup(call.params.key_places, positions)
+    queries, keys = call.params.query_places, call.params.key_places
+    assert queries is not None, "places have weights"
+    assert keys is not None, "places have weights"
+    return lookup(queries, positions), lookup(keys, positions)
 
 
 def _pair_sums(u: Array, w: Array, keys: Sums, seen: Array, is_near: Array | None = None) -> Sums:
@@ -241,9 +247,9 @@ def _pad(left: int, right: int, rows: tuple[Sums, Array, Array]) -> tuple[Sums, 
     return _where((place >= left) & (place < place.shape[1] - right), padded[0]), *padded[1:]
 
 
-def start(options: AttentionFree, output: Any, slots: int) -> Any:
+def start(options: AttentionFree, config: Config, output: Any, slots: int) -> Any:
     """The state after a prefill: sums, or keys and values where places have weights."""
-    return output if isinstance(output, Sums) else pad_slots(options, output, slots)
+    return output if isinstance(output, Sums) else pad_slots(options, config, output, slots)
 
 
 def write(state: Any, output: Any, length: Array | int) -> Any:

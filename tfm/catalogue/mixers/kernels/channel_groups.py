@@ -12,7 +12,7 @@ from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.kernels import ChannelGroups
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import linear_specs
 from tfm.sharding import replicate_length
 
@@ -29,13 +29,15 @@ def specs(options: ChannelGroups, config: Config) -> Attention:
     )
 
 
-def prepare(options: ChannelGroups, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[ChannelGroups, None, None], context: AttentionContext) -> Array | None:
     """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
-    refuse_decoders(options, context)
-    return valid_tokens(options, context)
+    refuse_decoders(call.options, context)
+    return valid_tokens(call.options, context)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[ChannelGroups, Attention, Array | None], x: Array, score: Score, state: None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; products and softmax in float32."""
     refuse_scores(call)
     layer, config = call.params, call.config

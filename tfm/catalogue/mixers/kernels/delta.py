@@ -6,8 +6,6 @@ The corrections u_t = beta_t (v_t - W_(t-1) phi(k_t)) of a chunk of tokens solve
 those before it by the product of two keys.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -19,7 +17,7 @@ from tfm.catalogue.mixers.kernels import prepare as prepare_kernel
 from tfm.catalogue.mixers.kernels.linear import log_features
 from tfm.catalogue.options.mixers.kernels import DeltaRule
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse, refuse_bias
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse, refuse_bias
 from tfm.ops import Linear, linear, linear_specs
 from tfm.sharding import replicate_length
 
@@ -45,14 +43,16 @@ def specs(options: DeltaRule, config: Config) -> DeltaParams:
     return DeltaParams(attention_specs(config), linear_specs(config, "D", "K"))
 
 
-def prepare(options: DeltaRule, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[DeltaRule, None, None], context: AttentionContext) -> Prepared:
     """Which places hold tokens, and their segments. Raises ValueError for encoders and for other masks."""
     if not context.causal:
-        refuse(options, "reads a text from left to right", "an encoder needs another mixer, such as mixer=linear")
-    return prepare_kernel(options, config, context)
+        refuse(call.options, "reads a text from left to right", "an encoder needs another mixer, such as mixer=linear")
+    return prepare_kernel(call, context)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: FastWeights | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[DeltaRule, DeltaParams, Prepared], x: Array, score: Score, state: FastWeights | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; sums in float32."""
     layer, config, prepared = call.params, call.config, call.prepared
     k, v = keys_values(layer.attention, config, x)

@@ -1,16 +1,14 @@
 """Linear attention (Katharopoulos et al. 2020): weights are products of phi(x) = elu(x) + 1, in time linear in the
 length."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.project import Attention, attention_specs
-from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
+from tfm.catalogue.mixers.kernels import FeatureSums, Prepared, attend_by_features, prepare, start
 from tfm.catalogue.options.mixers.kernels import LinearAttention
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 
 
 def specs(options: LinearAttention, config: Config) -> Attention:
@@ -18,7 +16,9 @@ def specs(options: LinearAttention, config: Config) -> Attention:
     return attention_specs(config)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: FeatureSums | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[LinearAttention, Attention, Prepared], x: Array, score: Score, state: FeatureSums | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return attend_by_features(call, call.params, x, score, state, log_features)
 

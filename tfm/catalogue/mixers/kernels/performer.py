@@ -14,10 +14,10 @@ from jax import Array
 from jax.sharding import reshard
 
 from tfm.attention.project import Attention, attention_specs
-from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
+from tfm.catalogue.mixers.kernels import FeatureSums, Prepared, attend_by_features, prepare, start
 from tfm.catalogue.options.mixers.kernels import Performer
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 from tfm.params import fixed_spec
 
 
@@ -48,7 +48,9 @@ def orthogonal_features(key: Array, shape: tuple[int, ...], sharding: Any) -> Ar
     return rows * lengths if sharding is None else reshard(rows * lengths, sharding)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: FeatureSums | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Performer, PerformerParams, Prepared], x: Array, score: Score, state: FeatureSums | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     features = jax.lax.stop_gradient(call.params.features).astype(jnp.float32)
     return attend_by_features(call, call.params.attention, x, score, state, partial(log_features, features=features))

@@ -4,8 +4,6 @@ Weights [H,H] of a head are products of whole columns of queries and keys, each 
 of the paper's blocks is no part of it.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -15,7 +13,7 @@ from tfm.catalogue.mixers.kernels.channels import attend_channels
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.kernels import CrossCovariance
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import unit_vectors
 from tfm.params import scale_spec
 from tfm.sharding import replicate_length
@@ -34,13 +32,15 @@ def specs(options: CrossCovariance, config: Config) -> CrossCovarianceParams:
     return CrossCovarianceParams(attention_specs(config), scale_spec(config, "KG"))
 
 
-def prepare(options: CrossCovariance, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[CrossCovariance, None, None], context: AttentionContext) -> Array | None:
     """Which places hold tokens. Raises ValueError for causality and for masks that ask about queries."""
-    refuse_decoders(options, context)
-    return valid_tokens(options, context)
+    refuse_decoders(call.options, context)
+    return valid_tokens(call.options, context)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[CrossCovariance, CrossCovarianceParams, Array | None], x: Array, score: Score, state: None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; products and softmax in float32."""
     refuse_scores(call)
     layer, config = call.params, call.config

@@ -110,16 +110,18 @@ def _reflections(vectors: Array) -> Array:
     return jax.lax.scan(reflect, start, (jnp.arange(size), jnp.moveaxis(vectors, -2, 0)))[0]
 
 
-def prepare(options: RecurrentOptions, config: Config, context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[RecurrentOptions, None, None], context: AttentionContext) -> Prepared:
     """The tokens of a pass.
 
     Raises VariantError for masks of pairs, for two directions in a decoder, and where the vector of a text is missing.
     """
-    if context.causal and options.bidirectional:
-        refuse(options, "with bidirectional=true reads later tokens", "a decoder needs mixer.bidirectional=false")
-    if options.condition and context.condition is None:
-        refuse(options, "with condition=true reads a vector of another text, and this model has none", "leave it out")
-    valid, segments = valid_tokens_and_segments(options, context)
+    if context.causal and call.options.bidirectional:
+        refuse(call.options, "with bidirectional=true reads later tokens", "a decoder needs mixer.bidirectional=false")
+    if call.options.condition and context.condition is None:
+        refuse(
+            call.options, "with condition=true reads a vector of another text, and this model has none", "leave it out"
+        )
+    valid, segments = valid_tokens_and_segments(call.options, context)
     return Prepared(context, valid, None if segments is None else replicate_length(segments))
 
 
@@ -193,6 +195,6 @@ def _flip_second(x: Array) -> Array:
     return x if x.shape[1] == 1 else jnp.stack([x[:, 0], jnp.flip(x[:, 1], 0)], axis=1)
 
 
-def last_state(options: RecurrentOptions, output: State, slots: int) -> State:
+def last_state(options: RecurrentOptions, config: Config, output: State, slots: int) -> State:
     """The state after a prefill: it has the same size for any number of slots."""
     return output

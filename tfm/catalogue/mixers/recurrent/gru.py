@@ -3,16 +3,14 @@
 r, z = sigmoid(W x + b + U h)    n = tanh(W x + b + r (U h))    h = z h + (1 - z) n
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
+from tfm.catalogue.mixers.recurrent import Prepared, Recurrent, State, last_state, prepare, read, recurrent_specs
 from tfm.catalogue.options.mixers.recurrent import Gru
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 
 
 def specs(options: Gru, config: Config) -> Recurrent:
@@ -27,7 +25,9 @@ def step(gates: Array, products: Array, state: State, projection: Array | None =
     return State(candidate + update * (state.hidden - candidate))
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Gru, Recurrent, Prepared], x: Array, score: Score, state: State | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return read(call, x, state, step, has_cell=False)
 

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.catalogue.mixers.recurrent import Recurrent, State, last_state, prepare, read, recurrent_specs
+from tfm.catalogue.mixers.recurrent import Prepared, Recurrent, State, last_state, prepare, read, recurrent_specs
 from tfm.catalogue.options.mixers.recurrent import Lstm
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Mixer, MixerOutput
+from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
 
 # The bias that a forget gate starts from, so that cells remember at first (Jozefowicz et al. 2015, section 5).
 FORGET_BIAS = 1.0
@@ -55,7 +55,9 @@ def _clipped(x: Array, clip: float | None) -> Array:
     return x if clip is None else jnp.clip(x, -clip, clip)
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Lstm, Recurrent, Prepared], x: Array, score: Score, state: State | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return read(call, x, state, partial(step, call.options.clip), has_cell=True)
 

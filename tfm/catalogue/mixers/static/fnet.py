@@ -4,26 +4,25 @@ A transform mixes all places of a row, and so those of padding too. They are zer
 what stands at them is then never seen, but how many there are is.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.static import FNet
-from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, no_parameters, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, no_parameters, refuse_scores
 from tfm.sharding import replicate_length
 
 
-def prepare(options: FNet, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[FNet, None, None], context: AttentionContext) -> Array | None:
     """bool [B or 1,T], which places hold tokens; None: all. Raises ValueError for causality and other masks."""
-    refuse_decoders(options, context)
-    valid = valid_tokens(options, context)
-    return None if options.reads_padding else valid
+    refuse_decoders(call.options, context)
+    valid = valid_tokens(call.options, context)
+    return None if call.options.reads_padding else valid
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[FNet, None, Array | None], x: Array, score: Score, state: None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; computed in float32."""
     refuse_scores(call)
     x, dtype = replicate_length(x), x.dtype

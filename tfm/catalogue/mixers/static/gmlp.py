@@ -6,7 +6,6 @@ W [P,P] and b [P] mix the tokens of all channels alike; in a decoder W is a lowe
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.static import Gmlp
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, activation, linear, linear_specs, lookup
 from tfm.params import scale_spec, weight_spec
@@ -58,12 +57,14 @@ def specs(options: Gmlp, config: Config) -> SpatialGate:
     )
 
 
-def prepare(options: Gmlp, config: Config, context: AttentionContext) -> AttentionContext:
+def prepare(call: LayerCall[Gmlp, None, None], context: AttentionContext) -> AttentionContext:
     """The context."""
     return context
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: Array | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Gmlp, SpatialGate, AttentionContext], x: Array, score: Score, state: Array | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; a decode state holds norm(g) of all tokens, [B,slots,F]."""
     refuse_scores(call)
     layer, config, context = call.params, call.config, call.prepared

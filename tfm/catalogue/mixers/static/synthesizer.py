@@ -21,12 +21,11 @@ from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores
 from tfm.attention.bias import ScoreBias
-from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.static import Pairs, pairs_of, take_last
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.static import Synthesizer
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, refuse_scores
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.masks.mask import MASK_VALUE
 from tfm.ops import Linear, dropout, einsum, linear, linear_specs, lookup
 from tfm.params import bias_spec, weight_spec
@@ -81,12 +80,14 @@ def factors(length: int) -> tuple[int, int]:
     return first, -(-length // first)
 
 
-def prepare(options: Synthesizer, config: Config, context: AttentionContext) -> AttentionContext:
+def prepare(call: LayerCall[Synthesizer, None, None], context: AttentionContext) -> AttentionContext:
     """The context."""
     return context
 
 
-def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple[Array, MixerOutput]:
+def forward(
+    call: LayerCall[Synthesizer, SynthesizerParams, AttentionContext], x: Array, score: Score, state: State | None
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, context, rate = call.params, call.prepared, call.config.attn_rate
     slots = 0 if state is None else state.values.shape[1]
@@ -114,7 +115,7 @@ def forward(call: LayerCall, x: Array, score: Any, state: State | None) -> tuple
         weights = per_row(weights, v)
     heads = sum_values(dropout(weights, rate, call.key), v, bias, pairs, state)
     output = MixerOutput(State(k, v) if context.keep else None, weights if context.record else None)
-    return merge_heads(layer, heads), output
+    return linear(layer.output, "BTKGH,KGHD->BTD", heads), output
 
 
 def project(layer: Linear | None, equation: str, x: Array) -> Any:

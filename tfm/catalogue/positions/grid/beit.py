@@ -25,12 +25,14 @@ def shared_specs(options: Beit, config: Config) -> Any:
     return _table_spec(config) if options.shared else None
 
 
-def prepare(table: Array | None, options: Beit, config: Config, context: AttentionContext) -> Array | None:
+def prepare(call: LayerCall[Beit, Array | None, None], context: AttentionContext) -> Array | None:
     """That table."""
-    return table
+    return call.params
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, ScoreBias | None]:
+def score(
+    call: LayerCall[Beit, Any, Array | None], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, ScoreBias | None]:
     """Queries and keys as they are, and the bias of both tables."""
     tables = [table for table in (call.params, call.prepared) if table is not None]
     if not tables:

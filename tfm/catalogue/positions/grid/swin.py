@@ -18,7 +18,9 @@ def specs(options: Swin, config: Config) -> Any:
     return weight_spec(config, "OKG", O=offsets(side, side))
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, GridBias]:
+def score(
+    call: LayerCall[Swin, Any, None], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, GridBias]:
     """Queries and keys of windows as they are, and the bias."""
     side = call.options.side(call.config)
     return q, k, GridBias(call.params, side, side)

@@ -48,7 +48,9 @@ def specs(options: SwinV2, config: Config) -> ContinuousBias:
     )
 
 
-def score(call: LayerCall, q: Array, k: Array, projections: Attention) -> tuple[Array, Array, GridBias]:
+def score(
+    call: LayerCall[SwinV2, ContinuousBias, None], q: Array, k: Array, projections: Attention
+) -> tuple[Array, Array, GridBias]:
     """q [B,T,K,G,H] and k [B,T,K,H] of windows -> what has the cosines as scaled products, and the bias; float32."""
     layer, side = call.params, call.options.side(call.config)
     scale = jnp.exp(jnp.minimum(unshard_fsdp(layer.log_scale).astype(jnp.float32), math.log(LARGEST_SCALE)))
