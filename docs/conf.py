@@ -55,7 +55,7 @@ LINK_TO_CODE = re.compile(r"\[([^\]\n]+)\]\((?:\.\./)*(?:tfm|train|tests)(?:/[^)
 
 # Rooms of the library, as headings of the reference.
 ROOMS = {
-    "Configuration": ("config", "axes"),
+    "Configuration": ("config", "options", "axes"),
     "Parameters": ("params", "low_rank", "int8", "quantization"),
     "Operations": ("ops", "norms", "sharding"),
     "Masks": ("masks",),
