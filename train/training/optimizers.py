@@ -136,7 +136,7 @@ def orthogonal(update: Array, spec: tfm.Spec) -> Array:
     """About the nearest matrix with equal singular values and root mean square 0.2, for each layer.
 
     This needs matrices that are not sharded: layers are sharded over as many devices as divide them, and the result as
-    the update was.
+    the update was. Muon of optax has no place for that (M58).
     """
     if _is_masked(update):
         return update
