@@ -18,11 +18,7 @@ from tfm.axes import AXES, partition
 from tfm.config.model import Config
 from tfm.sharding import named_sharding, spec_of
 
-# A tree of parameters, or of anything in their places, whose classes differ from model to model: what `jax.tree` takes.
-PyTree = Any
-
-
-# A tree of arrays, or of specs, shapes or shardings that stand for them.
+# A tree of arrays, or of specs, shapes or shardings that stand for them; its classes differ from model to model.
 PyTree: TypeAlias = Any
 
 

@@ -23,7 +23,7 @@ class Head:
     distilled: the second vector of an image is read too, by an output of its own; logits are the mean of both
     bias: add a bias in the linear map that a head begins with
     causal: a classifier reads as a decoder does: a token sees itself and those before it
-    layer: a classifier reads the states after so many layers, by the norm of the next one; none: after all
+    layer: number of layers whose states a classifier reads, by the norm of the next one; none: all
     output_bias: add a bias to the logits of a language model, or of a causal classifier
     scale_logits: divide the states of a language model by the root of the width before the output table
     input_only: tokens at the end of the vocabulary that are read and never predicted, such as a start token

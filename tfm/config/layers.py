@@ -52,7 +52,7 @@ class EncoderOptions:
     layers: number of blocks
     vocab: number of tokens, with a table of its own; none: both sides share one
     length: rows of tables along the text
-    period: kinds of layers that are repeated to the end, in place of prefix and period; how many
+    period: number of kinds of layers that are repeated to the end, in place of prefix and period
     """
 
     layers: int | None = None

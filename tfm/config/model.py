@@ -62,9 +62,9 @@ class Config:
     mixer: how tokens learn of each other
     residual: how sublayers join the stream
     head: what heads have beside their sizes
-    stages: what follows these layers on coarser grids of patches; how many stages
-    prefix: kinds of layers before the period; how many
-    period: kinds of layers that are repeated to the end; how many
+    stages: number of later stages, each on a coarser grid; `stages.0.width` sets one
+    prefix: number of kinds of layers before the period; `prefix.0.mixer` sets one
+    period: number of kinds of layers that are repeated to the end; `period.0.mixer` sets one
     encoder: what the encoder of a translation model has of its own
     images: a second model beside this one, which reads images into the same space as texts; none: no such model
     dropout: rate on embeddings, attention weights and sublayer outputs
@@ -238,7 +238,7 @@ class Config:
         return self.input.reads_packed and all(options.reads_packed for kind in self.kinds for options in kind)
 
     def within(self, tokens: int) -> "Config":
-        """The model whose layers see at most so many tokens before each, and keep as many when they generate."""
+        """The model whose layers see at most `tokens` tokens before each, and keep as many when they generate."""
 
         def narrow(layer: Layer) -> Layer:
             return replace(layer, mixer=layer.mixer and layer.mixer.within(tokens))

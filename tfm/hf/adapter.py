@@ -1,8 +1,8 @@
 """Adapter folders of PEFT (adapter_config.json, adapter_model.safetensors): low-rank updates of a model's kernels.
 
-For a module of torch, lora_A.weight [r, inputs] is our `down` and lora_B.weight [outputs, r] our `up`; for a table,
-lora_embedding_A and lora_embedding_B are. Where one tensor holds several of our kernels (c_attn of GPT-2), their
-updates share a module: it reads all their `down`s, and each writes its part of the outputs.
+For a module of torch, lora_A.weight [r, inputs] is `LowRank.down` and lora_B.weight [outputs, r] `LowRank.up`; for a
+table, lora_embedding_A and lora_embedding_B are. Where one tensor holds several kernels (c_attn of GPT-2), the updates
+share a module: it reads every `down`, and each `up` writes its part of the outputs.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,16 @@ import numpy as np
 
 from tfm.config.model import Config
 from tfm.hf import FAMILIES
-from tfm.hf.family import Family
+from tfm.hf.family import Family, HfHead
+from tfm.hf.fields import Fields
 from tfm.hf.match import match_family
 from tfm.hf.parameters import Leaf, assemble, leaves
 from tfm.hf.tensors import read_file, write
 from tfm.hf.updates import down_leaf, module_of, up_leaf, update_names
 from tfm.low_rank import LowRank, low_rank_base, merge_low_rank
-from tfm.options.choices import Range, check_object
-from tfm.options.json_text import read_object
+from tfm.options.choices import Hint, Range, check_object
+from tfm.options.json_text import Json, read_object
+from tfm.params import PyTree
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -40,7 +42,7 @@ TASK_TYPES = {
 }
 
 # Fields of adapter_config.json that would change what is computed, and the values with which they do not.
-PLAIN: Mapping[str, tuple[Any, ...]] = {
+PLAIN: Mapping[str, tuple[Json, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "use_dora": (False, None),
@@ -53,17 +55,25 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-# The tensors of a module that hold our `down`.
+# The tensors of a module that hold `LowRank.down`.
 _DOWN = re.compile(r"(.+)\.(?:lora_A\.weight|lora_embedding_A)")
 
 # The types of the fields that are read.
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, Hint] = {
     "r": Annotated[int, Range(1, 1 << 20)],
     "lora_alpha": Annotated[float, Range(0, 1e6)],
     "lora_dropout": Annotated[float, Range(0, 0.999)] | None,
     "use_rslora": bool | None,
     "task_type": str | None,
 }
+
+
+class LowRankOptions(TypedDict):
+    """Arguments of `tfm.low_rank_specs`."""
+
+    rank: int
+    scale: float
+    dropout: float
 
 
 class Adapter(NamedTuple):
@@ -74,11 +84,11 @@ class Adapter(NamedTuple):
     """
 
     path: Path
-    fields: Mapping[str, Any]
+    fields: Fields
     tensors: Mapping[str, np.ndarray]
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> LowRankOptions:
         """Rank, scale and dropout, by the names of `tfm.low_rank_specs`."""
         rank, alpha = int(self.fields["r"]), float(self.fields.get("lora_alpha", 8))
         stabilized = bool(self.fields.get("use_rslora"))
@@ -101,12 +111,12 @@ def read_adapter(folder: str | Path) -> Adapter:
 
 
 def targets_of(adapter: Adapter, config: Config) -> set[str]:
-    """The kernels of ours, such as query, that an adapter of a model of this configuration updates."""
+    """The kernels, such as query, that an adapter of a model of this configuration updates."""
     return {path.rpartition(".")[2] for path in _updated(adapter, config)[1]}
 
 
 def _updated(adapter: Adapter, config: Config) -> tuple[Family, list[str]]:
-    """The family that has all updated modules, and the paths of our parameters in them."""
+    """The family that has all updated modules, and the paths of the parameters in them."""
     modules = {match[1] for name in adapter.tensors if (match := _DOWN.fullmatch(name))}
     for family in FAMILIES.values():
         names = family.names(config) if callable(family.names) else family.names
@@ -123,7 +133,7 @@ def _pattern(module: str) -> re.Pattern[str]:
     return re.compile(re.escape(module.removesuffix(".weight")).replace(r"\{\}", r"\d+"))
 
 
-def load_adapter(adapter: Adapter, config: Config, params: Any) -> Any:
+def load_adapter(adapter: Adapter, config: Config, params: PyTree) -> PyTree:
     """`params` with the updates of an adapter, and the heads that it holds. Raises ValueError for another base."""
     family, _ = _updated(adapter, config)
     # Heads of tags and of spans may have the same shapes.
@@ -178,7 +188,7 @@ def _stack(leaf: Leaf, rows: list[np.ndarray]) -> np.ndarray:
     return np.stack(rows) if leaf.stacked else rows[0]
 
 
-def to_adapter(config: Config, params: Any, folder: str | Path, base: str, like: Mapping[str, Any]) -> Path:
+def to_adapter(config: Config, params: PyTree, folder: str | Path, base: str, like: Fields) -> Path:
     """Writes the low-rank updates and the head of a model as a folder that PEFT loads over the model in `base`.
 
     like: fields of config.json that say which family and architecture it is, as for `tfm.to_hf`
@@ -249,7 +259,7 @@ def _update_tensors(modules: Modules) -> Iterator[tuple[str, np.ndarray]]:
         yield up_name, np.concatenate(ups, 1)
 
 
-def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, Any]:
+def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, Json]:
     """The fields of adapter_config.json. Where kernels share a module, its rank is the sum of theirs."""
     ranks = {module_of(name): sum(node.down.shape[-1] for _, node, _ in members) for name, members in modules.items()}
     rank = min(ranks.values())
@@ -271,6 +281,6 @@ def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, 
     }
 
 
-def _leaves(family: Family, head: Any, config: Config) -> dict[str, Leaf]:
+def _leaves(family: Family, head: HfHead, config: Config) -> dict[str, Leaf]:
     """Every parameter of the base by its path."""
     return {leaf.path: leaf for leaf in leaves(head.specs(config), family.table(config, head))}

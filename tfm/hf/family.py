@@ -238,7 +238,7 @@ class Family:
         return nested_fields(fields)
 
 
-def resolved_fields(config: Config) -> dict[str, Any]:
+def resolved_fields(config: Config) -> dict[str, object]:
     """All fields by dotted name, with the sizes that None stands for."""
     values = flatten(config) | {
         "encoder.layers": config.encoder.layers or config.layers,

@@ -14,19 +14,21 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.hf.parameters import Leaf, entries
+from tfm.hf.parameters import A, Leaf, entries
 from tfm.hf.tensors import AGAIN, POINTER, PULL, Entry, Weights
 from tfm.options.json_text import read_object
+from tfm.params import PyTree
 
 SINGLE, INDEX = "flax_model.msgpack", "flax_model.msgpack.index.json"
 LAST_WORDS = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 Keys = tuple[str, ...]
+Parameter = np.ndarray | jax.Array
 
 
 class Layout(NamedTuple):
@@ -39,7 +41,7 @@ class Layout(NamedTuple):
     unused: a pattern of the names of tensors that are copies or constants
     """
 
-    specs: Any
+    specs: PyTree
     leaves: list[Leaf]
     prefix: str = ""
     rms: bool = False
@@ -63,8 +65,8 @@ class Layout(NamedTuple):
             for name in leaf.names
         }
 
-    def nest(self, params: Any) -> dict:
-        """Our parameters -> the nested dict."""
+    def nest(self, params: PyTree) -> dict:
+        """Parameters -> the nested dict."""
         by_name = {name: leaf for leaf in self.leaves for name in leaf.names}
         tree: dict = {}
         for name, _, _, assemble in entries(self.leaves, params):
@@ -105,15 +107,15 @@ class Layout(NamedTuple):
                     "are they of another model?"
                 )
 
-    def take(self, tree: Mapping) -> Any:
-        """The nested dict -> our parameters; under `jit` and `grad`, too. Raises ValueError as `check` does."""
+    def take(self, tree: Mapping) -> PyTree:
+        """The nested dict -> parameters; under `jit` and `grad`, too. Raises ValueError as `check` does."""
         self.check(tree)
         values = dict(flat(tree))
         params = [self._parameter(leaf, values) for leaf in self.leaves]
         return jax.tree.unflatten(jax.tree.structure(self.specs), params)
 
-    def _parameter(self, leaf: Leaf, values: Mapping[Keys, Any]) -> jax.Array:
-        """One parameter of ours out of the values of a nested dict; rows that pad the vocabulary are zeros."""
+    def _parameter(self, leaf: Leaf, values: Mapping[Keys, Parameter]) -> jax.Array:
+        """One parameter out of the values of a nested dict; rows that pad the vocabulary are zeros."""
         tensors = [jnp.asarray(values[self.keys(leaf, name)]) for name in leaf.names]
         if leaf.tensor.factor != 1 or len({tensor.dtype for tensor in tensors}) > 1:
             tensors = [tensor.astype(jnp.float32) for tensor in tensors]
@@ -130,7 +132,7 @@ def torch_name(keys: Keys) -> str:
     return ".".join((*parents, LAST_WORDS.get(last, last)))
 
 
-def _torch_array(leaf: Leaf, value: Any) -> np.ndarray:
+def _torch_array(leaf: Leaf, value: Parameter) -> np.ndarray:
     """A parameter of a nested dict -> the tensor that holds it."""
     return torch_kernel(np.asarray(value)) if is_kernel(leaf) else np.asarray(value)
 
@@ -140,17 +142,17 @@ def is_kernel(leaf: Leaf) -> bool:
     return bool(leaf.inputs) or leaf.path.rpartition(".")[2] == "table"
 
 
-def flax_kernel(kernel: Any) -> Any:
+def flax_kernel(kernel: A) -> A:
     """torch's kernel [out, in, ...] -> Flax's [..., in, out]."""
     return kernel.transpose(*range(2, kernel.ndim), 1, 0)
 
 
-def torch_kernel(kernel: Any) -> Any:
+def torch_kernel(kernel: A) -> A:
     """Flax's kernel [..., in, out] -> torch's [out, in, ...]."""
     return kernel.transpose(-1, -2, *range(kernel.ndim - 2))
 
 
-def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def flat(tree: Mapping, keys: Keys = ()) -> Iterator[tuple[Keys, Parameter]]:
     """Every value of a nested dict, with the keys that lead to it."""
     for key, value in tree.items():
         if isinstance(value, Mapping):

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,12 +82,12 @@ def differences(config: Config, restored: Config) -> list[str]:
 
 
 def _stack_kinds(config: Config) -> dict[str, Kind]:
-    """The kinds of all layers, and of those of the encoder of a translation model, by the beginnings of their names."""
+    """The kinds of all layers, and of those of the encoder of a translation model, by the beginnings of names."""
     stacks = {"layers": config, "encoder": config.in_encoder()}
     return {f"{stack}.{n}.": kind for stack, model in stacks.items() for n, kind in enumerate(model.layer_plan.layers)}
 
 
-def _weight_fields(config: Config) -> dict[str, Any]:
+def _weight_fields(config: Config) -> dict[str, object]:
     """The fields that say what weights mean, except for kinds of layers; sizes are None where that means the same."""
     implied = {
         "encoder.layers": config.layers,

@@ -86,7 +86,7 @@ class Options:
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
     depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
     recomputes: ClassVar[bool] = False  # the backward pass computes again what layers have read
-    streams: ClassVar[int] = 1  # what follows the last layer is as wide as so many streams
+    streams: ClassVar[int] = 1  # width of what follows the last layer, in widths of the model
 
     def __post_init__(self):
         check_fields(self)
@@ -103,7 +103,7 @@ class Options:
         return self
 
     def within(self, tokens: int) -> Any:
-        """These options where a token sees at most so many tokens before itself."""
+        """These options where a token sees at most `tokens` tokens before itself."""
         return self
 
 

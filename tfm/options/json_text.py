@@ -5,12 +5,12 @@ Everything here raises ValueError with one sentence that names the file, and the
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
-# A value of JSON.
-Json = Union[None, bool, int, float, str, list["Json"], dict[str, "Json"]]  # noqa: UP007
+# A value of JSON: null, true or false, a number, a text, a list or an object.
+Json = Union[None, bool, int, float, str, Sequence["Json"], Mapping[str, "Json"]]  # noqa: UP007
 
 # Bytes of a file with the fields of a model, a run or a tokenizer. The largest tokenizers have 35 MB.
 MAX_BYTES = 256 << 20

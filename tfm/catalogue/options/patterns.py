@@ -14,7 +14,7 @@ class Sliding(Options):
     """A sliding window (Beltagy et al. 2020, section 3.1).
 
     window: a decoder's token sees itself and the window - 1 tokens before it, an encoder's window / 2 on either side
-    dilation: distance of the tokens that the window counts; it then reaches so many times as far
+    dilation: distance between the tokens that the window counts, and the factor of its reach
     dilated_heads: query heads that count so, the last ones; the windows of the others have no gaps; none: all heads
     """
 
@@ -179,7 +179,7 @@ class BigBird(Options):
     last_blocks: blocks at the end of a row that see all others and are seen by them
     draw: seeded | first: random blocks are drawn, or the first block counts once more for each, as transformers has it
         but in training
-    dense_blocks: rows of at most so many blocks see every key
+    dense_blocks: number of blocks up to which rows see every key
     """
 
     name: Literal["bigbird"] = tag("bigbird")

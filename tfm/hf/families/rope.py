@@ -2,10 +2,15 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tfm.catalogue.options.positions.scaling import Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
+from tfm.hf.family import Reading
+from tfm.hf.fields import Fields
+from tfm.options.json_text import Json
+
+T = TypeVar("T")
 
 
 class _Lengths(NamedTuple):
@@ -23,7 +28,7 @@ class _Lengths(NamedTuple):
 _ORIGINAL = "original_max_position_embeddings"
 
 
-def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read_rotary(fields: Fields) -> Reading:
     """The options of `Rotary` by dotted name, and the fields that say them. Raises ValueError for other types."""
     rope = {**(fields.get("rope_scaling") or {}), **(fields.get("rope_parameters") or {})}
     rope_type = rope.get("rope_type") or rope.get("type") or "default"
@@ -33,7 +38,7 @@ def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
         )
     base = fields.get("rope_theta", fields.get("rotary_emb_base", rope.get("rope_theta") or 10_000.0))
     fraction = fields.get("partial_rotary_factor", fields.get("rotary_pct", rope.get("partial_rotary_factor") or 1.0))
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "position.base": float(base),
         "position.fraction": float(fraction),
         "position.scaling": None,
@@ -51,23 +56,23 @@ def read_rotary(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, used
 
 
-def _known(name: str, value: Any) -> Any:
+def _known(name: str, value: T | None) -> T:
     """A field of scaled positions. Raises ValueError where there is none."""
-    if value in (None, []):
+    if value is None or value == []:
         raise ValueError(f"config.json: rope_parameters lacks {name}; add it")
     return value
 
 
-def _read_linear(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
+def _read_linear(rope: Fields, lengths: _Lengths) -> dict[str, object]:
     return {"factor": float(_known("factor", rope.get("factor")))}
 
 
-def _read_dynamic(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
+def _read_dynamic(rope: Fields, lengths: _Lengths) -> dict[str, object]:
     """transformers counts from `max_position_embeddings` on."""
     return _read_linear(rope, lengths) | {"original_length": _known("max_position_embeddings", lengths.longest)}
 
 
-def _read_yarn(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
+def _read_yarn(rope: Fields, lengths: _Lengths) -> dict[str, object]:
     factor = float(rope.get("factor") or lengths.factor())
     attention_factor, scales = rope.get("attention_factor"), (rope.get("mscale"), rope.get("mscale_all_dim"))
     if attention_factor is None and all(scales):
@@ -83,7 +88,7 @@ def _read_yarn(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
     }
 
 
-def _read_longrope(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
+def _read_longrope(rope: Fields, lengths: _Lengths) -> dict[str, object]:
     return {
         "factor": float(rope.get("factor") or lengths.factor()),
         "original_length": _known(_ORIGINAL, lengths.original),
@@ -93,7 +98,7 @@ def _read_longrope(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]
     }
 
 
-def _read_llama3(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
+def _read_llama3(rope: Fields, lengths: _Lengths) -> dict[str, object]:
     return _read_linear(rope, lengths) | {
         "original_length": _known(_ORIGINAL, lengths.original),
         "low_freq_factor": float(_known("low_freq_factor", rope.get("low_freq_factor"))),
@@ -102,7 +107,7 @@ def _read_llama3(rope: Mapping[str, Any], lengths: _Lengths) -> dict[str, Any]:
 
 
 # The options of a scaling by its type: (rope_parameters, lengths) -> options by name.
-_READERS: Mapping[str, Callable[[Mapping[str, Any], _Lengths], dict[str, Any]]] = {
+_READERS: Mapping[str, Callable[[Fields, _Lengths], dict[str, object]]] = {
     "linear": _read_linear,
     "dynamic": _read_dynamic,
     "yarn": _read_yarn,
@@ -111,10 +116,10 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], _Lengths], dict[str, Any]]] 
 }
 
 
-def rope_parameters(options: Rotary, head_size: int) -> dict[str, Any]:
+def rope_parameters(options: Rotary, head_size: int) -> dict[str, Json]:
     """The field `rope_parameters`, without the fraction that is rotated."""
     scaling = options.scaling
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": options.base}
+    rope: dict[str, Json] = {"rope_type": "default", "rope_theta": options.base}
     if scaling is None:
         return rope
     rope |= {"rope_type": scaling.name, "factor": scaling.factor}

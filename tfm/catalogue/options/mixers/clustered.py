@@ -15,7 +15,7 @@ class Reformer(Options):
 
     buckets: values of a hash
     rounds: hashes of a token; it sees the tokens that share at least one
-    chunk: a token sees the tokens of its bucket in its own chunk of so many, and in the one before
+    chunk: tokens of a chunk; a token sees those of its bucket in its own chunk and in the one before
     across: chunks are cut out of all buckets together, as in the paper; what a token sees then depends on later tokens
         and on the length of the row, and one that is generated sees what there is until then
     factor: values of a second hash, with which the first one makes buckets * factor buckets; none: there is one hash
@@ -57,10 +57,10 @@ class Routing(Options):
     """Attention among tokens of the same cluster, in time linear in the length (Roy et al. 2021).
 
     clusters: centroids of a head
-    chunk: a token sees the tokens of its cluster in its own chunk of so many, and in the one before
+    chunk: tokens of a chunk; a token sees those of its cluster in its own chunk and in the one before
     momentum: of the moving averages that centroids are
-    window: each centroid takes so many tokens of the text instead, the nearest ones, as in the paper; decoders cannot,
-        and rows hold one text
+    window: number of nearest tokens that each centroid takes instead, as in the paper; for encoders, with one text a
+        row
     """
 
     name: Literal["routing"] = tag("routing")

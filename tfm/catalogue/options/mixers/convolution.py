@@ -30,7 +30,7 @@ class LightConv(Convolution):
 
 @dataclass(frozen=True)
 class DynamicConv(Convolution):
-    """The same with kernels that each token computes for itself (Wu et al. 2019).
+    """A convolution whose kernels each token computes for itself (Wu et al. 2019).
 
     window: tokens that a kernel reads; a decoder's are the token and those before it
     """

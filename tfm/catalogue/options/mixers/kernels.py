@@ -50,7 +50,7 @@ class AttentionFree(Options):
     al. 2021).
 
     reach: full | local | simple: the pairs of places that have weights: all, near ones, or none
-    window: near places are less than so many tokens apart
+    window: distance in tokens below which places are near
     rank: size of the vectors of places whose products are the weights
     """
 
@@ -72,7 +72,7 @@ class AttentionFree(Options):
 class DeltaRule(Options):
     """Fast weights: a matrix that every token corrects by the delta rule (Schlag et al. 2021); for decoders.
 
-    nu: features are products of the rectified channels with those up to so many places on; none: elu(x) + 1
+    nu: features are products of rectified channels at most `nu` places apart; none: elu(x) + 1
     chunk: tokens whose corrections are computed at once
     """
 

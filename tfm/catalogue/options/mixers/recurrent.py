@@ -81,7 +81,7 @@ class Lstm(Recurrent):
     separate: each direction reads and returns a half of its own (Peters et al. 2018)
     output: a linear map leads from states to the stream; false: states are the stream
     condition: gates also read a vector of another text (Kiros et al. 2015, eq. 5 to 7)
-    projection: gates and the next layer read so many numbers, a projection of the units (Sak et al. 2014); none: units
+    projection: size of a projection of the units, which gates and the next layer read (Sak et al. 2014); none: units
     clip: largest size of a cell, and of a number of that projection; none: no limit. ELMo has 3
     """
 

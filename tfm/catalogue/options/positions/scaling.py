@@ -142,7 +142,7 @@ class LongRope(ScalingOptions):
         return math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
 
     def factors(self, length: int, pairs: int) -> list[float]:
-        """The factors of so many pairs in texts of a length."""
+        """The factor of each pair of elements in texts of a length."""
         numbers = self._numbers("long_factors" if length > self.original_length else "short_factors")
         return numbers * pairs if len(numbers) == 1 else numbers
 

@@ -1,16 +1,15 @@
 """Bloom (BigScience 2022): ALiBi, and a norm of the embeddings."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.catalogue.options.positions.relative import Alibi
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields, Size
 from tfm.hf.parameters import HfTensor
+from tfm.params import PyTree
 
 LAYER = "transformer.h.{}"
 ALIBI = Alibi(slopes="interleaved")
@@ -21,13 +20,13 @@ def joined(part: int) -> HfTensor:
     return HfTensor(f"{LAYER}.self_attention.query_key_value", part=part, parts=3, by_head=True)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The width, by its older name."""
     width = fields.get("n_embed")
     return {} if width is None else {"width": width}, {"n_embed"}
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """A power of two of heads has the same slopes by either rule."""
     is_same = config.heads & (config.heads - 1) == 0 and config.position == Alibi()
     return (dataclasses.replace(config, position=ALIBI) if is_same else config), params

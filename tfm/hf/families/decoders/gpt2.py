@@ -1,14 +1,12 @@
 """GPT-2 (Radford et al. 2019)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 LAYER = "transformer.h.{}"
 
@@ -18,12 +16,12 @@ def joined(part: int) -> HfTensor:
     return HfTensor(f"{LAYER}.attn.c_attn", part=part, parts=3, transposed=False)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The size of the feed-forward layer, whose default depends on the width."""
     return {"ffn": fields.get("n_inner") or 4 * fields.get("n_embd", 768)}, {"n_inner"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return {"n_inner": config.sizes["F"]}
 

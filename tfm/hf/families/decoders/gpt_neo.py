@@ -4,8 +4,6 @@ Scores are not divided by the root of the head size.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.catalogue.options.patterns import Sliding
 from tfm.config.inputs import Tokens
@@ -13,15 +11,16 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.period import period_values
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS, LayerCount, Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields, LayerCount, Size
+from tfm.options.json_text import Json
 
 GLOBAL, LOCAL = "global", "local"
 LAYER = "transformer.h.{}"
 MIXER = Softmax(score="dot", qkv_bias=False)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The size of the feed-forward layer, whose default depends on the width, and the kinds of layers."""
     local = dataclasses.replace(MIXER, pattern=Sliding(window=fields.get("window_size", 256)))
     kinds = {GLOBAL: Layer(), LOCAL: Layer(mixer=local)}
@@ -30,7 +29,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, {"intermediate_size", "window_size", "attention_types", "attention_layers"}
 
 
-def attention_layers(fields: Mapping[str, Any]) -> list[str]:
+def attention_layers(fields: Fields) -> list[str]:
     """The type of every layer. Raises ValueError for other types, and for more or fewer of them than layers."""
     layers, types = fields.get("num_layers", 24), fields.get("attention_types") or [[[GLOBAL, LOCAL], 12]]
     try:
@@ -45,16 +44,17 @@ def attention_layers(fields: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     windows = [_window(kind) for kind in config.layer_plan.layers]
     names = [LOCAL if window else GLOBAL for window in windows]
     local_windows = [window for window in windows if window]
-    return ({"window_size": local_windows[0]} if local_windows else {}) | {
+    fields: dict[str, Json] = {
         "intermediate_size": config.sizes["F"],
-        "attention_types": _periods(names),
+        "attention_types": [[period, times] for period, times in _periods(names)],
         "attention_layers": names,
     }
+    return {"window_size": local_windows[0], **fields} if local_windows else fields
 
 
 def _window(kind: Kind) -> int | None:
@@ -63,11 +63,11 @@ def _window(kind: Kind) -> int | None:
     return pattern.window if isinstance(pattern, Sliding) else None
 
 
-def _periods(names: list[str]) -> list[list[Any]]:
+def _periods(names: list[str]) -> list[tuple[list[str], int]]:
     """The field `attention_types`: periods and how often each is repeated."""
     size = next(size for size in range(1, len(names) + 1) if names[size:] == names[:-size])
     times, rest = divmod(len(names), size)
-    return [[names[:size], times], *([[names[:rest], 1]] if rest else [])]
+    return [(names[:size], times), *([(names[:rest], 1)] if rest else [])]
 
 
 GPT_NEO = Family(

@@ -1,16 +1,14 @@
 """GPT-NeoX and Pythia (Black et al. 2022): rotary positions for a part of each head, parallel sublayers."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.catalogue.options.residuals import Parallel
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.hf.families.rope import read_rotary, rope_parameters
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 LAYER = "gpt_neox.layers.{}"
 
@@ -20,12 +18,12 @@ def joined(part: int) -> HfTensor:
     return HfTensor(f"{LAYER}.attention.query_key_value", part=part, parts=3, by_head=True)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """Rotary positions; by default a quarter of each head is rotated."""
     return read_rotary(fields if fields.get("rope_parameters") else {"rotary_pct": 0.25, **fields})
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     position = config.position
     assert isinstance(position, Rotary)

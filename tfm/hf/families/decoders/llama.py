@@ -1,8 +1,7 @@
 """Llama (Touvron et al. 2023), Mistral (Jiang et al. 2023) and Qwen3 (Yang et al. 2025)."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from tfm.catalogue.options.patterns import Sliding
 from tfm.config.inputs import Tokens
@@ -11,8 +10,9 @@ from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.rope import read_rotary, rope_parameters
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import GATED
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import GATED, Fields
+from tfm.options.json_text import Json
 
 LAYER = "model.layers.{}"
 FIELDS = {
@@ -51,13 +51,13 @@ NAMES = {
 }
 
 
-def reader(kv_heads: int | None = None, head_size: int | None = None) -> Callable[[Mapping[str, Any]], Any]:
+def reader(kv_heads: int | None = None, head_size: int | None = None) -> Callable[[Fields], Reading]:
     """`Family.read` of a family with these defaults for the key/value heads and the size of a head.
 
     None stands for as many key/value heads as heads, and for width / heads.
     """
 
-    def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    def read(fields: Fields) -> Reading:
         values, used = read_rotary(fields)
         heads, width = fields.get("num_attention_heads", 32), fields.get("hidden_size", 4096)
         hf_kv_heads = fields.get("num_key_value_heads", kv_heads) or heads
@@ -69,7 +69,7 @@ def reader(kv_heads: int | None = None, head_size: int | None = None) -> Callabl
     return read
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `reader`."""
     position = config.position
     assert isinstance(position, Rotary)
@@ -81,8 +81,8 @@ def write(config: Config) -> dict[str, Any]:
     }
 
 
-def read_mistral(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """The same, and a sliding window or none."""
+def read_mistral(fields: Fields) -> Reading:
+    """As the `reader` of Llama, with a sliding window or none."""
     values, used = reader(kv_heads=8)(fields)
     window = fields.get("sliding_window", 4096)
     if window:
@@ -90,7 +90,7 @@ def read_mistral(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, used | {"sliding_window", "layer_types"}
 
 
-def write_mistral(config: Config) -> dict[str, Any]:
+def write_mistral(config: Config) -> dict[str, Json]:
     """See `read_mistral`."""
     assert isinstance(config.mixer, Softmax)
     pattern = config.mixer.pattern

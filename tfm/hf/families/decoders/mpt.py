@@ -1,14 +1,15 @@
 """MPT (MosaicML 2023): ALiBi, no biases."""
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.decoders.bloom import ALIBI, canonicalize
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 LAYER = "transformer.blocks.{}"
 
@@ -43,7 +44,7 @@ def joined(part: int) -> HfTensor:
     return HfTensor(f"{LAYER}.attn.Wqkv", part=part, parts=3)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The dropout of attention. Raises ValueError for other attention than `ATTENTION`."""
     attention = fields.get("attn_config") or {}
     for name, value in ATTENTION.items():
@@ -54,7 +55,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return {"attn_dropout": attention.get("attn_pdrop", 0.0)}, {"attn_config"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`. Transformers declares the rate as an integer."""
     return {"attn_config": {**ATTENTION, "attn_pdrop": config.attn_rate or 0}}
 

@@ -7,23 +7,25 @@ do, so encoders have layers with hashes alone.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from tfm.catalogue.options.mixers.clustered import Reformer
 from tfm.catalogue.options.positions.absolute import Axial
 from tfm.catalogue.options.residuals import Reversible
 from tfm.config.inputs import Tokens
-from tfm.config.mixers import Softmax
+from tfm.config.mixers import Mixer, Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Local
 from tfm.config.positions import Learned
 from tfm.hf.families.period import period_values
-from tfm.hf.family import Family, HfField, HfHead, with_output_bias
-from tfm.hf.fields import ACTIVATIONS, Size
+from tfm.hf.family import Family, HfField, HfHead, Reading, with_output_bias
+from tfm.hf.fields import ACTIVATIONS, Fields, Size
 from tfm.hf.parameters import HfTensor
 from tfm.models.heads import CausalLM
-from tfm.options.choices import Range
+from tfm.options.choices import Hint, Range
 from tfm.options.dotted import flatten, override
+from tfm.options.json_text import Json
+from tfm.params import PyTree
 
 LAYER = "reformer.encoder.layers.{}"
 LOCAL, LSH = "local", "lsh"
@@ -37,7 +39,7 @@ NEAR = Softmax(pattern=Local(block=64, neighbours=1), qkv_bias=False, output_bia
 Sizes = list[Size]
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """Layers, their chunks and hashes, positions, and whether tokens see later ones.
 
     Raises ValueError for layers that attend in another way.
@@ -62,7 +64,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, set(TYPES) - (OF_LOCAL_LAYERS if LOCAL not in layers else set())
 
 
-def _buckets(fields: Mapping[str, Any], chunk: int) -> Sequence[int]:
+def _buckets(fields: Fields, chunk: int) -> Sequence[int]:
     """The values of one hash or two; without the field, those that transformers takes for the longest text."""
     buckets = fields.get("num_buckets")
     if buckets is None:
@@ -78,7 +80,7 @@ def _buckets(fields: Mapping[str, Any], chunk: int) -> Sequence[int]:
     return buckets
 
 
-def _attn_layers(fields: Mapping[str, Any], chunk: int, block: int) -> Sequence[str]:
+def _attn_layers(fields: Fields, chunk: int, block: int) -> Sequence[str]:
     """The kind of every layer."""
     layers = fields.get("attn_layers", ATTN_LAYERS)
     if not layers or not set(layers) <= {LOCAL, LSH}:
@@ -99,7 +101,7 @@ def _attn_layers(fields: Mapping[str, Any], chunk: int, block: int) -> Sequence[
     return layers
 
 
-def _positions(fields: Mapping[str, Any]) -> Axial | Learned:
+def _positions(fields: Fields) -> Axial | Learned:
     """Two tables, or one."""
     if not fields.get("axial_pos_embds", True):
         return Learned()
@@ -113,7 +115,7 @@ def _positions(fields: Mapping[str, Any]) -> Axial | Learned:
     return Axial(rows=shape[0], columns=shape[1], row_width=widths[0])
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     kinds = config.layer_plan.layers
     blocks = [_local(kind.mixer) for kind in kinds]
@@ -132,13 +134,13 @@ def write(config: Config) -> dict[str, Any]:
     }
 
 
-def _local(mixer: Any) -> Local | None:
+def _local(mixer: Mixer) -> Local | None:
     """The blocks of a local layer; None for another one."""
     pattern = mixer.pattern if isinstance(mixer, Softmax) else None
     return pattern if isinstance(pattern, Local) else None
 
 
-def _write_positions(config: Config) -> dict[str, Any]:
+def _write_positions(config: Config) -> dict[str, Json]:
     """The fields of positions."""
     position = config.position
     if not isinstance(position, Axial):
@@ -151,10 +153,10 @@ def _write_positions(config: Config) -> dict[str, Any]:
     }
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with the size of the vectors of rows; a language model with causality, and with the bias of its output,
     zeros where it had none."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     if isinstance(params, CausalLM):
         values["head.causal"] = True
         config, params = with_output_bias(config, params)
@@ -185,7 +187,7 @@ def names(root: str) -> dict[str, str | HfTensor]:
 
 
 SOFTMAX = ("query", "key", "value")
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, Hint] = {
     "attn_layers": list[str],
     "is_decoder": bool,
     "axial_pos_embds": bool,

@@ -1,15 +1,12 @@
 """BERT (Devlin et al. 2018)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.config.model import Config
 from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.options.json_text import Json
 
 
-def read_pooler(fields: Mapping[str, Any], default: str) -> dict[str, Any]:
+def read_pooler(fields: Fields, default: str) -> dict[str, object]:
     """The activation of a pooler that has that of the layers, by default `default`."""
     return {"head.pool_activation": ACTIVATIONS.get(fields.get("hidden_act", default), "tanh")}
 

@@ -4,17 +4,17 @@ transformers draws random blocks in training alone, for each layer and head. In 
 them, and counts once more for each: so does `draw=first`. Short rows see every key there and here.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tfm.catalogue.options.patterns import BigBird
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS, Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields, Size
 from tfm.options.choices import Range
 from tfm.options.dotted import flatten
+from tfm.options.json_text import Json
 
 SPARSE, FULL = "block_sparse", "original_full"
 POOLER = {"pooler": "bert.pooler"}
@@ -35,7 +35,7 @@ def sparse(block: int, random: int) -> BigBird:
     )
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The pattern of attention, and the activation of the pooler of classes."""
     used = {"attention_type", "block_size", "num_random_blocks"}
     values = bert.read_pooler(fields, "gelu_new")
@@ -45,7 +45,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values | {"mixer.pattern": pattern.name} | flatten(pattern, "mixer.pattern."), used
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     pattern = config.mixer.pattern if isinstance(config.mixer, Softmax) else None
     if not isinstance(pattern, BigBird):

@@ -1,21 +1,20 @@
 """DeBERTa-v2 and v3 (He et al. 2021, 2023): disentangled attention."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.catalogue.options.positions.relative import Disentangled
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Learned
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 ENCODER = "deberta.encoder"
 ATTENTION = f"{ENCODER}.layer.{{}}.attention.self"
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """Positions, and the width of the embeddings. Raises ValueError for combinations that are not supported."""
     width, heads = fields.get("hidden_size", 1536), fields.get("num_attention_heads", 24)
     head_size, embedding = fields.get("attention_head_size") or width / heads, fields.get("embedding_size", width)
@@ -29,7 +28,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return {"input.width": embedding if embedding != width else None, **_position(fields)}, set(used.split())
 
 
-def _position(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _position(fields: Fields) -> dict[str, object]:
     """Disentangled positions, or absolute ones or none."""
     terms, absolute = _terms(fields.get("pos_att_type")), fields.get("position_biased_input", True)
     if terms and not fields.get("relative_attention", False):
@@ -53,7 +52,7 @@ def _position(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _terms(pos_att_type: str | list[str] | None) -> list[str]:
-    """The terms of scores that compare with distances, in our order. Raises ValueError for others."""
+    """The terms of scores that compare with distances, c2p first. Raises ValueError for others."""
     words = _words(pos_att_type) if isinstance(pos_att_type, str) else pos_att_type or []
     if not set(words) <= {"c2p", "p2c", ""}:
         raise ValueError(f"config.json has pos_att_type={pos_att_type}; of deberta-v2, only c2p and p2c are supported")
@@ -65,7 +64,7 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.lower().split("|")]
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     position = config.position
     fields = {"embedding_size": config.sizes["U"], "legacy": True}

@@ -1,21 +1,20 @@
 """ELECTRA (Clark et al. 2020): embeddings may be narrower than layers, and the discriminator is what is used."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.config.heads import Head
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
+from tfm.options.json_text import Json
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The width of embeddings; where it is that of the layers, there is no map between them."""
     embedding, width = fields.get("embedding_size", 128), fields.get("hidden_size", 256)
     return {"input.width": embedding if embedding != width else None}, {"embedding_size"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return {"embedding_size": config.sizes["U"]}
 

@@ -4,14 +4,14 @@ transformers mixes padding as it is, whatever a mask says, and so do models that
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.catalogue.options.mixers.static import FNet
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
+from tfm.params import PyTree
 
 LAYER = "fnet.encoder.layer.{}"
 POOLER = {"pooler": "fnet.pooler.dense"}
@@ -19,12 +19,12 @@ POOLER = {"pooler": "fnet.pooler.dense"}
 HEADS = ("num_attention_heads", "attention_probs_dropout_prob")
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """A map leads from the embeddings, which are as wide as the layers, to the first layer."""
     return {"input.width": fields.get("hidden_size", 768)}, set()
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with one head: no parameter belongs to a head."""
     if any(not isinstance(kind.mixer, FNet) for kind in config.kinds):
         return config, params

@@ -8,23 +8,27 @@ For answers and choices it takes one of two texts; tfm takes the first token.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from tfm.catalogue.options.patterns import Global
-from tfm.config.mixers import Softmax
+from tfm.config.mixers import Mixer, Softmax
 from tfm.config.model import Config, Kind, Layer
 from tfm.hf.families.encoders import bert, roberta
 from tfm.hf.families.encoders.roberta import UNUSED_ROWS
 from tfm.hf.families.period import period_values
-from tfm.hf.family import Family
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, Reading
+from tfm.hf.fields import Fields, Size
 from tfm.hf.parameters import HfTensor
-from tfm.options.choices import Range
+from tfm.options.choices import Hint, Range
 from tfm.options.dotted import flatten
+from tfm.options.json_text import Json
+from tfm.params import PyTree
+
+M = TypeVar("M", bound=Mixer | None)
 
 SELF = "longformer.encoder.layer.{}.attention.self"
 WINDOW = 512  # transformers' default
-TYPES: Mapping[str, Any] = {
+TYPES: Mapping[str, Hint] = {
     "attention_window": Size | list[Size],
     "global_tokens": Annotated[int, Range(0, 1 << 24)],
 }
@@ -32,7 +36,7 @@ TYPES: Mapping[str, Any] = {
 GLOBAL_HEADS = ("SequenceClassification", "QuestionAnswering", "MultipleChoice")
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The length, without unused rows, and the kinds of layers."""
     architecture = (fields.get("architectures") or [""])[0]
     tokens = fields.get("global_tokens", int(architecture.endswith(GLOBAL_HEADS)))
@@ -45,8 +49,8 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, {"max_position_embeddings", "attention_window", "global_tokens"}
 
 
-def read_mixers(fields: Mapping[str, Any], layers: int, tokens: int) -> list[Softmax]:
-    """The mixer of every layer, with so many global tokens. Raises ValueError for windows that transformers refuses."""
+def read_mixers(fields: Fields, layers: int, tokens: int) -> list[Softmax]:
+    """The mixer of every layer, with `tokens` global ones. Raises ValueError for windows that transformers refuses."""
     windows = fields.get("attention_window", WINDOW)
     windows = [windows] * layers if isinstance(windows, int) else list(windows)
     if len(windows) != layers or any(window % 2 for window in windows):
@@ -57,13 +61,13 @@ def read_mixers(fields: Mapping[str, Any], layers: int, tokens: int) -> list[Sof
     return [Softmax(pattern=Global(window=window, tokens=tokens, projections=True)) for window in windows]
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     fields = {"max_position_embeddings": config.length + UNUSED_ROWS, "pad_token_id": 1}
     return fields | write_windows(config)
 
 
-def write_windows(config: Config) -> dict[str, Any]:
+def write_windows(config: Config) -> dict[str, Json]:
     """The windows of all layers, a list as transformers writes it, and the number of global tokens."""
     patterns = [_pattern(kind) for kind in config.layer_plan.layers]
     return {
@@ -78,13 +82,13 @@ def _pattern(kind: Kind) -> Global:
     return pattern if isinstance(pattern, Global) else Global()
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with even windows."""
     period = tuple(dataclasses.replace(layer, mixer=even_window(layer.mixer)) for layer in config.period)
     return dataclasses.replace(config, mixer=even_window(config.mixer), period=period), params
 
 
-def even_window(mixer: Any) -> Any:
+def even_window(mixer: M) -> M:
     """A mixer with an even window: half of a window, rounded down, is on either side of a token."""
     if not isinstance(mixer, Softmax) or not isinstance(mixer.pattern, Global) or mixer.pattern.window < 2:
         return mixer

@@ -1,8 +1,6 @@
 """ModernBERT (Warner et al. 2024): rotary positions; most layers attend within a window."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.catalogue.options.patterns import Sliding
 from tfm.config.heads import Head
@@ -12,9 +10,10 @@ from tfm.config.model import Config, Kind, Layer
 from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.period import period_values
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import RopeByLayer
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields, RopeByLayer
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 LAYER = "model.layers.{}"
@@ -38,7 +37,7 @@ DENSE = {"dense": "head.dense", "norm": "head.norm"}
 OUTPUT = {"output": "classifier"}
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The kinds of layers: the first one, which has no norm before its mixer, and a period of the others."""
     layer_types = _layer_types(fields)
     global_base, local_base = _bases(fields)
@@ -61,7 +60,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, used
 
 
-def _layer_types(fields: Mapping[str, Any]) -> list[str]:
+def _layer_types(fields: Fields) -> list[str]:
     """The type of every layer; in older folders every n-th one is global. Raises ValueError for other types."""
     layers, layer_types = fields.get("num_hidden_layers", 22), fields.get("layer_types")
     if layer_types is None:
@@ -75,7 +74,7 @@ def _layer_types(fields: Mapping[str, Any]) -> list[str]:
     return list(layer_types)
 
 
-def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:
+def _bases(fields: Fields) -> tuple[float, float]:
     """The rotary bases of global and of local layers. Raises ValueError for scaled positions."""
     older = {
         GLOBAL: fields.get("global_rope_theta", 160_000.0),
@@ -92,7 +91,7 @@ def _bases(fields: Mapping[str, Any]) -> tuple[float, float]:
     return float(bases[0] or 160_000.0), float(bases[1] or bases[0] or 160_000.0)
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`; both the newer and the older fields."""
     kinds = config.layer_plan.layers
     layer_types = [LOCAL if _window(kind) else GLOBAL for kind in kinds]
@@ -100,13 +99,14 @@ def write(config: Config) -> dict[str, Any]:
     windows = [window for window in map(_window, kinds) if window]
     local_bases = [kind.position.base for kind in kinds if _window(kind) and isinstance(kind.position, Rotary)]
     bases = {GLOBAL: config.position.base, LOCAL: local_bases[0] if local_bases else 10_000.0}
-    return ({"local_attention": windows[0]} if windows else {}) | {
+    fields: dict[str, Json] = {
         "layer_types": layer_types,
         "global_attn_every_n_layers": _interval(layer_types),
         "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
         "global_rope_theta": bases[GLOBAL],
         "local_rope_theta": bases[LOCAL],
     }
+    return {"local_attention": windows[0], **fields} if windows else fields
 
 
 def _window(kind: Kind) -> int | None:

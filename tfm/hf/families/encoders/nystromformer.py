@@ -5,21 +5,19 @@ exact attention, and so do models that are read from such folders. Otherwise it 
 text of any length has as many landmarks.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.catalogue.options.mixers.fewer_keys import Nystrom
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields, Size
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 LAYER = "nystromformer.encoder.layer.{}.attention"
 LANDMARKS = {"num_landmarks", "segment_means_seq_len"}
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """Landmarks, the convolution, and the activation of the pooler.
 
     Raises ValueError for texts of a length that is not that of the table of positions.
@@ -40,7 +38,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, {"conv_kernel_size"} | (set() if is_exact else LANDMARKS)
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     mixer = config.mixer
     assert isinstance(mixer, Nystrom)

@@ -4,24 +4,24 @@ The classifier of texts has no pooler.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.config.model import Config
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 # Positions begin at 2: the first row of the table is unused, the second is for padding.
 UNUSED_ROWS = 2
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The length; the table of positions has unused rows."""
     return {"length": fields.get("max_position_embeddings", 512) - UNUSED_ROWS}, {"max_position_embeddings"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return {"max_position_embeddings": config.length + UNUSED_ROWS, "pad_token_id": 1}
 

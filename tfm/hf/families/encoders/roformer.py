@@ -1,8 +1,6 @@
 """RoFormer (Su et al. 2021): BERT with rotary positions, whose pairs are neighbours."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +9,25 @@ import numpy as np
 from tfm.config.model import Config
 from tfm.config.positions import Rotary
 from tfm.hf.families.encoders import bert
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields, Size
+from tfm.options.json_text import Json
+from tfm.params import PyTree
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The width of the embeddings, by default that of the layers, and the activation of the pooler."""
     embedding, width = fields.get("embedding_size"), fields.get("hidden_size", 768)
     values = {"input.width": None if embedding in (None, width) else embedding}
     return values | bert.read_pooler(fields, "gelu"), {"embedding_size"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return {"embedding_size": config.sizes["U"]}
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with neighbours as the pairs that turn together: elements of queries and keys change their places."""
     if config.position != Rotary() or not hasattr(params, "encoder"):
         return config, params

@@ -1,8 +1,6 @@
 """BART (Lewis et al. 2020), Marian (Junczys-Dowmunt et al. 2018) and Pegasus (Zhang et al. 2020)."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +11,12 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.positions import Sinusoidal
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead, with_output_bias
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.family import Family, HfField, HfHead, Reading, with_output_bias
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
 from tfm.models import seq2seq
-from tfm.params import Spec
+from tfm.options.json_text import Json
+from tfm.params import PyTree, Spec
 
 FIELDS = {
     "vocab_size": HfField("vocab", 50265),
@@ -43,14 +42,14 @@ UNUSED = (
 )
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The sizes of the two stacks."""
     encoder_layers, layers = fields.get("encoder_layers", 12), fields.get("decoder_layers", 12)
     values = {"layers": layers, "encoder.layers": encoder_layers if encoder_layers != layers else None}
     return values, {"encoder_layers", "decoder_layers"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     encoder_layers = config.encoder.layers or config.layers
     return {
@@ -94,7 +93,7 @@ def _attention(stack: str, part: str, hf_path: str) -> dict[str, str]:
     }
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with a bias of its output, zeros where it had none, and with all sines before all cosines.
 
     The columns of hidden states may stand in any order, so that this changes no result.

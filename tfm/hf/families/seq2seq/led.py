@@ -4,20 +4,21 @@ Global tokens of the encoder are those of `longformer`; without the field there 
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.config.model import Config, Layer
 from tfm.hf.families.encoders.longformer import TYPES, even_window, global_names, read_mixers, write_windows
 from tfm.hf.families.period import period_values
 from tfm.hf.families.seq2seq import bart
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
+from tfm.params import PyTree
 
 SELF = "led.encoder.layers.{}.self_attn"
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The sizes of the two stacks, and the kinds of layers of the encoder."""
     values, used = bart.read(fields)
     mixers = read_mixers(fields, fields.get("encoder_layers", 12), fields.get("global_tokens", 0))
@@ -25,12 +26,12 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, used | {"attention_window", "global_tokens"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return bart.write(config) | write_windows(config.in_encoder())
 
 
-def canonicalize(config: Config, params: Any) -> tuple[Config, Any]:
+def canonicalize(config: Config, params: PyTree) -> tuple[Config, PyTree]:
     """The model with even windows, and with a bias of its output."""
     config, params = bart.canonicalize(config, params)
     period = tuple(dataclasses.replace(layer, mixer=even_window(layer.mixer)) for layer in config.encoder.period)

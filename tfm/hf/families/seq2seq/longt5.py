@@ -1,31 +1,31 @@
 """LongT5 (Guo et al. 2022): T5 whose encoder sees a window, and perhaps keys of blocks; its decoder is that of T5."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.catalogue.options.patterns import Sliding, Transient
 from tfm.config.layers import EncoderOptions
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
+from tfm.config.patterns import Pattern
 from tfm.hf.families.seq2seq import t5
-from tfm.hf.family import Family, HfHead
-from tfm.hf.fields import Size
+from tfm.hf.family import Family, HfHead, Reading
+from tfm.hf.fields import Fields, Size
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 LOCAL, TRANSIENT = "local", "transient-global"
 # What self-attention of the encoder is called.
 ATTENTION = {LOCAL: "LocalSelfAttention", TRANSIENT: "TransientGlobalSelfAttention"}
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The fields of T5, the layers of the encoder, and whether logits are scaled.
 
     `tie_word_embeddings` says only that: transformers ties the output to the tokens in any case.
     """
     values, used = t5.read(fields)
     radius = fields.get("local_radius", 127)
-    layer: dict[str, Any] = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 2 * radius}
+    layer: dict[str, object] = {"mixer": "softmax", "mixer.pattern": "sliding", "mixer.pattern.window": 2 * radius}
     if fields.get("encoder_attention_type", LOCAL) == TRANSIENT:
         layer = {
             "mixer": "softmax",
@@ -42,17 +42,17 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, used | {"local_radius", "tie_word_embeddings"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
-    fields = t5.write(config) | {"tie_word_embeddings": True, "encoder_attention_type": LOCAL}
+    fields = {**t5.write(config), "tie_word_embeddings": True, "encoder_attention_type": LOCAL}
     pattern = _pattern(config)
     if isinstance(pattern, Transient):
-        block = {"encoder_attention_type": TRANSIENT, "global_block_size": pattern.block}
-        return fields | block | {"local_radius": pattern.radius}
-    return fields | {"local_radius": pattern.window // 2 if isinstance(pattern, Sliding) else 127}
+        fields |= {"encoder_attention_type": TRANSIENT, "global_block_size": pattern.block}
+        return {**fields, "local_radius": pattern.radius}
+    return {**fields, "local_radius": pattern.window // 2 if isinstance(pattern, Sliding) else 127}
 
 
-def _pattern(config: Config) -> Any:
+def _pattern(config: Config) -> Pattern | None:
     """The pattern of the encoder's first kind of layers."""
     mixer = config.encoder.period[0].mixer if config.encoder.period else None
     return mixer.pattern if isinstance(mixer, Softmax) else None

@@ -1,17 +1,16 @@
 """T5 (Raffel et al. 2020), and T5 1.1: buckets of distances instead of positions.
 
-Scores are not divided by the root of the head size there: our queries are larger by it.
+Scores of T5 are not divided by the root of the head size: queries here are larger by it.
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 from tfm.config import positions
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -23,7 +22,7 @@ ACTIVATIONS = {
 }
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The sizes of heads and of the two stacks, and whether logits are scaled: by default where the output is tied."""
     layers, width, heads = fields.get("num_layers", 6), fields.get("d_model", 512), fields.get("num_heads", 8)
     head_size, decoder_layers = fields.get("d_kv", 64), fields.get("num_decoder_layers") or layers
@@ -37,7 +36,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, {"num_layers", "num_decoder_layers", "d_kv", "scale_decoder_outputs"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     return {
         "num_layers": config.encoder.layers or config.layers,

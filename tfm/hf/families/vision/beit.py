@@ -1,8 +1,5 @@
 """BEiT (Bao et al. 2021): a ViT that has learned which visual tokens its masked patches are."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfm.catalogue.options.inputs import Patches
 from tfm.catalogue.options.positions.grid import Beit
 from tfm.config.heads import Head
@@ -10,8 +7,10 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.hf.families.vision import vit
-from tfm.hf.family import Family, HfField, HfHead
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 TABLE = "relative_position_bias.relative_position_bias_table"
 FIELDS = {name: field for name, field in vit.FIELDS.items() if name != "pooler_act"} | {
@@ -25,7 +24,7 @@ FIELDS = {name: field for name, field in vit.FIELDS.items() if name != "pooler_a
 }
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The sizes, and what a class is read from: the normalized mean of the patches, or [CLS] of normalized states.
 
     Raises ValueError for images that are no squares, whose tables transformers 5 reads in another order.
@@ -38,7 +37,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values | head | {"residual.final_norm": not reads_mean}, used | {"use_mean_pooling"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`."""
     assert isinstance(config.residual, PreNorm)
     return vit.write_sizes(config) | {"use_mean_pooling": not config.residual.final_norm}

@@ -1,8 +1,7 @@
 """CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): a tower of texts and one of images; and each tower of CLIP
 alone."""
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 from tfm.catalogue.options.inputs import Patches
 from tfm.config.heads import Head
@@ -10,9 +9,10 @@ from tfm.config.inputs import Tokens
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
 from tfm.config.towers import ImageTower
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS, Size
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields, Size
 from tfm.hf.parameters import HfTensor
+from tfm.options.json_text import Json
 
 CLIP_ACTIVATIONS = {"quick_gelu": "quick_gelu", **ACTIVATIONS}
 # What older folders say in each of their objects: of other models, and of text generation.
@@ -85,7 +85,7 @@ def _text_fields(prefix: str, width: int, heads: int, length: int) -> dict[str, 
 
 
 def _image_fields(prefix: str, part: str, patch: int) -> dict[str, HfField]:
-    """The fields of a tower of images; those of ours begin with `part`."""
+    """The fields of a tower of images; their names in `Config` begin with `part`."""
     fields = {
         "hidden_size": HfField("width", 768),
         "num_hidden_layers": HfField("layers", 12),
@@ -106,25 +106,26 @@ def _shared_fields(prefix: str, part: str, activation: str, eps: float) -> dict[
     }
 
 
-TEXTS: dict[str, Any] = {
-    "input": Tokens(token_types=None, norm=False),
-    "residual": PreNorm(),
-    "head": Head(pool="last", dense=False, causal=True),
-}
+TEXTS = Config(
+    input=Tokens(token_types=None, norm=False),
+    residual=PreNorm(),
+    head=Head(pool="last", dense=False, causal=True),
+)
 CLIP_PATCHES = Patches(patch=32, bias=False, norm=True)
-TOWERS: dict[str, Any] = {"nested": ("text_config", "vision_config"), "unused": r"position_ids$"}
+TOWERS = ("text_config", "vision_config")
+UNUSED = r"position_ids$"
 PROJECTIONS = {"text_projection": "text_projection", "image_projection": "visual_projection"}
 
 
-def write_sizes(config: Config) -> dict[str, Any]:
+def write_sizes(config: Config) -> dict[str, Json]:
     """What both towers say of the space that they share; and [EOS], whose state stands for a text: the last token of
     the vocabulary, as in the published folders, where nothing else is said."""
     size = config.images.size if config.images else None
-    sizes = {f"{tower}.projection_dim": size for tower in TOWERS["nested"]}
+    sizes = {f"{tower}.projection_dim": size for tower in TOWERS}
     return sizes | {"text_config.eos_token_id": config.vocab - 1} | write_dropout(config)
 
 
-def write_dropout(config: Config) -> dict[str, Any]:
+def write_dropout(config: Config) -> dict[str, Json]:
     """The rate of images, which is that of texts."""
     return {"vision_config.attention_dropout": config.attn_rate}
 
@@ -132,7 +133,7 @@ def write_dropout(config: Config) -> dict[str, Any]:
 CLIP = Family(
     name="clip",
     prefix="clip.",
-    base=Config(**TEXTS, images=ImageTower(input=CLIP_PATCHES)),
+    base=dataclasses.replace(TEXTS, images=ImageTower(input=CLIP_PATCHES)),
     fields={
         "text_config.vocab_size": HfField("vocab", 49408),
         **_text_fields("text_config.", 512, 8, 77),
@@ -146,12 +147,13 @@ CLIP = Family(
     write=write_sizes,
     names={**_text_names("text"), **_image_names("image"), **PROJECTIONS, "log_scale": "logit_scale"},
     heads={"CLIPModel": HfHead("towers")},
-    **TOWERS,
+    nested=TOWERS,
+    unused=UNUSED,
 )
 
 
-def read_space(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Nothing of ours. Raises ValueError where texts are mapped to another width than images have."""
+def read_space(fields: Fields) -> Reading:
+    """Checks that texts are mapped to the width of images; reads no field of `Config`."""
     name = "text_config.projection_size"
     width = fields.get("vision_config.hidden_size", 768)
     size = fields.get(name) or fields.get("text_config.hidden_size", 768)
@@ -160,7 +162,7 @@ def read_space(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return {}, {name}
 
 
-def write_space(config: Config) -> dict[str, Any]:
+def write_space(config: Config) -> dict[str, Json]:
     """The width of images."""
     size = config.images.size if config.images else None
     return {"text_config.projection_size": size} | write_dropout(config)
@@ -169,8 +171,9 @@ def write_space(config: Config) -> dict[str, Any]:
 SIGLIP = Family(
     name="siglip",
     prefix="siglip.",
-    base=Config(
-        **TEXTS | {"head": Head(pool="last", dense=False)},
+    base=dataclasses.replace(
+        TEXTS,
+        head=Head(pool="last", dense=False),
         images=ImageTower(
             input=Patches(cls=False),
             pool="attention",
@@ -202,13 +205,14 @@ SIGLIP = Family(
         "bias": HfTensor("logit_bias", axes="1"),
     },
     heads={"SiglipModel": HfHead("towers")},
-    **TOWERS,
+    nested=TOWERS,
+    unused=UNUSED,
 )
 
 CLIP_TEXT = Family(
     name="clip_text_model",
     prefix="text_model.",
-    base=Config(**TEXTS),
+    base=TEXTS,
     fields={
         "vocab_size": HfField("vocab", 49408),
         **_text_fields("", 512, 8, 77),
@@ -217,7 +221,7 @@ CLIP_TEXT = Family(
     ignored=OLDER,
     names=_text_names("encoder"),
     heads={"CLIPTextModel": HfHead("model")},
-    unused=r"position_ids$",
+    unused=UNUSED,
 )
 
 CLIP_VISION = Family(
@@ -232,5 +236,5 @@ CLIP_VISION = Family(
     ignored=OLDER,
     names=_image_names("encoder"),
     heads={"CLIPVisionModel": HfHead("model")},
-    unused=r"position_ids$",
+    unused=UNUSED,
 )

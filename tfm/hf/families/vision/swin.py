@@ -3,7 +3,7 @@ and stages of which each has half of the rows and columns of patches."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal
 
 from tfm.catalogue.options.inputs import Patches
 from tfm.catalogue.options.patterns import Windows
@@ -14,9 +14,11 @@ from tfm.config.heads import Head
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
+from tfm.options.choices import Hint
+from tfm.options.json_text import Json
 
 DEPTHS, HEADS = (2, 2, 6, 2), (3, 6, 12, 24)
 # Of every layer, behind the name of its stage and its own number; and what transformers 5 calls them in memory.
@@ -34,7 +36,7 @@ TABLE = "relative_position_bias_table"
 
 
 def _names(prefix: str, positions: Mapping[str, HfTensor]) -> Callable[[Config], dict[str, str | HfTensor]]:
-    """The table of a family: its prefix, and tensors of positions behind the name of a layer, by our paths."""
+    """The table of a family: its prefix, and tensors of positions behind the name of a layer, by paths."""
 
     def names(config: Config) -> dict[str, str | HfTensor]:
         table: dict[str, str | HfTensor] = {
@@ -59,7 +61,7 @@ def _names(prefix: str, positions: Mapping[str, HfTensor]) -> Callable[[Config],
     return names
 
 
-def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read(fields: Fields) -> Reading:
     """The sizes of the stages, and windows that are shifted by half of their side in every second layer.
 
     Raises ValueError where the stages have no equal number of depths and heads.
@@ -68,7 +70,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     if not depths or len(depths) != len(heads):
         raise ValueError(f"config.json has depths={depths} and num_heads={heads}; give each stage one of both")
     window, ratio = fields.get("window_size", 7), fields.get("mlp_ratio", 4.0)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "layers": depths[0],
         "heads": heads[0],
         "ffn": None if ratio == 4 else int(ratio * fields.get("embed_dim", 96)),
@@ -82,7 +84,7 @@ def read(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values, {"depths", "num_heads", "window_size", "mlp_ratio"}
 
 
-def write(config: Config) -> dict[str, Any]:
+def write(config: Config) -> dict[str, Json]:
     """See `read`; and what follows from it."""
     stages = config.stage_configs
     assert isinstance(config.mixer, Softmax)
@@ -97,7 +99,7 @@ def write(config: Config) -> dict[str, Any]:
     }
 
 
-def read_v2(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read_v2(fields: Fields) -> Reading:
     """As `read`; all stages merge patches before they are normalized. Raises ValueError for windows of other sides than
     in training."""
     values, used = read(fields)
@@ -108,10 +110,10 @@ def read_v2(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return values | {"stages.norm": "last"}, used
 
 
-def _base(mixer: Softmax, **fields: Any) -> Config:
-    """Our configuration of a family, of the first stages that its classes have by default."""
+def _base(mixer: Softmax, position: Swin | SwinV2, residual: PreNorm | ResPostNorm) -> Config:
+    """The configuration of a family, with the stages that its classes have by default."""
     shifted = dataclasses.replace(mixer, pattern=Windows(window=7, shift=3))
-    norm: Any = "last" if isinstance(fields["residual"], ResPostNorm) else "merged"
+    norm: Literal["last", "merged"] = "last" if isinstance(residual, ResPostNorm) else "merged"
     return Config(
         layers=DEPTHS[0],
         width=96,
@@ -122,7 +124,8 @@ def _base(mixer: Softmax, **fields: Any) -> Config:
         head=Head(pool="mean", dense=False),
         stages=tuple(Stage(depth, heads=heads, norm=norm) for depth, heads in zip(DEPTHS[1:], HEADS[1:], strict=True)),
         norm_eps=1e-5,
-        **fields,
+        position=position,
+        residual=residual,
     )
 
 
@@ -135,7 +138,7 @@ FIELDS = {
     "hidden_dropout_prob": HfField("dropout", 0.0),
     "attention_probs_dropout_prob": HfField("attn_dropout", 0.0),
 }
-ALLOWED: Mapping[str, tuple] = {
+ALLOWED: Mapping[str, tuple[Json, ...]] = {
     "qkv_bias": (True,),
     "use_absolute_embeddings": (False,),
     "layer_norm_eps": (1e-5,),  # that of two norms is fixed
@@ -143,7 +146,7 @@ ALLOWED: Mapping[str, tuple] = {
 IGNORED = frozenset(
     "drop_path_rate encoder_stride hidden_size num_layers out_features out_indices path_norm stage_names".split()
 )
-HF_TYPES: Mapping[str, Any] = {
+HF_TYPES: Mapping[str, Hint] = {
     "depths": list[int],
     "num_heads": list[int],
     "window_size": int,

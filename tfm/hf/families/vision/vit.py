@@ -1,15 +1,16 @@
 """ViT (Dosovitskiy et al. 2021); and DeiT (Touvron et al. 2021), whose second vector learns from a teacher."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.config.residuals import PreNorm
-from tfm.hf.family import Family, HfField, HfHead
-from tfm.hf.fields import ACTIVATIONS
+from tfm.hf.family import Family, HfField, HfHead, Reading
+from tfm.hf.fields import ACTIVATIONS, Fields
 from tfm.hf.parameters import HfTensor
 from tfm.options.choices import Range
+from tfm.options.json_text import Json
 
 Pixels = Annotated[int, Range(1, 1 << 16)]
 FIELDS = {
@@ -26,24 +27,29 @@ FIELDS = {
 }
 
 
-def read_sizes(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def read_sizes(fields: Fields) -> Reading:
     """The sizes of images and of patches, each a number or [height, width]."""
     height, width = _pair("image_size", fields.get("image_size", 224))
     side, side_across = _pair("patch_size", fields.get("patch_size", 16))
     if side != side_across:
         raise ValueError(f"config.json has patch_size=[{side}, {side_across}]; only square patches are supported")
-    values = {"input.size": height, "input.image_width": None if width == height else width, "input.patch": side}
+    values: dict[str, object] = {
+        "input.size": height,
+        "input.image_width": None if width == height else width,
+        "input.patch": side,
+    }
     return values, {"image_size", "patch_size"}
 
 
-def write_sizes(config: Config) -> dict[str, Any]:
-    """Their fields of the sizes of images and of patches."""
-    options: Any = config.input
-    height, width, _ = options.pixels
-    return {"image_size": height if height == width else [height, width], "patch_size": options.patch}
+def write_sizes(config: Config) -> dict[str, Json]:
+    """The fields of config.json for the sizes of images and of patches."""
+    patches = config.input
+    assert isinstance(patches, Patches)
+    height, width, _ = patches.pixels
+    return {"image_size": height if height == width else [height, width], "patch_size": patches.patch}
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
+def _pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """A number twice, or both numbers of a list."""
     pair = [value, value] if isinstance(value, int) else list(value)
     if len(pair) != 2:
