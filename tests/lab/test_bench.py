@@ -338,17 +338,17 @@ def test_the_ratio_is_that_of_alternating_turns(monkeypatch):
         __exit__ = lambda self, *_: None
 
         def seconds(self, steps):
-            order.append("theirs")
+            order.append("peer")
             return [2.0 * len(order)] * steps
 
     monkeypatch.setattr(against, "Peer", Peer)
-    own_seconds = lambda steps: order.append("ours") or [1.0 * len(order)] * steps
+    own_seconds = lambda steps: order.append("tfm") or [1.0 * len(order)] * steps
     monkeypatch.setattr(against, "Steps", lambda job, batches: SimpleNamespace(seconds=own_seconds))
     job = SimpleNamespace(run=SimpleNamespace(model=Config()))
-    options = bench.Options(against="torch", width=16)
+    options = bench.BenchOptions(against="torch", width=16)
     work = against.plain_work(options, job)
     result = against.measure(options, work, job, None, lambda logs: (logs.min(), logs.max()))
     assert order[0] == 64
-    assert order[3:7] == ["theirs", "ours", "ours", "theirs"]
+    assert order[3:7] == ["peer", "tfm", "tfm", "peer"]
     assert result["ratio"] == pytest.approx(2, rel=0.05)
     assert result["ratio_interval"][0] < 2 < result["ratio_interval"][1]

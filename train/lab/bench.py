@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from train import UserError, exit_code
 from train.files.strict_json import json_text
@@ -36,7 +36,7 @@ takes (see its --help), and the shares of making batches (data), sending them (h
 --generate, the times of reading prompts and of writing; with --data, sentences a second of a beam search, or texts that
 a classifier labels in a second. With --against=torch, a plain model of PyTorch does the same work in turns; pictures,
 writing and translation have the model of transformers, labels its pipeline, torch-compile its static cache, ctranslate2
-the same weights. `ratio` is then its time over ours, with an interval of 95 %. Flags of its own, and their defaults:"""
+the same weights. `ratio` is then peer / tfm in time, with an interval of 95 %. Flags of its own, and their defaults:"""
 
 # Flags of this command that go with --preset; all the rest are then those of train.main.
 _PRESET_FLAGS = ("preset", "steps", "warmup", "against", "profile")
@@ -81,7 +81,7 @@ def bench(argv):
     print(json_text({"peer": "tfm", "jax": jax.__version__, **result}))
 
 
-def _bench_model(options: BenchOptions) -> dict[str, Any]:
+def _bench_model(options: BenchOptions) -> dict[str, object]:
     """The numbers of a plain model on random tokens, each step waited for."""
     from train.devices.mesh import use_cores
     from train.lab.timing import random_task, timing
@@ -97,7 +97,7 @@ def _bench_model(options: BenchOptions) -> dict[str, Any]:
     timed, state = timing.time_steps(job, batches, options.warmup, options.steps)
     seconds = statistics.median(sum(step_time) for step_time in timed.steps)
     facts = _facts(job)
-    result = {"model": options.model, **facts, **timing.summary(timed)}
+    result: dict[str, object] = {"model": options.model, **facts, **timing.summary(timed)}
     result["tokens_per_s"] = round(options.batch * run.row_tokens / seconds)
     result |= timing.utilization(job, facts["flops"], seconds)
     if options.reads_pictures:
@@ -110,7 +110,7 @@ def _bench_model(options: BenchOptions) -> dict[str, Any]:
     return result
 
 
-def _against(options: BenchOptions, work, job, batches) -> dict[str, Any]:
+def _against(options: BenchOptions, work, job, batches) -> dict[str, object]:
     """The ratio to a peer."""
     from train.lab.compare.statistics import bootstrap_interval
     from train.lab.timing.peers import against
@@ -118,7 +118,7 @@ def _against(options: BenchOptions, work, job, batches) -> dict[str, Any]:
     return against.measure(options, work, job, batches, bootstrap_interval)
 
 
-def _against_pictures(options: BenchOptions, job, params, batch) -> dict[str, Any]:
+def _against_pictures(options: BenchOptions, job, params, batch) -> dict[str, object]:
     """The ratio to the class of transformers that reads the model of pictures."""
     from train.lab.timing.peers import against
 
@@ -133,7 +133,10 @@ def _bench_variants(options: BenchOptions):
     from train.lab.timing import random_task, turns
 
     task = random_task.plain_task(options)
-    runs = [random_task.plain_run(dataclasses.replace(options, **variant)) for variant in options.variants]
+    runs = [
+        random_task.plain_run(dataclasses.replace(options, mixer=variant["mixer"], position=variant["position"]))
+        for variant in options.variants
+    ]
     use_cores(runs[0])
     jobs = [(_job(run, task), task.batches(run)) for run in runs]
     rows = turns.side_by_side(jobs, options.warmup, options.steps, bootstrap_interval)
@@ -167,7 +170,7 @@ def _bench_lengths(options: BenchOptions):
     scaling.draw(results, plot)
 
 
-def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, Any]:
+def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, object]:
     """The numbers of a run of the trainer with its own data: as it runs, and part by part."""
     from train.lab.timing import timing
     from train.lab.timing.peers import against
@@ -192,7 +195,12 @@ def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, Any]:
         step_seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
         data_seconds = timing.time_data(job, corpus.batch, options.steps)
         flops = timing.mean_flops(job, batches, options.steps)
-    result = {"preset": options.preset, "task": run.task.name, **_facts(job), **timing.summary(timed)}
+    result: dict[str, object] = {
+        "preset": options.preset,
+        "task": run.task.name,
+        **_facts(job),
+        **timing.summary(timed),
+    }
     tokens = tokens_per_step(job, corpus)
     result |= {
         "ms_unwaited": round(1e3 * step_seconds, 3),
@@ -218,8 +226,18 @@ def _job(run: Run, task):
     return Job(run, task, mesh_for(run, specs_of(task, run), report=Log().info))
 
 
-def _facts(job) -> dict[str, Any]:
+class JobFacts(TypedDict):
     """What is timed, and on which devices."""
+
+    device: str
+    devices: str
+    dtype: str
+    params: int
+    flops: int
+
+
+def _facts(job) -> JobFacts:
+    """The facts of a job."""
     import tfm
     from train.planning.counting import model_flops
 
@@ -241,7 +259,7 @@ def _profile(options: BenchOptions, job, state, batch):
         profile_steps(options.profile, job, state, batch)
 
 
-def _bench_texts(options: BenchOptions) -> dict[str, Any]:
+def _bench_texts(options: BenchOptions) -> dict[str, object]:
     """Milliseconds of the prefill and of each token, or texts that are translated or classified in a second; or the
     ratio to a peer."""
     from train.lab.compare.statistics import bootstrap_interval

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfm.options.choices import check_fields
 from train import UserError, exit_code
@@ -60,11 +59,11 @@ def compare(argv):
     print(json_text({"runs": names, "differs": _as_lists(result.sections), "loss": losses}))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "none" if value is None else flags.show(value)
 
 
-def _as_lists(sections: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, dict[str, list[Any]]]:
+def _as_lists(sections: Mapping[str, Mapping[str, Sequence[object]]]) -> dict[str, dict[str, list[object]]]:
     return {name: {key: list(pair) for key, pair in pairs.items()} for name, pairs in sections.items()}
 
 

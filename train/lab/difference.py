@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from train import UserError
 from train.runs.metrics_lines import read_lines
@@ -11,7 +11,7 @@ from train.runs.run_folder import METRICS, RunFolder
 # Values of a configuration that say where and how far a run went, not what it is.
 _OF_THE_START = ("out", "resume", "stop_at")
 
-Pair = tuple[Any, Any]
+Pair = tuple[object, object]
 
 
 class Parting(NamedTuple):
@@ -20,7 +20,7 @@ class Parting(NamedTuple):
     shared: how many steps these are
     equal_until: the last step up to which all values are equal, bit for bit; None if the first ones differ
     differs_at: the first step with another value, and both values; None if there is none
-    parts_at: the same of the first step at which they are further apart than the tolerance
+    parts_at: the first step at which values are further apart than the tolerance, and both values; None likewise
     last: the last shared step, and both values
     """
 
@@ -55,7 +55,7 @@ def difference(first: RunFolder, second: RunFolder, tolerance: float) -> Differe
     return Difference({name: pairs for name, pairs in sections.items() if pairs}, losses)
 
 
-def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Pair]:
+def differing(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, Pair]:
     """The names with another value, or with none on one side, and both values (None for none)."""
     names = dict.fromkeys((*first, *second))
     return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
@@ -75,23 +75,24 @@ def _are_apart(first: float, second: float, tolerance: float) -> bool:
     return abs(first - second) > tolerance * min(abs(first), abs(second))
 
 
-def _configuration(folder: RunFolder) -> dict[str, Any]:
+def _configuration(folder: RunFolder) -> dict[str, object]:
     return {name: value for name, value in folder.values.items() if name not in _OF_THE_START}
 
 
-def _flat(name: str, section: Any) -> dict[str, Any]:
+def _flat(name: str, section: object) -> dict[str, object]:
     """A section of run.json by names; a plain value by its own name."""
     return dict(section) if isinstance(section, Mapping) else {name: section}
 
 
-def _metrics(folder: RunFolder) -> Iterable[dict[str, Any]]:
+def _metrics(folder: RunFolder) -> Iterable[Mapping[str, object]]:
     path = folder.path / METRICS
     if not path.is_file():
         raise UserError(f"{folder.path} has no {METRICS}, so nothing is known of its losses; name a run that has begun")
     return read_lines(path)
 
 
-def _by_step(lines: Iterable[Mapping[str, Any]], split: str) -> dict[int, float]:
+def _by_step(lines: Iterable[Mapping[str, object]], split: str) -> dict[int, float]:
     """The loss by step."""
     lines_of_split = (line for line in lines if line["split"] == split)
-    return {line["step"]: line["loss"] for line in lines_of_split if isinstance(line.get("loss"), int | float)}
+    losses = ((cast(int, line["step"]), line.get("loss")) for line in lines_of_split)
+    return {step: loss for step, loss in losses if isinstance(loss, int | float)}

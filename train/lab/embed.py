@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -104,7 +103,7 @@ def embed(argv):
         _print_nearest(options, query, texts, vectors)
 
 
-def _items(options: EmbedOptions, data: Data) -> tuple[Sequence[Any], list[str]]:
+def _items(options: EmbedOptions, data: Data) -> tuple[Sequence[object], list[str]]:
     """The texts or the pictures, and the labels that colour the map."""
     from train.images import decoding, sources
 
@@ -154,7 +153,7 @@ def _saved(options: EmbedOptions, count: int) -> np.ndarray:
     return vectors
 
 
-def _write(to: str, items: Sequence[Any], vectors: np.ndarray):
+def _write(to: str, items: Sequence[object], vectors: np.ndarray):
     """The vectors as one array, or as an object a line."""
     if to.endswith(".jsonl"):
         with line_writer(to) as write:

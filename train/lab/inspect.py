@@ -4,11 +4,18 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfm.options.choices import check_fields, check_minimum
 from train import UserError, exit_code
 from train.settings import flags
+from train.settings.schema import Run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from train.data.corpus import Corpus
+    from train.screens.console import Log
 
 USAGE = """usage: python -m train.inspect [--task=NAME] [--section.field=value ...] [--batches=N] [--rows=N]
                                [--to=FILE.html]
@@ -66,12 +73,12 @@ def inspect(argv):
         _show_tokens(options, run, corpus, log)
 
 
-def _batches(options: InspectOptions, corpus: Any) -> Iterator[Mapping[str, Any]]:
+def _batches(options: InspectOptions, corpus: "Corpus") -> "Iterator[Mapping[str, np.ndarray]]":
     """The first batches, of fields [B, ...]."""
     return corpus.valid_batches(options.batches) if options.eval else map(corpus.batch, range(options.batches))
 
 
-def _draw_pictures(options: InspectOptions, run: Any, corpus: Any, contact_sheet: Callable[..., None], log: Any):
+def _draw_pictures(options: InspectOptions, run: Run, corpus: "Corpus", contact_sheet: Callable[..., None], log: "Log"):
     """Draws the pictures of batches into a file. Raises UserError where none is named."""
     to = Path(options.to)
     if to.suffix != ".png":
@@ -81,7 +88,7 @@ def _draw_pictures(options: InspectOptions, run: Any, corpus: Any, contact_sheet
     log.info(f"saved in {to}")
 
 
-def _show_tokens(options: InspectOptions, run: Any, corpus: Any, log: Any):
+def _show_tokens(options: InspectOptions, run: Run, corpus: "Corpus", log: "Log"):
     """Prints the rows of batches with the roles of their tokens, and writes the page."""
     from rich.console import Console
 

@@ -6,7 +6,7 @@ The only file that needs its package, `lm_eval`.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 import tfm
+from tfm.options.json_text import Json
 from train import UserError
 from train.data import feed
 from train.data.batching import length_sorted_batches
@@ -101,22 +102,22 @@ class HarnessModel(TemplateLM):
                 texts[index] = completion.text
         return texts
 
-    def _writer(self, options: Mapping[str, Any]) -> ContinuationWriter:
+    def _writer(self, options: Mapping[str, Json]) -> ContinuationWriter:
         """A writer with the options of a task. Raises UserError for values outside their range."""
         unsupported = sorted(set(options) - _SUPPORTED)
         if unsupported:
             self.log.info(f"a task's options without effect here: {', '.join(unsupported)}")
-        temperature = options.get("temperature")
+        temperature = cast(float | None, options.get("temperature"))
         sampling = options.get("do_sample")
         if sampling is None:
             sampling = temperature is not None
         sampling = sampling and temperature != 0
-        values = {name: options[name] for name in _SAMPLING if options.get(name) is not None}
+        values: dict[str, object] = {name: options[name] for name in _SAMPLING if options.get(name) is not None}
         if values.get("top_k") == 0:  # all tokens, in the words of transformers
             del values["top_k"]
         values |= {"run": str(self.folder.path), "batch": self.batch, "max_new_tokens": _max_new_tokens(options)}
         values |= {"temperature": float(temperature or 1) if sampling else 1.0}
-        until = options.get("until") or []
+        until = cast(str | list[str], options.get("until") or [])
         stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
         strategy = "sample" if sampling else "greedy"
         return ContinuationWriter(
@@ -150,7 +151,7 @@ class HarnessModel(TemplateLM):
                 yield Window(request, [*before, *after][-self.length - 1 :], len(after))
 
 
-def _max_new_tokens(options: Mapping[str, Any]) -> int:
+def _max_new_tokens(options: Mapping[str, Json]) -> int:
     """How many tokens the options of a task ask for, by whichever name."""
-    limits = (int(options[name]) for name in _MAX_NEW_TOKENS if options.get(name))
+    limits = (int(cast(int, options[name])) for name in _MAX_NEW_TOKENS if options.get(name))
     return next(limits, _DEFAULT_NEW_TOKENS)

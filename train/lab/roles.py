@@ -3,12 +3,15 @@ declares, whatever the task is."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from train.data.fields import BatchSpec, Field
 from train.text import tokenize
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 ROLES = {
     "text": "what the model reads",
@@ -35,7 +38,7 @@ class TokenPlace:
     text: str
     role: str = "text"
     target: str = ""
-    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+    details: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class RowView:
     """A row of a batch: its texts by the name of their field, and its fields that have one value a row."""
 
     texts: dict[str, list[TokenPlace]]
-    values: dict[str, Any]
+    values: dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,7 @@ class RoleReader:
     """
 
     spec: BatchSpec
-    tokenizer: Any
+    tokenizer: "Tokenizer"
     classes: Sequence[str] = ()
 
     def rows(self, batch: Mapping[str, np.ndarray]) -> Iterator[RowView]:
@@ -94,7 +97,7 @@ class RoleReader:
     def _values(self, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: fields[name] for name, field in self.spec.items() if field.axes in ("B", "BC")}
 
-    def _shown(self, name: str, value: np.ndarray) -> Any:
+    def _shown(self, name: str, value: np.ndarray) -> object:
         """A value of a row, as a person reads it."""
         values = value.tolist()
         if self.spec[name].predicts == "C" and isinstance(values, int):
@@ -180,7 +183,7 @@ def _become_target(place: TokenPlace):
         place.role = "target"
 
 
-def _plain(value: np.generic) -> Any:
+def _plain(value: np.generic) -> float:
     """A number of a field; a whole one without a point."""
     plain = value.item()
     return int(plain) if plain == int(plain) else plain

@@ -4,7 +4,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -12,6 +13,11 @@ from train.files.lines import whole_file
 from train.files.strict_json import json_text
 from train.lab.embedding.word_vectors import ENDINGS, parts_of
 from train.settings import flags, resolve, schema
+
+if TYPE_CHECKING:
+    from gensim.models import KeyedVectors, Word2Vec
+
+    from train.screens.console import Log
 
 USAGE = """usage: python -m train.words --data=FILES --to=OUT.vec|OUT.txt|OUT.bin [--size=300] [--kind=skipgram|cbow]
 
@@ -94,7 +100,7 @@ class SentenceFile:
         return map(parts_of, self.texts)
 
 
-def _word2vec() -> Any:
+def _word2vec() -> ModuleType:
     """The module of gensim. Raises UserError where it is not installed."""
     try:
         from gensim.models import word2vec
@@ -103,7 +109,7 @@ def _word2vec() -> Any:
     return word2vec
 
 
-def _trained(word2vec: Any, options: WordsOptions, sentences: SentenceFile, log: Any) -> Any:
+def _trained(word2vec: ModuleType, options: WordsOptions, sentences: SentenceFile, log: "Log") -> "Word2Vec":
     """The model after all epochs. One thread trains, so that a seed says all.
 
     Raises UserError for a text without a word that is frequent enough.
@@ -128,7 +134,7 @@ def _trained(word2vec: Any, options: WordsOptions, sentences: SentenceFile, log:
     return model
 
 
-def _write(vectors: Any, to: str):
+def _write(vectors: "KeyedVectors", to: str):
     """All words and vectors, most frequent words first; the file takes its name when it is complete."""
     with whole_file(to) as part:
         vectors.save_word2vec_format(str(part), binary=to.endswith(".bin"), write_header=not to.endswith(".txt"))

@@ -76,7 +76,7 @@ def open_trackers(
 ) -> Iterator[Callable[[Mapping[str, float], int], None]]:
     """A function that sends the metrics of a step to all these trackers.
 
-    TensorBoard's files are part of the run, and their errors are raised. Any other tracker that fails is reported and
+    TensorBoard's files are part of the run, and their errors are raised. Another tracker that fails is reported and
     left out: training does not end with a server.
     """
     trackers: dict[str, Tracker] = {}

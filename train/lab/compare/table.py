@@ -36,7 +36,7 @@ class MetricSummary(TypedDict):
     difference: PairedDifference | None
 
 
-class _Measured(TypedDict):
+class _RowValues(TypedDict):
     name: str
     words: list[str]
     params: int
@@ -48,7 +48,7 @@ class _Measured(TypedDict):
     trials: list[RunRecord]
 
 
-class MeasuredRow(_Measured, total=False):
+class MeasuredRow(_RowValues, total=False):
     """A row of results.json: what a run of it costs, its metrics, and the records of its runs by seed."""
 
     seconds_planned: float

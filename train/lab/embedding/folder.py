@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,15 @@ from jax import Array
 
 import tfm
 from tfm.low_rank import merge_low_rank
+from tfm.params import PyTree
 from train import UserError
 from train.data import windows
 from train.data.batching import token_batches
 from train.data.processors import TOKENIZER
 from train.data.tokens import Tokens, in_memory
 from train.lab.embedding.expansion import Expansion
-from train.runs.run_folder import open_folder
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder, open_folder
 from train.screens.finite import checked
 from train.text import tokenize
 
@@ -128,15 +130,15 @@ class FolderEncoder:
         return vectors
 
 
-def text_frame(folder: Any) -> tuple[list[int], list[int]]:
+def text_frame(folder: RunFolder | HfFolder) -> tuple[list[int], list[int]]:
     """The special tokens before and after a text: those of the training, or those that the tokenizer adds."""
     template = folder.text_template
     if not template:
         prefix, _, suffix = tokenize.added_tokens(folder.processor, "a")
         return prefix, suffix
     ids: Mapping[str, int] = tokenize.special_tokens(folder.processor)._asdict()
-    prefix, _, suffix = template[0].partition("$A")
-    return [ids[role.strip("{}")] for role in prefix.split()], [ids[role.strip("{}")] for role in suffix.split()]
+    before, _, after = template[0].partition("$A")
+    return [ids[role.strip("{}")] for role in before.split()], [ids[role.strip("{}")] for role in after.split()]
 
 
 @partial(jax.jit, static_argnums=1)
@@ -153,7 +155,7 @@ def _vectors(params: tfm.Encoder, reading: Reading, tokens: Array, valid: Array)
     return jnp.concatenate(vectors, axis=1)
 
 
-def _stack_of(params: Any, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config, bool]:
+def _stack_of(params: PyTree, config: tfm.Config) -> tuple[tfm.Encoder, tfm.Config, bool]:
     """The part of a model that reads, its configuration, and whether it is a decoder: its encoder, where it has one."""
     if isinstance(params, tfm.Seq2Seq):
         config = tfm.encoder_config(config)

@@ -1,13 +1,14 @@
 """Texts and pictures as vectors of one space, by a model with a tower for each."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from train import UserError
 from train.lab.embedding.folder import FolderEncoder, Pooling
-from train.runs.run_folder import open_folder
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder, open_folder
 
 
 @final
@@ -17,18 +18,19 @@ class TowersEncoder:
     Raises UserError for a pooling, which towers have of their own, and for a picture that is broken.
     """
 
-    def __init__(self, folder: Any, pooling: Pooling, log):
+    def __init__(self, folder: RunFolder | HfFolder, pooling: Pooling, log):
         if pooling != Pooling():
             raise UserError(
                 f"--run={folder.path} has towers of texts and pictures, which make one vector of each; leave --pool, "
                 "--layer, --length and --expand out"
             )
-        self.folder, self.log = folder, log
+        assert folder.task.encode_items is not None, "towers read items"
+        self.folder, self.encode, self.log = folder, folder.task.encode_items, log
         self.params = folder.load(log=log.info)
 
-    def __call__(self, items: Sequence[Any]) -> np.ndarray:
+    def __call__(self, items: Sequence[object]) -> np.ndarray:
         """The vector of each item."""
-        return self.folder.task.encode_items(self.params, self.folder, items, self.log)
+        return self.encode(self.params, self.folder, list(items), self.log)
 
 
 def folder_encoder(path: str, pooling: Pooling, log, pictures: bool) -> TowersEncoder | FolderEncoder:

@@ -31,7 +31,7 @@ class MetricResult(TypedDict):
     high: float | None
 
 
-class _Measured(TypedDict):
+class _Measurements(TypedDict):
     protocol: str
     metrics: dict[str, MetricResult]
     constant: float
@@ -42,7 +42,7 @@ class _Measured(TypedDict):
     seconds: float
 
 
-class SentEvalResult(_Measured, total=False):
+class SentEvalResult(_Measurements, total=False):
     """The result of a task.
 
     metrics: by name; the first is the score

@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # Steps that are timed, and those before them.
 STEPS, WARMUP = 20, 3
@@ -85,7 +85,7 @@ COLUMNS = {
     "mfu": "MFU",
     "compile_s": "s to compile",
     "peer_ms_median": "ms, torch.compile",
-    "ratio": "torch / ours",
+    "ratio": "torch / tfm",
     "ratio_interval": "95 %",
 }
 
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures, writes and prints; 0 if a model could be timed."""
     options = _options(argv)
     deadline = time.monotonic() + options.seconds
-    rows: dict[str, dict[str, Any]] = {name: {"model": name} for name in MODELS}
+    rows: dict[str, dict[str, object]] = {name: {"model": name} for name in MODELS}
     options.out.mkdir(parents=True, exist_ok=True)
     passes = [""] + (["--against=torch-compile"] if importlib.util.find_spec("torch") else [])
     for against in passes:
@@ -127,7 +127,7 @@ def _command(model: BenchedModel, against: str, smoke: bool) -> list[str]:
     return [sys.executable, "-m", "train.bench", *flags.split(), *against.split()]
 
 
-def _measure(command: Sequence[str], limit: float, problem: str) -> dict[str, Any]:
+def _measure(command: Sequence[str], limit: float, problem: str) -> dict[str, object]:
     """The object that a command prints, or a sentence under the name of the problem."""
     if limit <= 1:
         return {problem: "skipped: no time is left"}
@@ -147,19 +147,19 @@ def _measure(command: Sequence[str], limit: float, problem: str) -> dict[str, An
     return {problem: f"failed: {(errors.strip().splitlines() or ['without a word'])[-1]}"}
 
 
-def _write(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write(folder: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Both files anew, with the models that were reached."""
     reached = [row for row in rows if len(row) > 1]
     (folder / "accelerator.jsonl").write_text("".join(json.dumps(row) + "\n" for row in reached))
     lines = ["| model | " + " | ".join(COLUMNS.values()) + " | |", "|---|" + "---|" * (len(COLUMNS) + 1)]
     for row in reached:
         cells = [_cell(row.get(key)) for key in COLUMNS]
-        remarks = "; ".join(row[key] for key in ("error", "peer_error") if key in row)
+        remarks = "; ".join(str(row[key]) for key in ("error", "peer_error") if key in row)
         lines.append(f"| {row['model']} | " + " | ".join(cells) + f" | {remarks} |")
     (folder / "accelerator.md").write_text("\n".join(lines) + "\n")
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     """A value in the table."""
     if isinstance(value, list):
         return " to ".join(map(str, value))

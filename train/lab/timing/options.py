@@ -1,7 +1,6 @@
 """The options of train.bench."""
 
 import dataclasses
-from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_STEPS, STEPS
@@ -49,7 +48,7 @@ class BenchOptions:
     data: a file of sentences, one a line, that --run translates or classifies, `batch` at a time
     beams: texts that the search of a translation follows
     weights: trained | int8: what our side writes with; the peer of PyTorch keeps float32
-    against: torch | torch-compile | ctranslate2: also time the same work there, in turns; print the ratio peer / ours
+    against: torch | torch-compile | ctranslate2: also time the same work there, in turns; print the ratio peer / tfm
     profile: also record a few steps in this folder, and print the ten operations that took most
     """
 
@@ -102,7 +101,7 @@ class BenchOptions:
             raise ValueError(f"predict={self.predict} must be above 0 and at most 1")
 
     @property
-    def variants(self) -> list[dict[str, Any]]:
+    def variants(self) -> list[dict[str, str]]:
         """The mixers and positions to time, each mixer with each position."""
         return [
             {"mixer": mixer, "position": position}

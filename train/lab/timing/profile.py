@@ -4,9 +4,17 @@ import collections
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import jax
+import numpy as np
 
 from train import UserError
+from train.lab.timing import timing
+from train.planning import hlo
+from train.runs.state import State
+from train.screens.console import Log
+from train.training.job import Job, batch_to_devices
 
 # Steps that a profile records.
 _PROFILED_STEPS = 5
@@ -29,8 +37,6 @@ def trace(folder: Path, work: Callable[[], object]) -> Path:
 
     Raises UserError if the folder cannot be written.
     """
-    import jax
-
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # M32: Python events take a thousand times the space
     try:
@@ -44,8 +50,6 @@ def trace(folder: Path, work: Callable[[], object]) -> Path:
 
 def operations(path: Path, origins: Mapping[str, str]) -> list[Operation]:
     """The operations in the file of a trace, the longest first; `origins` by instruction are those of `hlo.origins`."""
-    import jax
-
     seconds: dict[str, float] = collections.defaultdict(float)
     runs: dict[str, int] = collections.Counter()
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
@@ -86,15 +90,8 @@ def short_origin(origin: str) -> str:
     )
 
 
-def profile_steps(folder: str, job: Any, state: Any, batch: Mapping[str, Any]) -> None:
+def profile_steps(folder: str, job: Job, state: State, batch: Mapping[str, np.ndarray]) -> None:
     """Records a few steps of a job with this batch in a folder, and prints the operations that took most."""
-    import jax
-
-    from train.lab.timing import timing
-    from train.planning import hlo
-    from train.screens.console import Log
-    from train.training.job import batch_to_devices
-
     log = Log()
     with jax.set_mesh(job.mesh):
         arrays = batch_to_devices(job, batch)

@@ -6,7 +6,6 @@ Every position is predicted by default, there is no dropout, and each batch is n
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from tfm.options.dotted import override
 from train import UserError
 from train.data.fields import Field
 from train.images.model_processor import picture_shape
+from train.lab.timing.options import BenchOptions
 from train.settings import flags
 from train.settings.presets import images, stages
 from train.settings.schema import Batch, Optim, Run
@@ -43,7 +43,7 @@ STEPS = 1000
 CLASSES = 1000
 
 
-def plain_run(options: Any) -> Run:
+def plain_run(options: BenchOptions) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
     names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel")
     variants = [*_variant("mixer", options.mixer), *_variant("position", options.position)]
@@ -52,7 +52,7 @@ def plain_run(options: Any) -> Run:
         variants = [] if "stages" in shape else variants
     else:
         names += ("layers", "heads", "width", "vocab", "length")
-        plain, shape, task = MODEL, {}, Run().task
+        plain, shape, task = MODEL, dict[str, object](), Run().task
     shape |= {name: getattr(options, name) for name in names}
     try:
         return Run(
@@ -66,7 +66,7 @@ def plain_run(options: Any) -> Run:
         raise UserError(f"--{str(error).removeprefix('input.')}") from error
 
 
-def _picture_shape(options: Any) -> dict[str, Any]:
+def _picture_shape(options: BenchOptions) -> dict[str, object]:
     """The model of presets in the sizes of the options. Swin has up to four stages of two layers, the third of which
     has the rest (Liu et al. 2021, section 3.3)."""
     pixels = {"size": options.size, "patch": options.patch}
@@ -84,7 +84,7 @@ def _variant(field: str, text: str) -> list[str]:
     return [f"--{field}={name}", *(f"--{field}.{option}" for option in options)]
 
 
-def plain_task(options: Any) -> "RandomTexts | RandomPictures":
+def plain_task(options: BenchOptions) -> "RandomTexts | RandomPictures":
     """The task of the run of the options of `train.bench`."""
     return RandomPictures() if options.reads_pictures else RandomTexts(options.model, options.predict)
 

@@ -1,20 +1,21 @@
 """How a classifier labels the lines of a file, to be timed."""
 
-from typing import Any
-
 from train import UserError
 from train.lab.timing.options import TRANSLATES, BenchOptions
+from train.lab.timing.peers.work import TextShape
 from train.lab.timing.writing import FilePasses, TrainedModel
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
 
 
-def is_classifier(folder: Any) -> bool:
+def is_classifier(folder: RunFolder | HfFolder) -> bool:
     """Whether a folder's model gives texts labels."""
     return folder.task.hf_heads == ("classify",)
 
 
-class LabelPasses(FilePasses):
+class LabelPasses(FilePasses[dict[str, str], str]):
     """The classes of texts, as train.predict says them: from texts to labels, tokenizing included."""
 
     UNIT = "texts"
@@ -33,7 +34,7 @@ class LabelPasses(FilePasses):
         self.texts = [text for text in self.predictor.inputs(queries, folder) if any(text.values())]
         self.batch = min(options.batch, len(self.texts))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What is read, and how."""
         return {self.UNIT: len(self.texts), "batch": self.batch}
 
@@ -43,7 +44,7 @@ class LabelPasses(FilePasses):
         predictions = self.predictor.predict(self.model.params, folder, self.texts, Log(quiet=True), self.batch)
         return [str(prediction.row["label"]) for prediction in predictions]
 
-    def work(self) -> dict[str, Any]:
+    def work(self) -> TextShape:
         """What a peer needs beside the model."""
         texts = [list(text.values()) for text in self.texts]
         return {"texts": texts, "batch": self.batch, "length": self.model.folder.config.batch.length}

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import jax
 import numpy as np
@@ -18,8 +18,12 @@ from train.planning.counting import model_flops
 from train.settings.limits import MAX_ROWS
 from train.training.job import Job, batch_to_devices
 
-# Steps of a length are timed for at most so many seconds, but at least so many steps.
+# The most seconds of timed steps of a length, and the least such steps.
 _SECONDS, _STEPS = 10.0, 3
+
+
+# A line of JSON: the measures of a mixer at a length, or the exponents of a mixer.
+Line = dict[str, object]
 
 
 def parse_lengths(text: str) -> list[int]:
@@ -30,7 +34,7 @@ def parse_lengths(text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def measure(job: Job, batches: Batches, steps: int) -> dict[str, Any]:
+def measure(job: Job, batches: Batches, steps: int) -> Line:
     """Milliseconds of a step (median, least), each waited for, its operations, and the bytes that it needs.
 
     `peak_bytes` are those beside state and batch, on a device, as XLA plans them. A step that runs out of memory has
@@ -63,15 +67,15 @@ def measure(job: Job, batches: Batches, steps: int) -> dict[str, Any]:
 
 
 def measure_all(
-    jobs: Mapping[str, Mapping[int, Callable[[], tuple[Job, Batches]]]], steps: int, show: Callable[[Mapping], None]
-) -> list[dict[str, Any]]:
+    jobs: Mapping[str, Mapping[int, Callable[[], tuple[Job, Batches]]]], steps: int, show: Callable[[Line], None]
+) -> list[Line]:
     """The measures of every mixer and length, and then the exponents of each mixer; `show` gets each when it is there.
 
     A job is made when its turn comes, and forgotten after it.
     """
-    lines = []
+    lines: list[Line] = []
     for mixer, by_length in jobs.items():
-        measured = []
+        measured: list[Line] = []
         for length, make in by_length.items():
             job, batches = make()
             measured.append({"mixer": mixer, "length": length, **measure(job, batches, steps)})
@@ -79,9 +83,9 @@ def measure_all(
             del job
             jax.clear_caches()
             gc.collect()
-        fit: dict[str, Any] = {"mixer": mixer, "lengths": [line["length"] for line in measured if "error" not in line]}
+        fit: Line = {"mixer": mixer, "lengths": [line["length"] for line in measured if "error" not in line]}
         for name, key in (("exponent_time", "ms_median"), ("exponent_peak_bytes", "peak_bytes")):
-            fit[name] = exponent([(line["length"], line[key]) for line in measured if key in line])
+            fit[name] = exponent([(_number(line, "length"), _number(line, key)) for line in measured if key in line])
         show(fit)
         lines += [*measured, fit]
     return lines
@@ -97,7 +101,11 @@ def exponent(points: Sequence[tuple[float, float]]) -> float | None:
     return round(float((x * y).sum() / (x * x).sum()), 3)
 
 
-def draw(lines: Sequence[Mapping[str, Any]], path: Path):
+def _number(line: Line, key: str) -> float:
+    return cast(float, line[key])
+
+
+def draw(lines: Sequence[Line], path: Path):
     """Time and bytes by length on logarithmic axes: a line a mixer, with its exponent."""
     from matplotlib.figure import Figure
 
@@ -108,9 +116,10 @@ def draw(lines: Sequence[Mapping[str, Any]], path: Path):
         ("peak_bytes", 1e6, "megabytes beside state and batch", "exponent_peak_bytes"),
     )
     for axes, (key, unit, label, name) in zip(figure.subplots(1, 2), columns, strict=True):
-        ticks: set[int] = set()
+        ticks: set[float] = set()
         for mixer, fit in fits.items():
-            points = [(x["length"], x[key] / unit) for x in lines if x["mixer"] == mixer and x.get(key)]
+            of_mixer = [line for line in lines if line["mixer"] == mixer and line.get(key)]
+            points = [(_number(line, "length"), _number(line, key) / unit) for line in of_mixer]
             if points:
                 slope = "" if fit[name] is None else f", exponent {fit[name]:.2f}"
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=f"{mixer}{slope}")

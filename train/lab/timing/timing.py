@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ def time_steps(job: Job, batches: Batches, warmup: int, steps: int) -> tuple[Tim
     return Timing(compilation, times[warmup:], loss), state
 
 
-def summary(timing: Timing) -> dict[str, Any]:
+def summary(timing: Timing) -> dict[str, object]:
     """Milliseconds of a step, seconds of compilation, the peak of memory in use, and the last loss."""
     milliseconds = [1e3 * sum(step_time) for step_time in timing.steps]
     return {
@@ -109,7 +109,7 @@ def time_data(job: Job, batches: Batches, steps: int) -> float:
 
 def generation(
     params: tfm.CausalLM, model: tfm.Config, prompts: np.ndarray, max_new_tokens: int, repeats: int
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """The numbers of reading prompts [B,T] and of writing after them, the means of some repetitions.
 
     Milliseconds of the prefill, and of a token: with a cache, the first and the last tenth too, and without one.
@@ -137,7 +137,7 @@ def time_generation(params, model, prompts: np.ndarray, max_new_tokens: int):
 
     Without a cache, the model reads the whole text again for each token.
     """
-    generation = tfm.Generation(params, model, prompts, max_new_tokens)
+    generation = tfm.Generation(params, model, prompts.tolist(), max_new_tokens)
     start = time.perf_counter()
     generation.advance(1)
     prefill = time.perf_counter() - start
@@ -170,7 +170,7 @@ def _next_token(params, model, tokens: Array, position: Array) -> Array:
 
 def mean_flops(job: Job, batches: Batches, steps: int) -> float:
     """The model's floating-point operations in a step, on average over batches, which may have several shapes."""
-    by_shape: dict[Any, int] = {}
+    by_shape: dict[tuple[tuple[int, ...], ...], int] = {}
     total = 0
     for n in range(steps):
         fields = batch_to_devices(job, batches(n))
@@ -182,7 +182,7 @@ def mean_flops(job: Job, batches: Batches, steps: int) -> float:
 
 
 def utilization(job: Job, flops: float, seconds: float) -> dict[str, float]:
-    """The share of the peak that a step of so many operations and seconds reaches.
+    """The share of the peak that a step reaches, from its operations and seconds.
 
     In bfloat16, with a data sheet: `mfu`, the share of its peak. Otherwise the share of a roof that is measured here.
     """

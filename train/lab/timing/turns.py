@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -14,30 +14,35 @@ from train.lab.timing.timing import Batches
 from train.planning.counting import model_flops
 from train.training.job import Job, batch_to_devices
 
-# Turns of each side; a turn has at least so many steps.
+# Turns of each side, and the least steps of a turn.
 TURNS = 8
 _SHORTEST = 2
+
+# Seconds, or several seconds of one pass.
+Measured = TypeVar("Measured", float, list[float])
 
 # From values to the two bounds of their mean.
 Interval = Callable[..., tuple[float, float]]
 
 
-def take_turns(sides: Mapping[str, Callable[[int], Sequence[Any]]], warmup: int, size: int) -> dict[str, list[Any]]:
+def take_turns(
+    sides: Mapping[str, Callable[[int], Sequence[Measured]]], warmup: int, size: int
+) -> dict[str, list[Measured]]:
     """Sides, which take a count and return as many measurements, in `TURNS` turns -> their medians by turn.
 
     Who begins alternates; the first `warmup` measurements are left out.
     """
-    turns: dict[str, list[Any]] = {name: [] for name in sides}
+    turns: dict[str, list[Measured]] = {name: [] for name in sides}
     for side in sides.values():
         side(warmup)
     for turn in range(TURNS):
         for name in list(sides)[:: 1 if turn % 2 else -1]:
-            turns[name].append(np.median(sides[name](size), axis=0))
+            turns[name].append(np.median(np.asarray(sides[name](size)), axis=0).tolist())
     return turns
 
 
 def turn_steps(steps: int) -> int:
-    """The steps of a turn, of so many in all."""
+    """The steps of a turn, where all turns have `steps`."""
     return max(_SHORTEST, -(-steps // TURNS))
 
 
@@ -61,7 +66,7 @@ class Steps:
         return times
 
 
-def ratio(numerator: Sequence[float], denominator: Sequence[float], interval: Interval) -> dict[str, Any]:
+def ratio(numerator: Sequence[float], denominator: Sequence[float], interval: Interval) -> dict[str, object]:
     """The seconds of turns -> the ratio of both sides, the geometric mean, with its interval of 95 %."""
     logs = np.log(numerator) - np.log(denominator)
     return {
@@ -73,7 +78,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], interval: In
 
 def side_by_side(
     jobs: Sequence[tuple[Job, Batches]], warmup: int, steps: int, interval: Interval
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """For each job: milliseconds of a step, parameters, operations, and the ratio of its time to that of the first."""
     first_job, _ = jobs[0]
     # traced: a model that cannot be is refused before any is timed

@@ -6,7 +6,7 @@ A pass writes all texts. A peer begins with the same tokens, has the same batche
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import jax
 import numpy as np
@@ -16,11 +16,15 @@ from train import UserError
 from train.data.batching import length_sorted_batches
 from train.lab.timing import random_task, timing
 from train.lab.timing.options import BenchOptions
+from train.lab.timing.peers.work import BeamShape, TextShape, TokenBatch
 from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.screens.console import Log
 from train.tasks import translation
 from train.text import tokenize
+
+Text = TypeVar("Text")
+Answer = TypeVar("Answer")
 
 
 class PlainModel:
@@ -75,7 +79,7 @@ class Continuations:
         self.prompts = np.random.default_rng(0).integers(self.model.vocab, size=shape, dtype=np.int32)
         self.tokens: list[list[int]] = []
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What is written, and how."""
         return {}
 
@@ -92,24 +96,24 @@ class Continuations:
             self.tokens = writer.tokens
         return seconds
 
-    def work(self) -> dict[str, Any]:
+    def work(self) -> TextShape:
         """What a peer needs beside the model."""
         return {"batches": [{"rows": self.prompts.tolist(), "max_new_tokens": self.max_new_tokens}]}
 
-    def alone(self, options: BenchOptions) -> dict[str, Any]:
+    def alone(self, options: BenchOptions) -> dict[str, float]:
         """The numbers without a peer."""
         return timing.generation(
             self.model.params, self.model.config, self.prompts, options.generate, options.warmup // 3 + 1
         )
 
-    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
+    def summary(self, seconds: Sequence[Sequence[float]]) -> dict[str, float]:
         """Milliseconds of the prefill and of a later token, medians over turns."""
         first, total = np.median(seconds, axis=0)
         token = (total - first) / (self.max_new_tokens - 1)
         return {"ms_prefill": round(1e3 * first, 3), "ms_decode": round(1e3 * token, 3)}
 
 
-class FilePasses:
+class FilePasses(Generic[Text, Answer]):
     """Passes over all texts of a file. `Continuations` has the same members.
 
     UNIT: what a text is called
@@ -118,10 +122,10 @@ class FilePasses:
     """
 
     UNIT: str
-    texts: Sequence[Any]
-    tokens: Sequence[Any] = ()
+    texts: Sequence[Text]
+    tokens: Sequence[Answer] = ()
 
-    def one_pass(self) -> list[Any]:
+    def one_pass(self) -> list[Answer]:
         """What the model says of every text."""
         raise NotImplementedError
 
@@ -134,16 +138,16 @@ class FilePasses:
             seconds.append([time.perf_counter() - start])
         return seconds
 
-    def alone(self, options: BenchOptions) -> dict[str, Any]:
+    def alone(self, options: BenchOptions) -> dict[str, float]:
         """The numbers without a peer."""
-        return self.summary(np.array(self.seconds(1 + max(1, options.warmup // 3)))[1:])
+        return self.summary(self.seconds(1 + max(1, options.warmup // 3))[1:])
 
-    def summary(self, seconds: Sequence[Any] | np.ndarray) -> dict[str, float]:
+    def summary(self, seconds: Sequence[Sequence[float]]) -> dict[str, float]:
         """Texts a second, the median over turns."""
         return {f"{self.UNIT}_per_s": round(len(self.texts) / float(np.median(seconds)), 2)}
 
 
-class Translations(FilePasses):
+class Translations(FilePasses[list[int], list[int]]):
     """The best translations of the lines of a file by beam search.
 
     The search is that of transformers: log-probabilities are divided by length ** length_penalty, and it ends where no
@@ -167,7 +171,7 @@ class Translations(FilePasses):
             raise UserError(f"--data={options.data} has a sentence that exceeds the {limit} positions of the model")
         self.batch = min(options.batch, len(lines))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What is translated, and how."""
         return {self.UNIT: len(self.texts), "beams": self.beam.width, "batch": self.batch}
 
@@ -175,7 +179,9 @@ class Translations(FilePasses):
         """The tokens of every translation, the shortest source first."""
         config, stop = self.model.config, self.template.suffix[-1:]
 
-        def search(model: tfm.CausalLM, starts: Any, rows: Any, max_new_tokens: int) -> list[list[int]]:
+        def search(
+            model: tfm.CausalLM, starts: Sequence[list[int]], rows: np.ndarray, max_new_tokens: int
+        ) -> list[list[int]]:
             groups = tfm.beam_search(model, config, starts, max_new_tokens, self.beam, stop)
             return [group[0].tokens for group in groups]
 
@@ -183,13 +189,13 @@ class Translations(FilePasses):
         decoded = translation.decode_sources(self.model.params, config, self.template, self.texts, batches, search)
         return [tokens for _, tokens in decoded]
 
-    def work(self) -> dict[str, Any]:
+    def work(self) -> TextShape:
         """What a peer needs beside the model."""
-        batches = []
+        batches: list[TokenBatch] = []
         for rows, count in length_sorted_batches([len(source) for source in self.texts], self.batch):
             sources = [self.texts[row] for row in rows[:count]]
             length = translation.padded_length(sources)
             limit = translation.limit_new_tokens(self.model.config, self.template.decoder_prefix, 2 * length)
             batches.append({"rows": sources, "max_new_tokens": limit})
-        beam = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
+        beam: BeamShape = {"width": self.beam.width, "length_penalty": float(self.beam.length_penalty)}
         return {"batches": batches, "beam": beam, "pad": self.template.pad, "end": self.template.suffix[-1]}

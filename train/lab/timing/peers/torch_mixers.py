@@ -4,17 +4,17 @@ Sums of features of keys, elu(x) + 1 or random ones, run over chunks of a text w
 sliding window is the layer of Longformer in transformers, for encoders.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
+
+from train.lab.timing.peers.work import PlainShape
 
 # Tokens of a chunk of the running sums of decoders.
 _CHUNK = 128
 
 
-def mixer_of(shape: dict[str, Any]) -> nn.Module | None:
+def mixer_of(shape: PlainShape) -> nn.Module | None:
     """The mixer of a shape; None for plain softmax attention. Raises ValueError for one that is not here."""
     options = shape["mixer"]
     name, pattern = options["name"], options.get("pattern", {}).get("name")
@@ -64,9 +64,8 @@ def _total(query, key, value):
 
 
 def _running(query, key, value):
-    """The same of tokens before each and of itself: cumulative sums of outer products, a chunk at a time."""
-    state: Any = 0
-    total: Any = 0
+    """`_total` where a token sees those before it and itself: cumulative sums of outer products, a chunk at a time."""
+    state, total = key.new_zeros(()), key.new_zeros(())
     results = []
     for q, k, v in zip(*(x.split(_CHUNK, dim=-2) for x in (query, key, value)), strict=True):
         totals = total + k.cumsum(-2)
@@ -88,8 +87,8 @@ class Longformer(nn.Module):
             hidden_size=width, num_attention_heads=heads, attention_window=[window], attention_probs_dropout_prob=0.0
         )
         self.attention, self.output = LongformerSelfAttention(config, 0), nn.Linear(width, width)
-        unused: Any = None
-        self.attention.query_global = self.attention.key_global = self.attention.value_global = unused
+        for name in ("query_global", "key_global", "value_global"):
+            setattr(self.attention, name, None)
 
     def forward(self, x, memory, causal: bool):
         """[B,T,D] -> [B,T,D]; T is a multiple of the window."""

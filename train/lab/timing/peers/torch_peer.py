@@ -17,13 +17,14 @@ if __name__ == "__main__":
 import json
 import sys
 import time
-from typing import Any
+from typing import cast
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from train.lab.timing.peers.torch_mixers import mixer_of
+from train.lab.timing.peers.work import PictureWork, PlainShape, PlainWork
 
 
 class TorchAttention(nn.Module):
@@ -48,7 +49,7 @@ class TorchAttention(nn.Module):
 class TorchBlock(nn.Module):
     """A pre-norm block; with `cross` it attends to a memory too."""
 
-    def __init__(self, shape: dict[str, Any], cross: bool):
+    def __init__(self, shape: PlainShape, cross: bool):
         super().__init__()
         width, heads, ffn = shape["width"], shape["heads"], shape["ffn"]
         self.attention = mixer_of(shape) or TorchAttention(width, heads)
@@ -68,7 +69,7 @@ class TorchBlock(nn.Module):
 class Stack(nn.Module):
     """Positions, blocks and the last norm."""
 
-    def __init__(self, shape: dict[str, Any], causal: bool, cross: bool = False):
+    def __init__(self, shape: PlainShape, causal: bool, cross: bool = False):
         super().__init__()
         self.causal = causal
         self.positions = nn.Parameter(0.02 * torch.randn(shape["length"], shape["width"]))
@@ -86,7 +87,7 @@ class Stack(nn.Module):
 class Transformer(nn.Module):
     """An encoder (bert), a decoder (gpt), or both (seq2seq), with one table of tokens."""
 
-    def __init__(self, shape: dict[str, Any]):
+    def __init__(self, shape: PlainShape):
         super().__init__()
         self.table = nn.Parameter(0.02 * torch.randn(shape["vocab"], shape["width"]))
         family = shape["model"]
@@ -95,7 +96,7 @@ class Transformer(nn.Module):
 
     def forward(self, tokens, target):
         """Tokens [B,T] -> logits [B,T,V]."""
-        states: Any = None if self.reader is None else self.reader(self.table[tokens])
+        states = None if self.reader is None else self.reader(self.table[tokens])
         if self.writer is not None:
             states = self.writer(self.table[tokens if self.reader is None else target], states)
         return states @ self.table.T
@@ -104,7 +105,7 @@ class Transformer(nn.Module):
 class Texts(nn.Module):
     """The loss of a plain model on new random tokens."""
 
-    def __init__(self, shape: dict[str, Any]):
+    def __init__(self, shape: PlainShape):
         super().__init__()
         self.vocab, self.size = shape["vocab"], (shape["batch"], shape["length"])
         self.model = Transformer(shape)
@@ -121,7 +122,7 @@ class Texts(nn.Module):
 class Pictures(nn.Module):
     """The loss of a folder's classifier on new random pictures."""
 
-    def __init__(self, work: dict[str, Any]):
+    def __init__(self, work: PictureWork):
         from transformers import AutoModelForImageClassification
 
         super().__init__()
@@ -141,10 +142,11 @@ class Pictures(nn.Module):
 class TorchTrainer:
     """A model with its optimizer."""
 
-    def __init__(self, work: dict[str, Any]):
+    def __init__(self, work: PlainWork | PictureWork):
         torch.manual_seed(0)
         self.device, self.is_half = work["device"], work["dtype"] == "bfloat16"
-        self.model = (Pictures(work) if "folder" in work else Texts(work)).to(self.device).train()
+        model = Pictures(cast(PictureWork, work)) if "folder" in work else Texts(cast(PlainWork, work))
+        self.model = model.to(self.device).train()
         self.parameters = list(self.model.parameters())
         self.run = torch.compile(self.model) if work["compile"] else self.model
         self.optimizer = torch.optim.AdamW(

@@ -17,23 +17,24 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
+
+from train.lab.timing.peers.work import TextWork
 
 
 class TorchContinuations:
     """Greedy texts of a language model."""
 
-    def __init__(self, work: dict[str, Any]):
-        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(work["folder"]).to(work["device"]).eval()
+    def __init__(self, work: TextWork):
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(work["folder"]).to(work["device"]).eval()
         self.model.generation_config.eos_token_id = None
         self.prompts = torch.tensor(work["batches"][0]["rows"], device=work["device"])
         self.max_new_tokens = work["batches"][0]["max_new_tokens"]
-        self.options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "pad_token_id": 0}
+        self.options: dict[str, object] = {"do_sample": False, "num_beams": 1, "pad_token_id": 0}
         if work["peer"] == "torch-compile":
-            compilation: Any = transformers.CompileConfig(fullgraph=False)
+            compilation = transformers.CompileConfig(fullgraph=False)
             compilation._compile_all_devices = True
             self.options |= {"cache_implementation": "static", "compile_config": compilation}
 
@@ -52,7 +53,7 @@ class TorchContinuations:
 class TorchTranslations:
     """Translations of `MarianMTModel` and its kin."""
 
-    def __init__(self, work: dict[str, Any]):
+    def __init__(self, work: TextWork):
         self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(work["folder"]).to(work["device"]).eval()
         self.batches, self.pad, self.end = work["batches"], work["pad"], work["end"]
         beam = work["beam"]
@@ -84,7 +85,7 @@ class TorchTranslations:
 class TorchLabels:
     """Labels of texts by the pipeline of transformers, from texts on."""
 
-    def __init__(self, work: dict[str, Any]):
+    def __init__(self, work: TextWork):
         self.pipeline = transformers.pipeline("text-classification", work["folder"], device=work["device"])
         self.model = self.pipeline.model
         pairs = [dict(zip(("text", "text_pair"), text, strict=False)) for text in work["texts"]]
@@ -101,7 +102,7 @@ class TorchLabels:
 class CTranslate2:
     """Translations of CTranslate2 by the same weights, in float32 or eight bits."""
 
-    def __init__(self, work: dict[str, Any]):
+    def __init__(self, work: TextWork):
         import ctranslate2
         from ctranslate2.converters.transformers import BartLoader
 
@@ -133,12 +134,11 @@ class CTranslate2:
             texts = self.translator.translate_batch(
                 rows, max_decoding_length=batch["max_new_tokens"], return_end_token=True, **self.options
             )
-            tokens: Any = [self.tokenizer.convert_tokens_to_ids(text.hypotheses[0]) for text in texts]
-            translations += tokens
+            translations += [self.tokenizer.convert_tokens_to_ids(text.hypotheses[0]) for text in texts]
         return [time.perf_counter() - start], translations
 
 
-def _writer(work: dict[str, Any]) -> TorchContinuations | TorchTranslations | TorchLabels | CTranslate2:
+def _writer(work: TextWork) -> TorchContinuations | TorchTranslations | TorchLabels | CTranslate2:
     """What does this work."""
     if "texts" in work:
         return TorchLabels(work)
