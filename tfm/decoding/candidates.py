@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.decoding.sampling import is_in
 from tfm.masks.mask import MASK_VALUE
 
 # Neighbours that `top_k` first compares by the largest of them.
@@ -76,11 +77,6 @@ def _best_stop_only(values: Array, stop: Array) -> Array:
     of_stop = jnp.take(values, stop, axis=-1, mode="clip")
     best = jnp.where((stop >= 0)[None, None], of_stop, -jnp.inf).max(-1, keepdims=True)
     return jnp.where(is_in(stop, values.shape[-1])[None, None] & (values < best), -jnp.inf, values)
-
-
-def is_in(stop: Array, vocab: int) -> Array:
-    """bool [V], where the tokens [n] are."""
-    return (jnp.arange(vocab)[:, None] == stop[None]).any(1)
 
 
 def top_k(values: Array, score: Callable[[Array, Array], Array], k: int) -> tuple[Array, Array]:

@@ -13,9 +13,8 @@ from jax import Array
 
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
-from tfm.decoding.candidates import is_in
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
-from tfm.decoding.sampling import Greedy, Sample, choose_token
+from tfm.decoding.sampling import Greedy, Sample, choose_token, is_in
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate, shard_batch, shard_like
 
@@ -107,13 +106,15 @@ class Generation:
         with mesh_of(self.model):
             while self.num_generated < target and not self.done:
                 if self._num_read == self._capacity:
-                    self._read(self._start())
+                    capacity, prompts = self._next_contexts()
+                    state = start(self.config, capacity, self.model, prompts, self.strategy, self.stop)
                 else:
                     last = np.int32(min(self._num_read + target - self.num_generated, self._capacity))
-                    self._read(advance(self.config, self.model, self._state, self.strategy, self.stop, last))
+                    state = advance(self.config, self.model, self._state, self.strategy, self.stop, last)
+                self._read(state)
 
-    def _start(self) -> "DecodeState":
-        """Reads the context of every row and chooses the token after it."""
+    def _next_contexts(self) -> tuple[int, "PromptBatch"]:
+        """How many tokens a new state has room for, and the context of every row that it reads."""
         contexts = [self._context(row) for row in range(len(self.prompts))]
         self._num_read = 0
         self._capacity = self.max_new_tokens - self.num_generated
@@ -121,8 +122,8 @@ class Generation:
             longest = max(len(context) for context, stopped in zip(contexts, self.stopped, strict=True) if not stopped)
             self._capacity = min(self._capacity, max(1, self._limit - longest))
         capacity = bucket(max(self._capacity, self._min_slots))
-        prompts = PromptBatch(*left_padded(contexts, self._min_slots), self.stopped, np.int32(self.num_generated))
-        return start(self.config, capacity, self.model, prompts, self.strategy, self.stop)
+        tokens, starts = left_padded(contexts, self._min_slots)
+        return capacity, PromptBatch(tokens, starts, self.stopped, np.int32(self.num_generated))
 
     def _context(self, row: int) -> list[int]:
         """The tokens of a row that the model reads; those of a full text are cut to its second half from now on."""

@@ -105,6 +105,11 @@ def _check_probability(name: str, value: Array | float | None):
         raise ValueError(f"{name}={value} must be above 0 and at most 1")
 
 
+def is_in(stop: Array, vocab: int) -> Array:
+    """bool [V], where the tokens [n] are."""
+    return (jnp.arange(vocab)[:, None] == stop[None]).any(1)
+
+
 def choose_token(strategy: Greedy | Sample, logits: Array, seen: Array | None, step: Array | int) -> Array:
     """Logits [B,V] float32 -> the next token [B] int32.
 
