@@ -73,7 +73,7 @@ ROOMS = {
 BESIDE = {
     "Scripts of the old Flax classes": {"tfm.compat": ("shift_tokens_right", "FlaxBertForSequenceClassification")},
     "The trainer from Python": {
-        "train.lab.embedding": ("embed",),
+        "train.embedding": ("embed",),
         "train.runs.run_folder": ("open_folder", "RunFolder"),
         "train.settings.presets": ("model",),
         "train.sentences": ("evaluate", "read_tasks"),

@@ -52,7 +52,7 @@ def flops(f: Callable[..., object], *arguments: object) -> int:
 
 
 def needed_flops(f: Callable[..., object], *arguments: object) -> int:
-    """The same where attention, by einsum, computes only the scores that masks leave."""
+    """`flops` if attention by einsum skipped masked scores."""
     return _flops(jax.make_jaxpr(f)(*arguments).jaxpr, needed=True)
 
 
@@ -99,7 +99,7 @@ def _fourier(equation: JaxprEqn) -> int:
 
 
 def _fused_attention(products: int) -> Callable[[JaxprEqn], int]:
-    """Operations of so many products of all queries [B,T,N,H] with all keys [B,S,K,H]."""
+    """Operations of `products` products of all queries [B,T,N,H] with all keys [B,S,K,H]."""
 
     def operations(equation: JaxprEqn) -> int:
         q, k = (_aval(value) for value in equation.invars[:2])

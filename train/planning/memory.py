@@ -63,7 +63,7 @@ def job_loss_memory(job: Job, state, part) -> dict[str, float]:
 
 
 def without_remat(job: Job) -> Job:
-    """The same job with nothing recomputed."""
+    """The job with remat=none."""
     if job.run.model.remat == "none":
         return job
     model = dataclasses.replace(job.run.model, remat="none")

@@ -48,7 +48,7 @@ class Report(TypedDict, total=False):
 
 
 def speed_rows(report: Report, tokens: int) -> dict[str, str]:
-    """What a step sends and computes, its time at best, and the days for so many tokens."""
+    """What a step sends and computes, its time at best, and the days for `tokens`."""
     rows = {
         kind: f"{collective['number']:,} a step, {human_bytes(collective['sent'])} sent by a device"
         for kind, collective in report["collectives"].items()

@@ -1,6 +1,6 @@
 """SentencePiece models (Kudo and Richardson 2018), trained or read from .model files, as `tokenizers.Tokenizer`.
 
-Ids are those of the file; the folders of XLM-R and CamemBERT number theirs anew. Some differences remain. The names of
+Ids are those of the file; the folders of XLM-R and CamemBERT number tokens anew. Some differences remain. The names of
 control and unknown pieces, such as </s>, are special tokens wherever they stand in a text. Of splits with equal scores
 (the same pieces in another order) any may be taken. The character map of a file applies to a letter and its marks at
 once, and to CR LF: decomposed text (two marks on a letter, Hangul in parts) gives other tokens. Models trained here

@@ -75,7 +75,7 @@ def test_bad_files(name, tmp_path):
 
 
 def test_nearest_by_blocks():
-    """The same as a sort of all cosines, whatever the block; equal vectors keep their order."""
+    """Blocks give what a sort of all cosines gives; equal vectors keep their order."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(103, 7)).astype(np.float32)
     vectors[50] = vectors[3] * 2

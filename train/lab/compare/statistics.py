@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Up to so many values, all resamples are enumerated; of more, so many are drawn.
+# The most values of which all resamples are enumerated, and the resamples that are drawn of more values.
 _EXACT, _RESAMPLES = 6, 20_000
 
 LEVEL = 0.95

@@ -1,7 +1,7 @@
 """Many small classifiers trained at once: torch's path of SentEval, all folds and all strengths of regularization.
 
-Slots work side by side, one fit each, and take the next fit as soon as theirs has stopped: one program for all, and
-no part of it waits. The strengths of a fit share its batches, so that one matrix product serves all of them.
+Slots work side by side, one fit each. A slot takes the next fit as soon as its fit has stopped: one program serves all,
+and no part of it waits. The strengths of a fit share its batches, so that one matrix product serves all of them.
 
     w, b          a linear layer of all slots: kernel [F,D,R,C], bias [F,R,C]; F slots, R strengths, C classes
     rows [S,F,B]  the rows of the S batches of a round; counts [S,F] how many of them are there, 0 for no step
@@ -20,7 +20,7 @@ from jax import Array
 from train.lab.sentences.randomness import Orders, linear_starts
 from train.lab.sentences.settings import Settings
 
-# Fits that are trained side by side on a CPU, whose caches hold the batches of so many, and elsewhere.
+# Fits that are trained side by side: on a CPU, whose caches hold their batches, and elsewhere.
 _SLOTS_CPU, _SLOTS = 16, 128
 
 # Steps that the gradient takes as torch's optimizers take it by default, with their rates.

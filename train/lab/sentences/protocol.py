@@ -1,7 +1,7 @@
 """How SentEval measures vectors of sentences: classifiers with folds, classifiers of relatedness, cosines.
 
-A function takes the vectors of the parts of a task, the rows, and the settings; it returns metrics by name, in
-hundredths of the best value where they are shares or correlations, each with a 95 % interval.
+A function takes the vectors of the parts of a task, the rows, and the settings. It returns metrics by name, each with
+a 95 % interval; shares and correlations are in hundredths.
 """
 
 import dataclasses

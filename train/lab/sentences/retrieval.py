@@ -25,8 +25,8 @@ _OPTIMIZER = optax.scale_by_adam(eps=1e-8)
 def measure(parts: Mapping[str, tuple[np.ndarray, np.ndarray]], seed: int) -> dict[str, Metric]:
     """Vectors of captions [5N,D] and features of images [N,I] of train, dev and test -> recalls of the test part.
 
-    Image of caption: `image_1`, `image_5`, `image_10`, the share of captions whose image is among so many. Caption of
-    image: `caption_1` and so on. `image_rank`, `caption_rank`: the median rank.
+    `image_1`, `image_5`, `image_10`: the share of captions whose image is among the first 1, 5 or 10; `caption_1` and
+    so on: the share of images. `image_rank`, `caption_rank`: the median rank.
     """
     texts, images = parts["train"]
     params = _start(seed, images.shape[1], texts.shape[1])

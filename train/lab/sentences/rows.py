@@ -165,7 +165,7 @@ def word_count(text: str) -> int:
 
 
 def class_number(label: str, classes: int, where: str) -> int:
-    """A class that is written as a number. Raises UserError where there are not so many."""
+    """A class that is written as a number. Raises UserError for a number from `classes` on."""
     if not label.strip().isdecimal() or int(label) >= classes:
         raise UserError(f"{where} has the label {label!r}; it must be a number from 0 to {classes - 1}")
     return int(label)

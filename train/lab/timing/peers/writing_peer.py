@@ -4,8 +4,8 @@
 
 The folder is one of transformers. Its work.json has `batches` of rows of tokens with `max_new_tokens`, and the options
 of a beam search, or none to continue texts greedily; or it has `texts` to label. The process writes a line of JSON when
-it is ready, reads a count of passes a line, and answers with the seconds of each (a continuation also has those of its
-first token) and the last tokens or labels. Only this file needs CTranslate2.
+it is ready, and reads a count of passes a line. It answers with the seconds of each, and the last tokens or labels;
+a continuation also has the seconds of its first token. Only this file needs CTranslate2.
 """
 
 from train import interruption
