@@ -16,7 +16,7 @@ from train.files import cache
 from train.main import main
 from train.runs import run_folder
 from train.settings import resolve, schema
-from train.tasks import mlm
+from train.tasks.mlm.task import MLM
 
 SMALL = [flag for flag in FLAGS if not flag.startswith("--data")]
 
@@ -374,7 +374,7 @@ def test_our_own_bugs_keep_their_traceback(home, monkeypatch, kind):
     def load(*args, **kwargs):
         raise kind("a bug")
 
-    monkeypatch.setattr(mlm, "TASK", dataclasses.replace(mlm.TASK, load=load))
+    monkeypatch.setattr("train.tasks.mlm.task.MLM", dataclasses.replace(MLM, load=load))
     with pytest.raises(kind, match="a bug"):
         main(["--data=text.txt", *SMALL])
     with pytest.raises(kind, match="a bug"):

@@ -1,6 +1,7 @@
 """Whole runs, in this process: what they leave behind, and that an interruption changes nothing."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from train.predict import main as predict
 from train.runs import checkpoint
 from train.runs.saved import SavedCheckpoints
 from train.runs.state import State
-from train.tasks import mlm
+from train.tasks.mlm.task import MLM, Corpus
 from train.text import tokenize
 from train.training import hooks
 from train.training.evaluation import Evaluator
@@ -248,7 +249,7 @@ def test_stop_at_is_not_remembered_and_the_last_evaluation_may_be_left_out(tmp_p
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends(uninterrupted, tmp_path, monkeypatch, signum):
     assert threading.current_thread() is threading.main_thread()
-    real = mlm.Corpus.batch
+    real = Corpus.batch
 
     def batch(corpus, n, *share):
         if n == 2:
@@ -257,7 +258,7 @@ def test_a_signal_saves_and_ends(uninterrupted, tmp_path, monkeypatch, signum):
 
     handler = signal.getsignal(signum)
     with monkeypatch.context() as patch:
-        patch.setattr(mlm.Corpus, "batch", batch)
+        patch.setattr(Corpus, "batch", batch)
         code, _, err = call(main, *FLAGS, f"--out={tmp_path / 'a'}")
     assert code == 128 + signum
     assert err.splitlines()[-1] == ("interrupted" if signum == signal.SIGINT else "terminated")
@@ -378,10 +379,8 @@ def test_no_whole_checkpoint_at_all(store):
 @pytest.mark.slow
 def test_keeps_the_last_and_the_best(tmp_path, monkeypatch):
     losses = iter([5.0, 1.0, 4.0, 3.0, 2.0, 6.0, 6.0])
-    real = mlm.metrics
-    monkeypatch.setattr(
-        mlm, "metrics", lambda sums: real(sums) | ({} if "grad_norm" in sums else {"loss": next(losses)})
-    )
+    metrics = lambda sums: MLM.metrics(sums) | ({} if "grad_norm" in sums else {"loss": next(losses)})
+    monkeypatch.setattr("train.tasks.mlm.task.MLM", dataclasses.replace(MLM, metrics=metrics))
     run(*FLAGS, f"--out={tmp_path / 'a'}", "--eval.every=1", "--checkpoint.every=1", "--checkpoint.keep=2")
     assert steps_in(tmp_path / "a") == [2, 5, 6]
 
@@ -425,7 +424,7 @@ def test_a_signal_during_an_evaluation_which_is_done_later(uninterrupted, tmp_pa
 
 @pytest.mark.slow
 def test_a_file_asks_for_a_checkpoint(uninterrupted, tmp_path, monkeypatch):
-    real = mlm.Corpus.batch
+    real = Corpus.batch
 
     def batch(corpus, n, *share):
         if n == 2:
@@ -434,7 +433,7 @@ def test_a_file_asks_for_a_checkpoint(uninterrupted, tmp_path, monkeypatch):
 
     monkeypatch.setattr(hooks, "LOOK_EVERY", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(mlm.Corpus, "batch", batch)
+        patch.setattr(Corpus, "batch", batch)
         err = run(*FLAGS, f"--out={tmp_path / 'a'}", "--checkpoint.keep=9")
     assert f"saved step 3, as {tmp_path / 'a' / 'save'} asked" in err
     assert steps_in(tmp_path / "a") == [2, 3, 4, 6]
@@ -448,16 +447,16 @@ def test_a_file_asks_for_a_checkpoint(uninterrupted, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite(uninterrupted, tmp_path, monkeypatch):
     """It stops the run, names step and rows, and leaves what was good."""
-    real = mlm.Corpus.batch
+    real = Corpus.batch
 
     def batch(corpus, n, *share):
         fields = real(corpus, n, *share)
         return fields | {"weights": fields["weights"] * (np.nan if n == 4 else 1)}
 
     with monkeypatch.context() as patch:
-        patch.setattr(mlm.Corpus, "batch", batch)
-        rows, rows_of = {}, mlm.Corpus.rows.func
-        patch.setattr(mlm.Corpus, "rows", property(lambda corpus: lambda n: rows.setdefault(n, rows_of(corpus)(n))))
+        patch.setattr(Corpus, "batch", batch)
+        rows, rows_of = {}, Corpus.rows.func
+        patch.setattr(Corpus, "rows", property(lambda corpus: lambda n: rows.setdefault(n, rows_of(corpus)(n))))
         code, out, err = call(main, *FLAGS, f"--out={tmp_path / 'a'}")
     assert (code, out) == (2, "")
     assert "Traceback" not in err

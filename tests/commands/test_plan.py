@@ -16,7 +16,7 @@ from train import UserError, plan
 from train.devices import mesh, specs, topology
 from train.planning.memory import step_memory
 from train.settings import resolve
-from train.tasks import lm
+from train.tasks.lm.task import LM
 from train.training.job import Job
 
 
@@ -118,7 +118,7 @@ def test_the_task_of_a_preset():
 def test_a_llama_of_seven_billion():
     """Llama 2's own number of parameters."""
     run, _ = resolve.resolve(["--task=lm", "--preset=llama-7b", "--model.vocab=32000"], None, None)
-    assert tfm.count_params(lm.TASK.specs(run)) == 6_738_415_616
+    assert tfm.count_params(LM.specs(run)) == 6_738_415_616
 
 
 def test_plan_of_eight_gpus():
@@ -191,7 +191,7 @@ def test_plan_with_libtpu():
     run, _ = resolve.resolve(
         [*flags.split(), "--task=lm", "--mesh.fsdp=4", "--model.dtype=bfloat16", "--model.vocab=4096"], None, None
     )
-    job = Job(run, lm.TASK, mesh.mesh_for(run, lm.TASK.specs(run), jax.devices()[:4]))
+    job = Job(run, LM, mesh.mesh_for(run, LM.specs(run), jax.devices()[:4]))
     estimated = step_memory(job)
     assert {name: report["memory"][name] for name in ("parameters", "optimizer")} == {
         name: estimated[name] for name in ("parameters", "optimizer")

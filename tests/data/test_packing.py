@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.data.rows import packing
+from train.data import packing
 from train.data.tokens import Tokens
 from train.text.tokenize import SpecialTokens
 

@@ -13,7 +13,7 @@ from train.data.processors import ProcessorKind
 from train.runs import run_folder
 from train.settings.schema import Run
 from train.settings.tasks import Lm
-from train.tasks import lm
+from train.tasks.lm.task import LM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +62,13 @@ def load(run, log, saved=None, valid_only=False):
     return Corpus(run, levels, [train], valid, {"vocab": levels.count}, facts)
 
 
-RAMPS = dataclasses.replace(lm.TASK, load=load, processor=KIND, report=lambda *_: None)
+RAMPS = dataclasses.replace(LM, load=load, processor=KIND, report=lambda *_: None)
 GREY = [*(flag for flag in FLAGS if not flag.startswith(("--data", "--tokenizer"))), "--task=lm", "--task.windows=true"]
 
 
 @pytest.fixture
 def images(monkeypatch, tmp_path):
-    monkeypatch.setattr(lm, "TASK", RAMPS)
+    monkeypatch.setattr("train.tasks.lm.task.LM", RAMPS)
     monkeypatch.chdir(tmp_path)
 
 

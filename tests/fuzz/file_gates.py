@@ -31,7 +31,7 @@ from train.runs.saved import SavedCheckpoints, load_params
 from train.runs.state import State
 from train.settings.gate import user_errors
 from train.settings.schema import Data, Eval
-from train.tasks import lm
+from train.tasks.lm.task import LM
 from train.training.early_stopping import EarlyStopping
 from train.training.metric_buffer import MetricBuffer
 from train.training.progress import Progress
@@ -97,7 +97,7 @@ def read_metrics(data: bytes, folder: Path):
 # Checkpoints
 
 STATE = State(jnp.int32(3), {"kernel": jnp.ones((2, 2))}, {"mean": jnp.zeros((2, 2))})
-PROGRESS = Progress(MetricBuffer({"loss": 3.5, "steps": 2.0}), EarlyStopping(lm.TASK.goals, Eval()), Written(10, 77))
+PROGRESS = Progress(MetricBuffer({"loss": 3.5, "steps": 2.0}), EarlyStopping(LM.goals, Eval()), Written(10, 77))
 NOTE, MANIFEST = Path("note/metadata"), Path(manifest.NAME)
 
 
@@ -131,7 +131,7 @@ def read_checkpoint(case, folder: Path):
     log = Log().info
     state, note, _ = SavedCheckpoints(path.parent).restore(STATE, log)
     assert (state.params["kernel"] == 1).all()
-    progress = Progress(MetricBuffer(), EarlyStopping(lm.TASK.goals, Eval()))
+    progress = Progress(MetricBuffer(), EarlyStopping(LM.goals, Eval()))
     with user_errors("note"):
         progress.restore(note)
     progress.buffer.add(4, {"loss": 1.0, "grad_norm": 1.0})

@@ -12,7 +12,6 @@ from hf_models import stored
 import tfm
 from tfm import Config
 from train import evaluate, predict
-from train.data.rows.translations import RowOptions, TranslationPairs
 from train.data.sources import files
 from train.data.tokens import in_memory
 from train.devices import capacity
@@ -23,6 +22,7 @@ from train.runs import run_folder
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
 from train.settings import flags, resolve, schema
 from train.settings.tasks import Lm
+from train.tasks.translate.rows import RowOptions, TranslationPairs
 from train.text import tokenize
 from train.training import startup
 

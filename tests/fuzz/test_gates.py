@@ -22,9 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from train import evaluate, exit_code, export, plan, predict
 from train.data.labels import Labels, label_checker
-from train.data.sources import conll, documents, files, parallel, sources
-from train.data.sources.multiple_choice import MultipleChoice
-from train.data.sources.squad import Squad, questions_of
+from train.data.sources import documents, files, sources
 from train.devices.distributed import find_cluster
 from train.generation import options as generation
 from train.lab import embed, harness
@@ -34,6 +32,10 @@ from train.lab.timing.options import BenchOptions
 from train.runs import run_folder
 from train.settings import flags, resolve, schema
 from train.settings.gate import user_errors
+from train.tasks.choice.source import MultipleChoice
+from train.tasks.span.source import Squad, questions_of
+from train.tasks.tag.source import TaggedWords
+from train.tasks.translate.source import load_pairs
 from train.text import tokenize
 from train.text.tokenizer_kinds import TRAINERS
 from train.training import startup
@@ -172,10 +174,10 @@ READERS: dict[str, Callable[[schema.Data], Any]] = {
     "multi": classify("multi", "label"),
     "columns": classify("multi", "label,langue"),
     "regression": classify("regression", "label"),
-    "translate": lambda data: parallel.load(
+    "translate": lambda data: load_pairs(
         dataclasses.replace(data, field="text,langue"), schema.Run(task=TASKS["translate"]()).task, list
     ),
-    "tag": lambda data: sources.load(data, conll.TaggedWords("tokens", "tags"), list),
+    "tag": lambda data: sources.load(data, TaggedWords("tokens", "tags"), list),
     "span": lambda data: questions_of(sources.load(data, Squad(), list)[0], data.source, repair=True),
     "choice": lambda data: sources.load(data, MultipleChoice.of(data), list),
 }

@@ -9,7 +9,7 @@ from small import FLAGS, call, run, write_text
 from train.images import drawings
 from train.lab.check import command
 from train.settings.task_options import TaskOptions
-from train.tasks import lm
+from train.tasks.lm.task import LM
 
 # By the name of a task, and what else is asked of it.
 TASKS = {
@@ -101,9 +101,9 @@ def test_a_run_is_checked_with_its_weights_and_data(home, monkeypatch):
     assert statuses["start"] == "not applicable"
     assert statuses["cached is full"] == "pass"
     assert json.loads(out)["measured"] == report["measured"]
-    original = lm.TASK.loss
+    original = LM.loss
     wrong = lambda *arguments: original(*arguments) | {"weight": original(*arguments)["loss"]}
-    monkeypatch.setattr(lm, "TASK", dataclasses.replace(lm.TASK, loss=wrong))
+    monkeypatch.setattr("train.tasks.lm.task.LM", dataclasses.replace(LM, loss=wrong))
     code, out, err = call(command.main, "--run=run")
     assert code == 1, err
     assert "weighted sum" in json.loads(out)["failed"]

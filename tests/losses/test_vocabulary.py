@@ -9,7 +9,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from tfm.losses import vocabulary
-from train.tasks import lm, mlm, translate
+from train.tasks.lm.task import LM
+from train.tasks.mlm.task import MLM
+from train.tasks.translate.task import TRANSLATE
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -152,9 +154,9 @@ def test_a_gpu_stores_halves_of_short_factors(monkeypatch):
 PAIRS = dict.fromkeys(("segments", "positions", "target", "target_segments", "target_positions"), 12)
 PAIRS |= {"smoothing": 0}
 TASKS = {
-    "mlm": (mlm, tfm.masked_lm_specs, {"segments": 12, "positions": 12, "where": 5, "words": 5}, 5),
-    "lm": (lm, tfm.causal_lm_specs, {"segments": 12, "positions": 12, "bytes": 0}, 12),
-    "translate": (translate, tfm.seq2seq_specs, PAIRS, 12),
+    "mlm": (MLM, tfm.masked_lm_specs, {"segments": 12, "positions": 12, "where": 5, "words": 5}, 5),
+    "lm": (LM, tfm.causal_lm_specs, {"segments": 12, "positions": 12, "bytes": 0}, 12),
+    "translate": (TRANSLATE, tfm.seq2seq_specs, PAIRS, 12),
 }
 
 

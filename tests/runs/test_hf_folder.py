@@ -10,14 +10,14 @@ from small import call
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from train import UserError
-from train.data.rows import pairs
-from train.data.rows.translations import RowOptions, TranslationPairs
+from train.data import pairs
 from train.data.tokens import in_memory
 from train.evaluate import main as evaluate
 from train.export import main as export
 from train.generate import main as generate
 from train.main import main
 from train.settings.schema import Batch
+from train.tasks.translate.rows import RowOptions, TranslationPairs
 from train.text import tokenize
 
 WORDS = [f"w{n}" for n in range(98)]

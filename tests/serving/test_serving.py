@@ -24,7 +24,7 @@ from train.lab import embed
 from train.serving import forward, onnx, stablehlo
 from train.settings import presets, schema
 from train.settings.tasks import Classify
-from train.tasks import classify
+from train.tasks.classify.task import CLASSIFY
 from train.text import hf_tokenizer, tokenize
 
 PAGE = Path(__file__).parents[2] / "docs/guide/export.md"
@@ -109,7 +109,7 @@ def test_the_example_of_the_page_runs_without_the_project(tmp_path):
     run = schema.Run(task=Classify(), model=model, batch=schema.Batch(length=16))
     params = trained(tokenizer, model)
     folder = folder_of(run, classes=["bad", "good"])
-    folder.save_processor = lambda to: hf_tokenizer.save(tokenizer, classify, run, to)
+    folder.save_processor = lambda to: hf_tokenizer.save(tokenizer, CLASSIFY, run, to)
     stablehlo.write(folder, params, tmp_path / "reviews-program", 16)
     source, expected = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
     source += "\nimport sys\nassert not {'tfm', 'train', 'flax'} & set(sys.modules)\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
-from train.tasks.predicting import by_length
+from train.tasks import by_length
 
 LENGTH = 64
 CONFIG = tfm.Config(layers=1, heads=2, width=8, ffn=16, vocab=50, length=LENGTH, classes=3, dropout=0.0)

@@ -10,13 +10,14 @@ from small import call, run, write_text
 
 import tfm
 from train import UserError
-from train.data.rows.directions import BothDirections, Samples
-from train.data.rows.neighbours import SentenceTriples, check_triples
 from train.data.tokens import Tokens
 from train.lab import embed
 from train.lab.embedding.expansion import Expansion
 from train.settings import presets
-from train.tasks import bilm, skipthought
+from train.tasks.bilm.rows import BothDirections, Samples
+from train.tasks.bilm.task import BILM
+from train.tasks.skipthought.rows import SentenceTriples, check_triples
+from train.tasks.skipthought.task import SKIPTHOUGHT
 from train.text.tokenize import SpecialTokens
 
 SPECIALS = SpecialTokens(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -25,7 +26,7 @@ NARROW = "--model.width=16 --model.input.width=8 --checkpoint.every=4 --data=tex
 
 
 def test_targets_of_both_directions():
-    """The row at the top of train/tasks/bilm.py."""
+    """The row at the top of train/tasks/bilm/task.py."""
     text = Tokens(np.array([10, 11, 12, 13]), np.array([0, 2, 4]))
     rows = BothDirections(text, 9, True, SPECIALS)
     batch = rows.batch(np.array([0, -1]), np.random.default_rng(0))
@@ -79,7 +80,7 @@ def test_loss_of_both_directions(sampled):
     text = Tokens(np.arange(5, 25), np.array([0, 9, 20]))
     rows = BothDirections(text, 16, True, SPECIALS, Samples(4000, 30) if sampled else None)
     batch = rows.batch(np.array([0, 1]), np.random.default_rng(0))
-    sums = bilm.loss(params, model, batch, None)
+    sums = BILM.loss(params, model, batch, None)
     hidden = tfm.encoder(
         params.encoder, model, batch["tokens"], tfm.segments(jnp.asarray(batch["segments"])), batch["positions"]
     )
@@ -100,11 +101,11 @@ def test_a_shuffled_vector_is_that_of_a_random_sentence():
     batch = SentenceTriples(text, np.zeros(5, int), 8, SPECIALS, shuffled=True).batch(
         np.array([0, 2]), np.random.default_rng(0)
     )
-    sums = skipthought.loss(params, model, batch, None)
+    sums = SKIPTHOUGHT.loss(params, model, batch, None)
     assert sums["weight"] == 3 + 1 + 5 + 1 + 5 + 1 + 4 + 1
     same = batch | {"shuffled_tokens": batch["tokens"], "shuffled_valid": batch["valid"]}
-    np.testing.assert_allclose(skipthought.loss(params, model, same, None)["loss_shuffled"], sums["loss"], rtol=1e-6)
-    assert skipthought.metrics({**sums, "loss_shuffled": sums["loss"] + sums["weight"]})[
+    np.testing.assert_allclose(SKIPTHOUGHT.loss(params, model, same, None)["loss_shuffled"], sums["loss"], rtol=1e-6)
+    assert SKIPTHOUGHT.metrics({**sums, "loss_shuffled": sums["loss"] + sums["weight"]})[
         "vector_nats"
     ] == pytest.approx(1)
 

@@ -14,7 +14,9 @@ from train import UserError
 from train.screens.console import Log
 from train.settings import schema
 from train.settings.tasks import Lm, Mlm
-from train.tasks.predicting import blanks, scoring
+from train.tasks.lm.task import LM
+from train.tasks.mlm.predict import blank_rows
+from train.tasks.mlm.task import MLM
 from train.text import tokenize
 
 SENTENCES = ["the cat sat on the mat", "a dog ran over the old house", "birds flew under a tree"] * 20
@@ -37,7 +39,7 @@ def options(**values):
 
 def filled(folder, params, **values):
     chosen = options(**values)
-    return list(blanks.predict(params, folder, blanks.inputs(chosen, folder), QUIET, chosen.batch))
+    return list(MLM.predictor.predict(params, folder, MLM.predictor.inputs(chosen, folder), QUIET, chosen.batch))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_a_file_is_filled_in_its_order(mlm, tmp_path):
 def test_a_long_text_is_read_around_its_blank(mlm):
     folder, params = mlm
     text = "the cat sat on the old mat " * 9 + "[MASK] " + "a dog ran over the house " * 9
-    (row,) = blanks._rows(folder.processor, text, 0, LENGTH)
+    (row,) = blank_rows(folder.processor, text, 0, LENGTH)
     ids = folder.processor.encode(text, add_special_tokens=False).ids
     place = ids.index(folder.processor.token_to_id("[MASK]"))
     assert len(row.tokens) == LENGTH
@@ -96,7 +98,7 @@ def test_a_long_text_is_read_around_its_blank(mlm):
 @pytest.mark.parametrize("kind", ["bpe", "char", "word"])
 def test_a_blank_has_no_space_of_its_own_where_words_have_them(kind):
     folder = folder_of(kind, Mlm())
-    (row,) = blanks._rows(folder.processor, "cat [MASK] on", 0, LENGTH)
+    (row,) = blank_rows(folder.processor, "cat [MASK] on", 0, LENGTH)
     shown = [folder.processor.id_to_token(int(token)) for token in row.tokens[1:-1]]
     assert "".join(shown).replace("\u0120", " ") == {"bpe": "cat[MASK] on", "char": "cat [MASK] on"}.get(
         kind, "cat[MASK]on"
@@ -107,9 +109,9 @@ def test_texts_without_blanks_are_refused(mlm, tmp_path):
     folder, params = mlm
     (tmp_path / "a.txt").write_text("a [MASK]\n\nthe cat\n")
     with pytest.raises(UserError, match=r"text 3 of .*a.txt has no blank to fill; write \[MASK\]"):
-        blanks.inputs(options(file=str(tmp_path / "a.txt")), folder)
+        MLM.predictor.inputs(options(file=str(tmp_path / "a.txt")), folder)
     with pytest.raises(UserError, match="--text has no blank"):
-        blanks.inputs(options(text="the cat"), folder)
+        MLM.predictor.inputs(options(text="the cat"), folder)
     with pytest.raises(UserError, match="without the head that fills blanks"):
         filled(folder, params.encoder, text="a [MASK]")
 
@@ -122,7 +124,7 @@ def test_perplexity_is_that_of_the_tokens(prefix, stride):
     folder.text_prefix = prefix
     params = tfm.init(tfm.causal_lm_specs(folder.config.model), jax.random.key(1))
     texts = ["the cat sat", "", " ".join(SENTENCES[:9]), "a dog"]
-    predictions = list(scoring.predict(params, folder, texts, QUIET, batch=3))
+    predictions = list(LM.predictor.predict(params, folder, texts, QUIET, 3))
     stride = stride or LENGTH // 2
     causal_lm = jax.jit(tfm.causal_lm, static_argnums=1)
     for text, prediction in zip(texts, predictions, strict=True):

@@ -22,7 +22,10 @@ from train.runs.teacher import TeacherModel, fingerprint
 from train.settings import resolve
 from train.settings.schema import Batch, Optim, Run
 from train.settings.teacher import Teacher
-from train.tasks import image, mlm, table, translate
+from train.tasks import table
+from train.tasks.image.task import IMAGE
+from train.tasks.mlm.task import MLM
+from train.tasks.translate.task import TRANSLATE
 from train.training import optimizer as optim
 from train.training import step
 
@@ -88,7 +91,7 @@ def test_the_loss_is_that_of_a_loop(kind, distilled):
     teacher_model = tfm.override(PICTURES, {"width": 8})
     params = params_of(tfm.classifier_specs(model), 0)
     teacher = params_of(tfm.classifier_specs(teacher_model), 1)
-    loss = teaching.DistilledLoss(image.loss, Teacher("there", kind, 0.3, 3.0), teacher_model)
+    loss = teaching.DistilledLoss(IMAGE.loss, Teacher("there", kind, 0.3, 3.0), teacher_model)
     sums = jitted(loss)(params, model, batch, None, teacher)
     of_labels = of_teacher = jitted(tfm.classify)(params, model, batch["pixels"])
     if distilled:
@@ -108,7 +111,7 @@ def test_the_loss_is_that_of_a_loop(kind, distilled):
     agrees = np.asarray(of_teacher).argmax(-1) == np.asarray(said).argmax(-1)
     assert float(sums["agreement"]) == (agrees * batch["weights"]).sum()
     if kind == "soft":
-        plain, without = (jitted(function)(params, model, batch, None) for function in (image.loss, loss))
+        plain, without = (jitted(function)(params, model, batch, None) for function in (IMAGE.loss, loss))
         assert float(without["loss"]) == float(plain["loss"]), "without a teacher, the loss of labels"
 
 
@@ -118,7 +121,7 @@ def test_states_of_tokens_and_another_vocabulary():
     teacher_model = tfm.override(TEXTS, {"vocab": 61, "pad_vocab_to": 1, "ffn": 24})
     params = params_of(tfm.masked_lm_specs(TEXTS), 0)
     teacher = params_of(tfm.masked_lm_specs(teacher_model), 1)
-    loss = teaching.DistilledLoss(mlm.loss, Teacher("there", weight=0.5, temperature=1.0, hidden=0.25), teacher_model)
+    loss = teaching.DistilledLoss(MLM.loss, Teacher("there", weight=0.5, temperature=1.0, hidden=0.25), teacher_model)
     sums = jitted(loss)(params, TEXTS, batch, None, teacher)
 
     @jitted
@@ -139,7 +142,7 @@ def test_states_of_tokens_and_another_vocabulary():
     assert float(sums["loss_hidden"]) == pytest.approx(hidden, rel=1e-4)
     expected = 0.5 * float(sums["loss_labels"]) + 0.5 * taught + 0.25 * hidden
     assert float(sums["loss"]) == pytest.approx(expected, rel=1e-4)
-    metrics = teaching.training_metrics(mlm, {name: float(value) for name, value in sums.items() if value.ndim == 0})
+    metrics = teaching.training_metrics(MLM, {name: float(value) for name, value in sums.items() if value.ndim == 0})
     weight = batch["weights"].sum()
     assert metrics["loss"] == pytest.approx(expected / weight, rel=1e-4)
     assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss_labels"]), rel=1e-5), "that of the labels"
@@ -240,7 +243,7 @@ def test_layers_of_a_translator_are_copied(monkeypatch):
         "train.runs.teacher.open_folder",
         lambda path: Folder(dataclasses.replace(run_of(*flags), model=teacher_model)),
     )
-    teacher = TeacherModel(run_of(*flags, "--teacher=there"), translate.TASK)
+    teacher = TeacherModel(run_of(*flags, "--teacher=there"), TRANSLATE)
     mesh = tfm.make_mesh(devices=jax.devices()[:1])
     with jax.set_mesh(mesh):
         source = tfm.init(tfm.seq2seq_specs(teacher_model), jax.random.key(0), mesh)
@@ -259,7 +262,7 @@ def test_steps_on_a_mesh_are_those_of_a_device(shape):
     """In two parts; the teacher stays as it is."""
     teacher_model = tfm.override(TEXTS, {"ffn": 24})
     specs, teacher_specs = tfm.masked_lm_specs(TEXTS), tfm.masked_lm_specs(teacher_model)
-    loss = teaching.DistilledLoss(mlm.loss, Teacher("there", hidden=0.5), teacher_model)
+    loss = teaching.DistilledLoss(MLM.loss, Teacher("there", hidden=0.5), teacher_model)
 
     def train(mesh):
         optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, specs)
@@ -271,7 +274,7 @@ def test_steps_on_a_mesh_are_those_of_a_device(shape):
         losses = []
         with jax.set_mesh(mesh):
             for _ in range(3):
-                fields = feed.to_devices(text_batch(), mlm.batch_spec(Run()), mesh, 2)
+                fields = feed.to_devices(text_batch(), MLM.batch_spec(Run()), mesh, 2)
                 state, sums = train_step(state, fields)
                 losses.append([float(sums[name]) for name in ("loss", "loss_teacher", "loss_hidden", "grad_norm")])
         assert fingerprint(state.teacher) == before

@@ -18,7 +18,8 @@ from train.runs.run_folder import CHECKPOINTS, RunFolder, read_saved
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
 from train.settings import flags, schema
-from train.tasks import lm, table
+from train.tasks import table
+from train.tasks.lm.task import Corpus
 from train.training.diverged import blackbox, replay
 from train.training.job import Job
 
@@ -35,7 +36,7 @@ def home(tmp_path_factory):
     """A run that saves every step, and one whose batch 7 is not finite, which has saved step 4 last."""
     folder = tmp_path_factory.mktemp("home")
     write_text(folder / "text.txt")
-    real = lm.Corpus.batch
+    real = Corpus.batch
 
     def batch(corpus, n, *share):
         fields = real(corpus, n, *share)
@@ -43,7 +44,7 @@ def home(tmp_path_factory):
 
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         run(*LM, "--out=whole", "--checkpoint.every=1", "--checkpoint.keep=9")
-        patch.setattr(lm.Corpus, "batch", batch)
+        patch.setattr(Corpus, "batch", batch)
         code, _, err = call(main, *LM, "--out=bad", "--checkpoint.every=4")
         assert (code, "the loss of step 7 is not finite" in err) == (2, True), err
         shutil.copytree("bad", "alone")

@@ -12,7 +12,7 @@ import tfm
 from train.data import feed
 from train.settings.contrast import Contrast
 from train.settings.schema import Batch, Data, Optim, Run
-from train.tasks import contrast
+from train.tasks.contrast.task import CONTRAST, compare, encode_rows
 from train.training import optimizer as optim
 from train.training import step
 from train.training.gradient_cache import cached_gradient
@@ -40,7 +40,7 @@ def batch_of(sides=3, rows=16):
 def on_mesh(batch, mesh, parts):
     sides = batch["tokens"].shape[1]
     data, rows = Data(field=",".join("abc"[:sides])), Batch(length=8)
-    spec = contrast.batch_spec(Run(task=Contrast(), data=data, batch=rows, model=DROPPING))
+    spec = CONTRAST.batch_spec(Run(task=Contrast(), data=data, batch=rows, model=DROPPING))
     return feed.to_devices(batch, spec, mesh, parts)
 
 
@@ -52,7 +52,7 @@ def cached(params, parts, model=MODEL, key=None):
 
     @jax.jit
     def gradients(params, parts):
-        grads, sums, _ = cached_gradient(contrast.loss, model, lambda changing, _: changing, params, parts, key)
+        grads, sums, _ = cached_gradient(CONTRAST.loss, model, lambda changing, _: changing, params, parts, key)
         return sums["loss"], grads
 
     return gradients(params, parts)
@@ -60,7 +60,7 @@ def cached(params, parts, model=MODEL, key=None):
 
 def undivided(params, batch):
     """Loss and gradients of a batch in one part."""
-    return jax.jit(jax.value_and_grad(lambda params, batch: contrast.loss(params, MODEL, batch, None)["loss"]))(
+    return jax.jit(jax.value_and_grad(lambda params, batch: CONTRAST.loss(params, MODEL, batch, None)["loss"]))(
         params, batch
     )
 
@@ -91,8 +91,8 @@ def test_both_passes_drop_the_same(params):
         def loss(params):
             keys = jax.random.split(key, 2)
             fields = [{name: field[n] for name, field in parts.items()} for n in range(2)]
-            vectors = [contrast.encode_rows(params, DROPPING, fields[n], keys[n]) for n in range(2)]
-            return contrast.compare(params, jnp.stack(vectors), parts)["loss"]
+            vectors = [encode_rows(params, DROPPING, fields[n], keys[n]) for n in range(2)]
+            return compare(params, jnp.stack(vectors), parts)["loss"]
 
         return jax.value_and_grad(loss)(params)
 
@@ -118,7 +118,7 @@ def test_the_step_takes_parts_together():
     """Its sums and the norm of its gradient do not depend on the number of parts."""
     mesh = tfm.make_mesh(1, devices=jax.devices()[:1])
     optimizer = optim.optimizer(Optim(warmup=1), 10, SPECS)
-    train_step = step.make_train_step(contrast.loss, MODEL, optimizer, 0, False)
+    train_step = step.make_train_step(CONTRAST.loss, MODEL, optimizer, 0, False)
     results = []
     with jax.set_mesh(mesh):
         for parts in (1, 4):

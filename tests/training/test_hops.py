@@ -10,7 +10,7 @@ from small import FLAGS, call, write_text
 
 import train
 from train.main import main
-from train.tasks import mlm
+from train.tasks.mlm.task import MLM
 
 PACKAGE = Path(train.__file__).parent
 MAX_HOPS = 6
@@ -20,14 +20,14 @@ MAX_METHODS = 10
 def stacks_of_the_loss(tmp_path, monkeypatch, *flags):
     """For every call of the loss in a run of one step, the functions of train/ on the stack, outermost first."""
     stacks = []
-    loss = mlm.TASK.loss
+    loss = MLM.loss
 
     def recorded_loss(*arguments):
         frames = [frame for frame in traceback.extract_stack() if PACKAGE in Path(frame.filename).parents]
         stacks.append([frame.name for frame in frames] + ["loss"])
         return loss(*arguments)
 
-    monkeypatch.setattr(mlm, "TASK", dataclasses.replace(mlm.TASK, loss=recorded_loss))
+    monkeypatch.setattr("train.tasks.mlm.task.MLM", dataclasses.replace(MLM, loss=recorded_loss))
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "text.txt")
     code, _, err = call(main, *FLAGS, "--steps=1", "--eval.final=false", *flags)

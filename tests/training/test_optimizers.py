@@ -16,7 +16,7 @@ from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.runs import checkpoint, saved
 from train.settings.schema import Optim
-from train.tasks import mlm
+from train.tasks.mlm.task import MLM
 from train.training import optimizer as optim
 from train.training import optimizers, step, stochastic_rounding
 
@@ -319,7 +319,7 @@ class Trainer:
         specs = tfm.masked_lm_specs(model)
         optimizer = optim.optimizer(options(name, clip=1.0, decay=0.01, moment_dtype=moments), 10, specs)
         self.mesh, self.state = mesh, step.new_state(specs, optimizer, 0, mesh)
-        self.step = step.make_train_step(mlm.loss, model, optimizer, 0, dropout=False)
+        self.step = step.make_train_step(MLM.loss, model, optimizer, 0, dropout=False)
 
     def losses(self, steps):
         with jax.set_mesh(self.mesh):

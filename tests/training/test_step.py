@@ -17,13 +17,16 @@ from train.runs.state import State
 from train.settings import presets
 from train.settings.schema import Optim, Run
 from train.settings.tasks import Lm, Span, Translate
-from train.tasks import lm, mlm, span, translate
+from train.tasks.lm.task import LM
+from train.tasks.mlm.task import MLM
+from train.tasks.span.task import SPAN
+from train.tasks.translate.task import TRANSLATE
 from train.training import optimizer as optim
 from train.training import step
 
 MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, pad_vocab_to=64, dropout=0.1)
 SPECS = tfm.masked_lm_specs(MODEL)
-BATCH_SPEC = mlm.batch_spec(Run())
+BATCH_SPEC = MLM.batch_spec(Run())
 
 
 def batch(n, rows=8, length=16):
@@ -48,7 +51,7 @@ def train(mesh, steps, parts=1, dropout=True):
     """Losses and the last state of `steps` steps."""
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
     state = step.new_state(SPECS, optimizer, 0, mesh)
-    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout)
+    train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout)
     losses = []
     with jax.set_mesh(mesh):
         for n in range(steps):
@@ -92,9 +95,9 @@ def test_state_and_gradients_are_sharded_like_parameters_over_fsdp():
     assert_sharded_like_parameters(state.params, state.opt, mesh)
     with jax.set_mesh(mesh):
         fields = {name: jax.typeof(field) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
-        after, _ = jax.eval_shape(step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True), state, fields)
+        after, _ = jax.eval_shape(step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=True), state, fields)
         part = {name: jax.typeof(field[0]) for name, field in feed.to_devices(batch(0), BATCH_SPEC, mesh).items()}
-        total = lambda params, batch: mlm.loss(params, MODEL, batch, None)["loss"]
+        total = lambda params, batch: MLM.loss(params, MODEL, batch, None)["loss"]
         grads = jax.eval_shape(jax.grad(total), state.params, part)
     assert_sharded_like_parameters(after.params, after.opt, mesh)
     assert_sharded_like_parameters(grads, after.opt, mesh)
@@ -155,9 +158,9 @@ def span_batch(n):
 
 
 TASKS = {
-    "span": (span, Span(), tfm.tagger_specs, span_batch, {"classes": 2}),
-    "lm": (lm, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
-    "translate": (translate, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
+    "span": (SPAN, Span(), tfm.tagger_specs, span_batch, {"classes": 2}),
+    "lm": (LM, Lm(), tfm.causal_lm_specs, lm_batch, {"position": Rotary(), "kv_heads": 2, "residual": PreNorm()}),
+    "translate": (TRANSLATE, Translate(), tfm.seq2seq_specs, pair_batch, {"position": Sinusoidal()}),
 }
 
 
@@ -213,7 +216,7 @@ def test_losses_differ_from_step_to_step_and_with_dropout(single):
 
 def test_dropout_is_fresh_in_every_step_and_the_same_in_a_repeated_one():
     mesh, optimizer = one_device(), optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
-    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True)
+    train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=True)
     losses = []
     with jax.set_mesh(mesh):
         for done in (0, 7, 7):
@@ -230,7 +233,7 @@ def test_one_program_serves_runs_that_differ_in_numbers_alone():
     mesh, programs = one_device(), set()
     for seed, rate, warmup, steps in [(0, 1e-3, 1, 100), (7, 3e-4, 10, 900)]:
         optimizer = optim.optimizer(Optim(warmup=warmup, rate=rate), steps, SPECS)
-        train_step = step.make_train_step(mlm.loss, MODEL, optimizer, seed, dropout=True)
+        train_step = step.make_train_step(MLM.loss, MODEL, optimizer, seed, dropout=True)
         with jax.set_mesh(mesh):
             state = step.abstract_state(SPECS, optimizer, mesh)
             programs.add(train_step.lower(state, feed.to_devices(batch(0), BATCH_SPEC, mesh)).as_text())
@@ -240,10 +243,10 @@ def test_one_program_serves_runs_that_differ_in_numbers_alone():
 def test_evaluation_is_without_dropout_and_counts_one_part(single):
     mesh = one_device()
     state = single[1]
-    eval_step = step.make_eval_step(mlm.loss, MODEL)
+    eval_step = step.make_eval_step(MLM.loss, MODEL)
     with jax.set_mesh(mesh):
         sums = eval_step(state.params, feed.to_devices(batch(3), BATCH_SPEC, mesh))
-    wanted = jax.jit(mlm.loss, static_argnums=1)(jax.device_get(state.params), MODEL, batch(3), None)
+    wanted = jax.jit(MLM.loss, static_argnums=1)(jax.device_get(state.params), MODEL, batch(3), None)
     for name, value in wanted.items():
         np.testing.assert_allclose(sums[name], value, rtol=1e-5)
 
@@ -260,7 +263,7 @@ def test_rows_are_spread_over_data_and_fsdp():
 def test_moving_average():
     """Against a loop over the parameters after each step; it starts quickly and ends at its decay."""
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-2), 100, SPECS)
-    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=False, ema=0.5)
+    train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=False, ema=0.5)
     mesh = one_device()
     state = step.new_state(SPECS, optimizer, 0, mesh, ema=0.5)
     wanted = jax.tree.map(np.asarray, state.params)
@@ -281,7 +284,7 @@ def test_moving_average():
 @pytest.mark.slow
 def test_the_average_changes_nothing_of_the_training(single):
     optimizer = optim.optimizer(Optim(warmup=1, rate=1e-3), 100, SPECS)
-    train_step = step.make_train_step(mlm.loss, MODEL, optimizer, 0, dropout=True, ema=0.9)
+    train_step = step.make_train_step(MLM.loss, MODEL, optimizer, 0, dropout=True, ema=0.9)
     state = step.new_state(SPECS, optimizer, 0, one_device(), ema=0.9)
     with jax.set_mesh(one_device()):
         for n in range(3):

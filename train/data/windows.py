@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Windows(NamedTuple):
+class TextWindows(NamedTuple):
     """Windows of several texts, in their order: window w holds tokens starts[w] to ends[w] - 1 of text texts[w]."""
 
     texts: np.ndarray
@@ -14,7 +14,7 @@ class Windows(NamedTuple):
     ends: np.ndarray
 
 
-def cut(lengths: Sequence[int], sizes: int | Sequence[int], stride: int) -> Windows:
+def cut(lengths: Sequence[int], sizes: int | Sequence[int], stride: int) -> TextWindows:
     """Windows of texts of so many tokens: at most `sizes` tokens each (of every text, or of all), `stride` apart.
 
     The last window of a text ends at its end. A text without tokens has one empty window. Raises ValueError where
@@ -28,10 +28,10 @@ def cut(lengths: Sequence[int], sizes: int | Sequence[int], stride: int) -> Wind
         step = min(stride, size)
         count = 1 + max(0, -(-(length - size) // step))
         windows += [(text, n * step, min(n * step + size, length)) for n in range(count)]
-    return Windows(*np.array(windows, np.int64).reshape(-1, 3).T)
+    return TextWindows(*np.array(windows, np.int64).reshape(-1, 3).T)
 
 
-def best_windows(windows: Windows, lengths: Sequence[int]) -> list[np.ndarray]:
+def best_windows(windows: TextWindows, lengths: Sequence[int]) -> list[np.ndarray]:
     """For every text the window of each of its tokens, int [tokens]: the one in which it has the most context.
 
     That is the smaller count of tokens on its two sides, and, among equal ones, the longer window, then the first

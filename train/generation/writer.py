@@ -13,7 +13,7 @@ from train.generation.options import Options
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
-from train.tasks import translation
+from train.tasks.translate import translation
 from train.text import tokenize
 
 # Tokens that are added if --max-new-tokens does not say how many.

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from train import UserError
+from train.images import sources
 from train.images.decoding import array_image
 
 SIDE = 32  # pixels
@@ -136,7 +137,7 @@ def _coverage(shape: str, radius: int) -> np.ndarray:
     return inside[shape].reshape(2 * radius, _CELLS, 2 * radius, _CELLS).sum((1, 3))[:, :, None]
 
 
-class Parts(NamedTuple):
+class DrawnParts(NamedTuple):
     """Drawings to train on, to validate on, and those with a pair that is withheld."""
 
     train: list[Drawing]
@@ -144,7 +145,7 @@ class Parts(NamedTuple):
     withheld: list[Drawing]
 
 
-def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> Parts:
+def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> DrawnParts:
     """Different drawings, always the same ones."""
     sizes = {False: valid + train, True: withheld}
     drawings: dict[bool, dict[str, Drawing]] = {False: {}, True: {}}
@@ -155,7 +156,7 @@ def generate(train: int = 20_000, valid: int = 1000, withheld: int = 500) -> Par
         elif all(len(drawings[key]) == size for key, size in sizes.items()):
             break
     usual = list(drawings[False].values())
-    return Parts(usual[valid:], usual[:valid], list(drawings[True].values()))
+    return DrawnParts(usual[valid:], usual[:valid], list(drawings[True].values()))
 
 
 def _drawings(rng: random.Random) -> Iterator[Drawing]:
@@ -206,3 +207,10 @@ def rows(drawings: list[Drawing], label: str) -> list[dict[str, Any]]:
         }
         for drawing in drawings
     ]
+
+
+def builtin(label: str) -> sources.Parts:
+    """The drawings under labels: those to train on, and to validate on, with those of withheld pairs."""
+    check_label(label)
+    train, valid, withheld = generate()
+    return sources.Parts(rows(train, label), rows([*valid, *withheld], label))

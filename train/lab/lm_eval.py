@@ -25,8 +25,8 @@ from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.screens.console import Log
 from train.settings import flags
-from train.tasks.predicting import scoring
-from train.tasks.predicting.scoring import Window
+from train.tasks.lm import predict
+from train.tasks.lm.predict import Window
 from train.text import tokenize
 from train.training import step
 
@@ -58,7 +58,7 @@ class HarnessModel(TemplateLM):
         self.params = folder.load(self.mesh, self.log.info)
         self.mark = tokenize.special_tokens(folder.processor).sep
         self.length = folder.config.batch.length
-        self.step = step.make_eval_step(scoring.score, folder.config.model)
+        self.step = step.make_eval_step(predict.score, folder.config.model)
 
     @property
     def eot_token_id(self) -> int:
@@ -132,8 +132,8 @@ class HarnessModel(TemplateLM):
         sizes = [(len(window.tokens), window.scored) for window in windows]
         with self.log.progress(f"scoring {len(windows)} texts", len(windows)) as advance, jax.set_mesh(self.mesh):
             for rows, count in length_sorted_batches(sizes, self.batch):
-                batch = scoring.make_batch([windows[row] for row in rows], self.length)
-                scores = self.step(self.params, feed.to_devices(batch, scoring.BATCH_SPEC, self.mesh))
+                batch = predict.make_batch([windows[row] for row in rows], self.length)
+                scores = self.step(self.params, feed.to_devices(batch, predict.BATCH_SPEC, self.mesh))
                 requests = [windows[row].text for row in rows[:count]]
                 np.add.at(logprobs, requests, np.asarray(scores["logprob"])[:count])
                 np.logical_and.at(greedy, requests, np.asarray(scores["greedy"])[:count])

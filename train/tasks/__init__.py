@@ -1,1 +1,1 @@
-"""The tasks: what a model is trained for, each in a file of its own."""
+"""The tasks: what a model is trained for, each in a folder of its own."""

@@ -109,7 +109,7 @@ def nothing_generated(params: Any, run: Run, corpus: Corpus, log: Log, **options
 
 @dataclass(frozen=True)
 class Task(Generic[Params, AnyRows]):
-    """What commands ask of a task; `train/tasks/mlm.py` is an example. A field with a default may be left out."""
+    """What commands ask of a task; `train/tasks/mlm/task.py` is an example. A field with a default may be left out."""
 
     # run -> the spec tree of the parameters.
     specs: Callable[[Run], Params]

@@ -21,75 +21,76 @@ def load_task(name: str, model: Config) -> "Task":
 
 
 def _mlm(model: Config) -> "Task":
-    from train.tasks import mlm
+    from train.tasks.mlm.task import MLM
 
-    return mlm.TASK
+    return MLM
 
 
 def _lm(model: Config) -> "Task":
-    from train.tasks import lm
+    from train.tasks.lm.task import LM
 
-    return lm.TASK
+    return LM
 
 
 def _classify(model: Config) -> "Task":
-    from train.tasks import classify
+    from train.tasks.classify.task import CLASSIFY
 
-    return classify.TASK
+    return CLASSIFY
 
 
 def _tag(model: Config) -> "Task":
-    from train.tasks import tag
+    from train.tasks.tag.task import TAG
 
-    return tag.TASK
+    return TAG
 
 
 def _span(model: Config) -> "Task":
-    from train.tasks import span
+    from train.tasks.span.task import SPAN
 
-    return span.TASK
+    return SPAN
 
 
 def _choice(model: Config) -> "Task":
-    from train.tasks import choice
+    from train.tasks.choice.task import CHOICE
 
-    return choice.TASK
+    return CHOICE
 
 
 def _translate(model: Config) -> "Task":
-    from train.tasks import translate
+    from train.tasks.translate.task import TRANSLATE
 
-    return translate.TASK
+    return TRANSLATE
 
 
 def _image(model: Config) -> "Task":
-    from train.tasks import image
+    from train.tasks.image.task import IMAGE
 
-    return image.TASK
+    return IMAGE
 
 
 def _pixels(model: Config) -> "Task":
-    from train.tasks import pixels
+    from train.tasks.pixels.task import PIXELS
 
-    return pixels.TASK
+    return PIXELS
 
 
 def _skipthought(model: Config) -> "Task":
-    from train.tasks import skipthought
+    from train.tasks.skipthought.task import SKIPTHOUGHT
 
-    return skipthought.TASK
+    return SKIPTHOUGHT
 
 
 def _bilm(model: Config) -> "Task":
-    from train.tasks import bilm
+    from train.tasks.bilm.task import BILM
 
-    return bilm.TASK
+    return BILM
 
 
 def _contrast(model: Config) -> "Task":
-    from train.tasks import captions, contrast
+    from train.tasks.captions.task import CAPTIONS
+    from train.tasks.contrast.task import CONTRAST
 
-    return contrast.TASK if model.images is None else captions.TASK
+    return CONTRAST if model.images is None else CAPTIONS
 
 
 _LOADERS: Mapping[str, Callable[[Config], "Task"]] = {

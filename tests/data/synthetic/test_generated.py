@@ -9,11 +9,11 @@ import pytest
 from small import call
 
 from train import UserError
-from train.data.rows.causal import Packed, Windows, count_between
 from train.data.sources import files, generated
 from train.data.synthetic import listops, memory
 from train.data.tokens import Tokens
 from train.lab import inspect
+from train.tasks.lm.rows import PackedRows, WindowRows, count_between
 
 LABELLED, PLAIN = files.Columns(("words",), ("class",)), files.Columns(("text",))
 
@@ -130,11 +130,11 @@ def test_what_counts_stands_between_marks(end):
     ids[starts] = 1
     text = count_between(Tokens(ids, starts), [3, 7], end)
     assert text.counted.tolist() == counted_by_loop(ids.tolist(), set(starts.tolist()), {3, 7}, set(end))
-    packed = Packed(text, 16, True, 0, 1.0)
+    packed = PackedRows(text, 16, True, 0, 1.0)
     batch = packed.batch(np.arange(len(packed)), rng)
     assert batch["weights"].sum() == text.counted.sum()
     assert (batch["targets"][batch["weights"] > 0] > 1).all(), "no separator counts"
-    windows = Windows(text, 16, 8, 0, 1.0, across=False)
+    windows = WindowRows(text, 16, 8, 0, 1.0, across=False)
     assert windows.batch(np.arange(len(windows)), rng)["weights"].sum() == text.counted.sum()
 
 

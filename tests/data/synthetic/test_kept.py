@@ -4,8 +4,11 @@ import json
 
 import pytest
 
-from train.data.synthetic import continuations, entities, grammar, opinions
+from train.data.synthetic import grammar
 from train.data.synthetic.kept import kept
+from train.tasks.choice import continuations
+from train.tasks.classify import opinions
+from train.tasks.tag import news
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +17,7 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("module", [opinions, continuations, entities])
+@pytest.mark.parametrize("module", [opinions, continuations, news])
 def test_the_rows_of_a_generator_come_back(module):
     sizes = {"train": 30, "valid": 20}
     rows = module.generate(**sizes)

@@ -66,11 +66,17 @@ class Plant:
             self.was_called[name] = True
             return wrong(*arguments, **options)
 
-        replacement = original._replace(**{field: planted}) if field else planted
+        replacement = _replaced(original, field, planted) if field else planted
         if isinstance(owner, dict):
             self._patch.setitem(owner, name, replacement)
         else:
             self._patch.setattr(owner, name, replacement)
+
+
+def _replaced(record, field, value):
+    """A record with another value of a field."""
+    changes = {field: value}
+    return dataclasses.replace(record, **changes) if dataclasses.is_dataclass(record) else record._replace(**changes)
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from tfm.decoding import cache
 from tfm.masks import distance
 from tfm.models import pooling
 from tfm.tables.mixers import MIXERS
-from train.data.rows import causal, packing
+from train.data import packing
 from train.lab.check import model
-from train.tasks import lm
+from train.tasks.lm import rows
+from train.tasks.lm.task import task
 from train.training import step
 
 pytestmark = pytest.mark.slow
@@ -127,7 +128,7 @@ def loss_over_padding(plant):
 
 
 def targets_in_padding(plant):
-    plant(causal, "_weights", lambda original: lambda is_target, size: original(np.ones_like(is_target), size))
+    plant(rows, "_weights", lambda original: lambda is_target, size: original(np.ones_like(is_target), size))
 
 
 def weight_that_counts_rows(plant):
@@ -139,7 +140,7 @@ def weight_that_counts_rows(plant):
 
         return loss
 
-    plant(lm, "loss", counts_rows)
+    plant(task, "LM.loss", counts_rows)
 
 
 def loss_in_bits(plant):
@@ -152,7 +153,7 @@ def loss_in_bits(plant):
 
         return loss
 
-    plant(lm, "loss", scaled)
+    plant(task, "LM.loss", scaled)
 
 
 def dropout_in_evaluation(plant):

@@ -13,7 +13,7 @@ from tfm.losses import vocabulary
 from train.data.corpus import Corpus
 from train.lab.check import training
 from train.runs.saved import SavedCheckpoints
-from train.tasks import lm
+from train.tasks.lm.task import task
 from train.training import step
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def weight_that_counts_rows(plant):
 
         return loss
 
-    plant(lm, "loss", counts_rows)
+    plant(task, "LM.loss", counts_rows)
 
 
 def layers_in_another_order(plant):

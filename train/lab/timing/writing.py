@@ -20,7 +20,7 @@ from train.lab.timing.peers.work import BeamShape, TextShape, TokenBatch
 from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.screens.console import Log
-from train.tasks import translation
+from train.tasks.translate import translation
 from train.text import tokenize
 
 Text = TypeVar("Text")

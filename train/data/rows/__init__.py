@@ -1,1 +1,0 @@
-"""The rows of each kind of task: from tokenized examples to the fields of a batch."""

@@ -1,0 +1,1 @@
+"""Language modelling in both directions."""

@@ -1,0 +1,135 @@
+"""Pictures with captions: the processor of both, and the rows."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from train.data.processors import TOKENIZER, ProcessorKind
+from train.data.tokens import Tokens
+from train.images.palette import IMAGE_PROCESSOR
+from train.images.processor import ImageProcessor
+from train.images.rows import ImageRows
+from train.text import tokenize
+
+
+class CaptionProcessor(NamedTuple):
+    """What turns pictures into pixels, and captions into tokens."""
+
+    images: ImageProcessor
+    tokenizer: Any
+
+
+class TextFrame(NamedTuple):
+    """The special tokens around a text, as the tokenizer adds them, and padding."""
+
+    prefix: list[int]
+    suffix: list[int]
+    pad: int
+
+    @classmethod
+    def of(cls, tokenizer) -> "TextFrame":
+        """The frame of a tokenizer."""
+        prefix, _, suffix = tokenize.added_tokens(tokenizer, "a")
+        return cls(prefix, suffix, tokenize.special_tokens(tokenizer).pad)
+
+    def sizes(self, lengths: np.ndarray) -> np.ndarray:
+        """Tokens of texts -> tokens of their rows."""
+        return lengths + len(self.prefix) + len(self.suffix)
+
+    def fill(self, texts: Tokens, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """`tokens` and `valid`, int32 [B,length], of some texts; -1 is an empty row. The end of a long text is cut off.
+
+        An empty row keeps its special tokens, for a model that reads the state of the last one.
+        """
+        tokens, valid = np.full((len(rows), length), self.pad, np.int32), np.zeros((len(rows), length), np.int32)
+        capacity = length - len(self.prefix) - len(self.suffix)
+        for b, row in enumerate(rows):
+            inner = texts[row][:capacity] if row >= 0 else ()
+            ids = [*self.prefix, *inner, *self.suffix]
+            tokens[b, : len(ids)], valid[b, : len(ids)] = ids, 1
+        return {"tokens": tokens, "valid": valid}
+
+
+class CaptionRows:
+    """The pictures of `ImageRows`, each with its caption, of at most `length` tokens.
+
+    cut: the share of captions that are longer, and lose their end
+    """
+
+    buckets, batches_ahead, independent_rows = None, 2, True
+
+    def __init__(self, images: ImageRows, captions: Tokens, tokenizer, length: int):
+        self.images, self.captions, self.length = images, captions, length
+        self.frame = TextFrame.of(tokenizer)
+        sizes = self.frame.sizes(captions.lengths)
+        self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
+        texts = int(np.minimum(sizes, length).sum())
+        self.padding = 1 - texts / max(1, length * len(images))
+        self.tokens = texts + images.tokens
+
+    def __len__(self):
+        return len(self.images)
+
+    def overview(self, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Lines of the start-up table; `facts` are those of run.json about the data."""
+        processor = self.images.processor
+        height, width = processor.shape
+        longer = f"; {self.cut:.1%} are longer and lose their end" if self.cut else ""
+        return {
+            "data": f"{facts['source']}, hash {facts['hash']}",
+            "pictures": f"{facts['train_rows']:,} with captions to train on, {facts['eval_rows']:,} to validate on",
+            "pixels": f"{height} x {width} x {processor.channels}, {self.images.length} tokens to the model",
+            "captions": f"{self.length} tokens, {self.padding:.1%} padding{longer}",
+        }
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The tokens of every caption."""
+        return self.captions.split()
+
+    def batch(self, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.captions.task`."""
+        fields = self.images.batch(rows, rng)
+        return {
+            "pixels": fields["pixels"],
+            **self.frame.fill(self.captions, rows, self.length),
+            "weights": (rows >= 0).astype(np.float32),
+            "withheld": fields["withheld"],
+        }
+
+
+def _to_texts(processor: CaptionProcessor) -> tuple[str, ...]:
+    return (*IMAGE_PROCESSOR.to_texts(processor.images), *TOKENIZER.to_texts(processor.tokenizer))
+
+
+def _read(images: Path, tokenizer: Path) -> CaptionProcessor:
+    return CaptionProcessor(IMAGE_PROCESSOR.read(images), TOKENIZER.read(tokenizer))
+
+
+def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
+    return CaptionProcessor(IMAGE_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
+
+
+def _save_hf(processor: CaptionProcessor, task: Any, run: Any, folder: Path):
+    IMAGE_PROCESSOR.save_hf(processor.images, task, run, folder)
+    TOKENIZER.save_hf(processor.tokenizer, task, run, folder)
+
+
+def _hf_fields(processor: CaptionProcessor) -> Mapping[str, Any]:
+    """The special tokens of texts: the state of [EOS] stands for a text."""
+    frame = TextFrame.of(processor.tokenizer)
+    tokens = {"bos": frame.prefix[:1], "eos": frame.suffix[-1:], "pad": [frame.pad]}
+    return {"text_config": {f"{role}_token_id": ids[0] for role, ids in tokens.items() if ids}}
+
+
+# The processor of pictures with captions, in the files of its two parts.
+CAPTION_PROCESSOR = ProcessorKind(
+    IMAGE_PROCESSOR.files + TOKENIZER.files,
+    _to_texts,
+    _read,
+    _read_hf,
+    _save_hf,
+    _hf_fields,
+    tokenizer=lambda processor: processor.tokenizer,
+)

@@ -1,0 +1,1 @@
+"""One of several continuations of a text."""

@@ -1,0 +1,72 @@
+"""The most probable continuation of a text, as train.predict says it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import tfm
+from train import UserError
+from train.data.sources import files
+from train.data.tokens import in_memory
+from train.tasks.by_length import blocks, read_by_length
+from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
+from train.tasks.choice.source import MultipleChoice
+from train.tasks.classification import softmax, used_types
+from train.tasks.record import Prediction, Predictor
+
+
+def inputs(options, folder) -> list[dict[str, Any]]:
+    """Texts with their continuations: of --text and --choices, or of a file in a form of the training data."""
+    if options.text:
+        choices = [choice.strip() for choice in options.choices.split("|")]
+        if len(choices) < 2 or not all(choices):
+            raise UserError(
+                f"--choices={options.choices!r} must name two continuations or more, with | between, such as "
+                "--choices='it broke|it flew'"
+            )
+        return [{"context": options.text, "choices": choices}]
+    if options.choices:
+        raise UserError("--choices belongs to --text; the rows of --file have their own")
+    data = folder.config.data
+    reader = MultipleChoice.of(data, labelled=False, field=options.field)
+    return files.read(Path(options.file), data, reader)
+
+
+def predict(
+    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, Any]], log, batch: int = 32
+) -> Iterator[Prediction]:
+    """The most probable continuation of each text, its place from 0, and its probability."""
+    run, tokenizer = folder.config, folder.processor
+    count = max((len(row["choices"]) for row in texts), default=0)
+    with log.progress("choosing", len(texts)) as advance:
+        for block in blocks(len(texts), batch):
+            rows = [texts[place] for place in block]
+            contexts = in_memory(tokenizer, [row["context"] for row in rows])
+            choices = in_memory(tokenizer, [choice for row in rows for choice in row["choices"]])
+            text = ChoiceTokens(contexts, choices, first_places([row["choices"] for row in rows]))
+            examples = Choices(text, np.zeros(len(rows), np.int32), count, run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(len(rows)))
+            arrays = fields["tokens"], fields["valid"], fields["types"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, row_logits in zip(rows, logits, strict=True):
+                yield _predicted(row, softmax(row_logits[: len(row["choices"])]))
+
+
+def _predicted(row: Mapping[str, Any], probabilities: np.ndarray) -> Prediction:
+    """The prediction for a row, from the probability of each continuation."""
+    place = int(probabilities.argmax())
+    choice = row["choices"][place]
+    facts = {"index": place, "choice": choice, "probabilities": probabilities.tolist()}
+    return Prediction(f"{place}\t{choice}\t{probabilities[place]:.4f}", {**row, **facts})
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, tokens, valid, types):
+    return tfm.score_choices(params, model, tokens, valid > 0, used_types(model, types))
+
+
+PREDICTOR = Predictor(("choices", "field"), inputs, predict)

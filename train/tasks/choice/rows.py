@@ -1,0 +1,70 @@
+"""Rows of multiple choice: a text with each of its continuations."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from train.data import pairs
+from train.data.labels import LossFields
+from train.data.tokens import Tokens
+from train.text import tokenize
+
+
+class ChoiceTokens(NamedTuple):
+    """Texts, and the continuations of all, one after the other: those of text r are firsts[r] to firsts[r + 1] - 1."""
+
+    contexts: Tokens
+    choices: Tokens
+    firsts: np.ndarray
+
+
+class Choices:
+    """Rows of a text and its continuations, each pair padded to `length`; `cut` is the share of pairs that are longer.
+
+    text: their tokens
+    labels: the place of the right continuation, int32 [rows]
+    count: places for continuations in a row
+    loss: how rows count in the loss
+    """
+
+    buckets, independent_rows = None, True
+
+    def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer):
+        self.text, self.labels, self.count, self.length, self.loss = text, labels, count, length, LossFields()
+        self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
+        contexts = np.repeat(text.contexts.lengths, np.diff(text.firsts))
+        self.tokens = int(contexts.sum()) + len(text.choices.ids)
+        sizes = contexts + text.choices.lengths + 2 + self.separators
+        self.padding = float(1 - np.minimum(sizes, length).sum() / max(len(labels) * count * length, 1))
+        self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
+
+    def __len__(self):
+        return len(self.labels)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every text with its continuations."""
+        text = self.text
+        for row, (first, last) in enumerate(itertools.pairwise(text.firsts)):
+            yield np.concatenate(
+                [text.contexts[row], text.choices.ids[text.choices.starts[first] : text.choices.starts[last]]]
+            )
+
+    def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.choice.task`."""
+        shape = (len(rows), self.count, self.length)
+        fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid")}
+        fields["tokens"][:] = self.specials.pad
+        for b, row in enumerate(rows):
+            if row < 0:
+                continue
+            for place, choice in enumerate(range(self.text.firsts[row], self.text.firsts[row + 1])):
+                texts = [self.text.contexts[row], self.text.choices[choice]]
+                pairs.fill(fields, (b, place), *pairs.join(texts, self.length, self.specials, self.separators))
+        return fields | {"labels": self.labels[rows]} | self.loss.fields(self.labels[rows], rows >= 0)
+
+
+def first_places(choices: Sequence[Sequence[str]]) -> np.ndarray:
+    """Where the continuations of each row start, and of the last one end, int [rows + 1]."""
+    return np.cumsum([0, *map(len, choices)])

@@ -1,0 +1,1 @@
+"""Classes or a value for a text or a pair of texts."""

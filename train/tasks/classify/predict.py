@@ -1,0 +1,64 @@
+"""Classes or values of texts and pairs of texts, as train.predict says them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import tfm
+from train import UserError
+from train.data.sources import files
+from train.data.tokens import in_memory
+from train.tasks.by_length import blocks, read_by_length
+from train.tasks.classification import prediction, used_types
+from train.tasks.classify.rows import Examples
+from train.tasks.record import Prediction, Predictor
+
+
+def inputs(options, folder) -> list[dict[str, str]]:
+    """The texts or pairs to classify, by column; empty lines included: every line gets a label."""
+    data = folder.config.data
+    names = (options.field or data.field).split(",")
+    texts: list[tuple[str, ...]]
+    if options.text:
+        texts = [(options.text, options.pair) if options.pair else (options.text,)]
+    elif files.ending(Path(options.file), data) == ".txt":
+        texts = [tuple(line.split("\t")) for line in files.read_lines(Path(options.file))]
+    else:
+        columns = files.Columns(tuple(names))
+        texts = [columns.texts_of(row) for row in files.read(Path(options.file), data, columns)]
+    remedy = "two texts with a tab between, or --text and --pair" if len(names) == 2 else "one text, without a tab"
+    for row, text in enumerate(texts, start=1):
+        if len(text) != len(names):
+            raise UserError(f"text {row} has {len(text)} parts; this run classifies {remedy}")
+    return [dict(zip(names, text, strict=True)) for text in texts]
+
+
+def predict(
+    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, str]], log, batch: int = 32
+) -> Iterator[Prediction]:
+    """The label of each text or pair, and its probability."""
+    run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]
+    with log.progress("classifying", len(texts)) as advance:
+        for block in blocks(len(texts), batch):
+            columns = [
+                in_memory(tokenizer, column) for column in zip(*(texts[row].values() for row in block), strict=True)
+            ]
+            examples = Examples(columns, np.zeros(len(block), np.int32), run.batch.length, tokenizer)
+            fields = examples.batch(np.arange(len(block)))
+            arrays = fields["tokens"], fields["valid"], fields["types"]
+            logits = read_by_length(_logits, params, run.model, arrays, fields["valid"], batch, advance)
+            for row, row_logits in zip(block, logits, strict=True):
+                guess = prediction(run.task.kind, classes, row_logits)
+                facts = {"label": guess.label, "probabilities": guess.probabilities}
+                yield Prediction(f"{guess.label}\t{guess.probability}".rstrip("\t"), {**texts[row], **facts})
+
+
+@partial(jax.jit, static_argnums=1)
+def _logits(params, model: tfm.Config, tokens, valid, types):
+    return tfm.classify(params, model, tokens, valid > 0, used_types(model, types))
+
+
+PREDICTOR = Predictor(("pair", "field"), inputs, predict)

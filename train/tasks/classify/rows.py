@@ -1,0 +1,50 @@
+"""Rows of a classifier: one text or a pair of texts each."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from train.data import pairs
+from train.data.labels import LossFields
+from train.data.tokens import Tokens
+from train.text import tokenize
+
+
+class Examples:
+    """Rows of one text or pair each, padded to `length`; `cut` is the share of texts that are longer.
+
+    `longest` is the size of the longest text or pair, with its special tokens.
+
+    `loss` says how they count in the loss: here all the same; a task may replace it for training.
+    """
+
+    buckets, independent_rows = None, True
+
+    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer):
+        self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
+        self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
+        self.tokens = sum(len(text.ids) for text in texts)
+        sizes = np.sum([text.lengths for text in texts], axis=0) + 2 + (self.separators if len(texts) > 1 else 0)
+        self.padding = float(1 - np.minimum(sizes, length).mean() / length) if len(sizes) else 0.0
+        self.longest = int(sizes.max(initial=0))
+        self.cut = float((sizes > length).mean()) if len(sizes) else 0.0
+
+    def __len__(self):
+        return len(self.labels)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of every text or pair."""
+        return (np.concatenate([text[row] for text in self.texts]) for row in range(len(self)))
+
+    def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.classify.task`."""
+        shape = (len(rows), self.length)
+        fields = {name: np.zeros(shape, np.int32) for name in ("tokens", "types", "valid")}
+        fields["tokens"][:] = self.specials.pad
+        for b, row in enumerate(rows):
+            if row < 0:
+                continue
+            texts = [text[row] for text in self.texts]
+            pairs.fill(fields, (b,), *pairs.join(texts, self.length, self.specials, self.separators))
+        labels = self.labels[rows]
+        return fields | {"labels": labels} | self.loss.fields(labels, rows >= 0)

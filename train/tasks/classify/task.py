@@ -1,0 +1,235 @@
+"""Classes or a value for a text or a pair of texts (Devlin et al. 2018, section 4.1 and 4.2).
+
+A pair in a row of 12 places:
+
+    tokens     [CLS] a man runs [SEP] he moves [SEP] [PAD] ...      what the model reads
+    types          0 0   0    0     0  1     1     1     0          the second text has type 1
+    valid          1 1   1    1     1  1     1     1     0          0 is padding
+    labels     2                   its class, int32 [B]; or 1 for each class, float32 [B,C]; or a value, float32 [B]
+    weights    1                   0 for an empty row; in training the weight of its class (--task.class-weights)
+    smoothing  0.1                 of the labels, and
+    focal      2                   the exponent of the focal loss, in training where they are set
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.models.classifier import text_logits
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.data.processors import TOKENIZER
+from train.data.sources import files, generated, sources
+from train.data.synthetic.kept import kept
+from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
+from train.files import cache
+from train.losses.teaching import ClassOutputs, OutputLoss
+from train.metrics import scores
+from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
+from train.screens import plots
+from train.settings.schema import Run
+from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
+from train.tasks.classify import opinions
+from train.tasks.classify.predict import PREDICTOR
+from train.tasks.classify.rows import Examples
+from train.tasks.record import Task
+from train.text import tokenize
+
+
+def specs(run: Run) -> tfm.Classifier:
+    """The parameters of the run's model."""
+    return tfm.classifier_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    labels = {
+        "single": Field("B", np.int32, predicts="C"),
+        "multi": Field("BC", np.float32, {"C": run.model.classes}),
+        "regression": Field("B", np.float32),
+    }
+    options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
+    return {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "types": Field("BT", np.int32),
+        "valid": Field("BT", np.int32),
+        "labels": labels[run.task.kind],
+        "weights": Field("B", np.float32, weighs=True),
+        **options,
+    }
+
+
+def outputs(params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the texts of a batch."""
+    valid = batch["valid"] > 0
+    hidden, head_key = read(params, model, batch["tokens"], valid, used_types(model, batch["types"]), key)
+    return ClassOutputs(hidden, valid, text_logits(params, model, hidden, valid, head_key))
+
+
+def sums(
+    params: tfm.Classifier, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs
+) -> dict[str, Array]:
+    """Sums over the texts of a batch, float32: `loss` (nats, or squared error), `weight`, and `right` for classes.
+
+    For evaluation also `scores` [B,C], labels and weights of every text.
+    """
+    labels, weights, logits = batch["labels"], batch["weights"], outputs.logits
+    right = None
+    if labels.ndim == 1 and labels.dtype == jnp.float32:
+        losses = jnp.square(logits[:, 0] - labels)
+    else:
+        losses = class_losses(logits, batch)
+        right = logits.argmax(-1) == labels if labels.ndim == 1 else ((logits > 0) == (labels > 0)).all(-1)
+    hits = {} if right is None else {"right": (right.astype(jnp.float32) * weights).sum()}
+    return hits | {
+        "loss": (losses * weights).sum(),
+        "weight": weights.sum(),
+        "padding": (batch["valid"] == 0).astype(jnp.float32).mean() * weights.sum(),
+        "scores": logits,
+        "labels": labels,
+        "weights": weights,
+    }
+
+
+loss = OutputLoss(outputs, sums)
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums; with the `scores` of every text also F1, correlations and so on (`train.screens`)."""
+    weight = max(sums["weight"], 1)
+    names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
+    means = {name: sums[total] / weight for total, name in names.items() if total in sums}
+    if "scores" not in sums:
+        return means
+    logits, labels = counted(sums)
+    is_class = np.issubdtype(labels.dtype, np.integer)
+    return (
+        means
+        | scores.classification_metrics(logits, labels)
+        | (calibration_metrics(logits, labels) if is_class else {})
+    )
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training texts if --eval-data names other texts for validation.
+    """
+    label_columns = run.data.label.split(",")
+    columns = files.Columns.of(run.data, labelled=True, check_label=label_checker(run.task.kind, label_columns))
+    train, valid = sources.load(run.data, columns, lambda: _builtin(columns), valid_only)
+    if saved:
+        tokenizer = saved.processor
+    else:
+        tokenizer = tokenize.load(run.tokenizer, [row[name] for row in train for name in columns.texts], log)
+    classes = saved.facts.get("classes") if saved else None
+    labels = Labels.of(run.task.kind, train, columns.labels) if classes is None else Labels(run.task.kind, classes)
+
+    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> Examples:
+        texts = [
+            encode(tokenizer, [example[column] for example in examples], log, name, segmentation)
+            for column in columns.texts
+        ]
+        return Examples(texts, labels.encode(examples, columns.labels), run.batch.length, tokenizer)
+
+    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
+    for part in train_rows:
+        part.loss = LossFields(
+            class_weights(run.task.class_weights, part.labels, labels.names), run.task.smoothing, run.task.focal
+        )
+        generated.check_length(run.data.source, part.longest, run.batch.length)
+    valid_rows = rows(valid, "validation text")
+    generated.check_length(run.data.eval or run.data.source, valid_rows.longest, run.batch.length)
+    sizes = {"vocab": tokenizer.get_vocab_size(), "classes": labels.outputs}
+    names = (*columns.texts, *columns.labels)
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(*([str(row[name]) for row in part for name in names] for part in (train, valid))),
+        "segmentation_hash": segmentation_hash(run, (text for rows in train_rows for text in rows.texts)),
+        "classes": labels.names,
+        "cut": train_rows[0].cut if train_rows else 0.0,
+    }
+    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _builtin(columns: files.Columns) -> tuple[list[files.Row], list[files.Row]]:
+    """The built-in opinions, in the columns of the run."""
+    text, label = columns.texts[0], columns.labels[0]
+    parts = kept(opinions.generate, train=20_000)
+    train, valid = ([{text: row["text"], label: row["label"]} for row in rows] for rows in parts)
+    return train, valid
+
+
+def baselines(corpus: Corpus[Examples]) -> dict[str, float]:
+    """`majority`: accuracy of always guessing the most frequent validation label; `n`: the number of labels.
+
+    For values `mean_loss`: the loss of always guessing their mean.
+    """
+    labels = corpus.valid.labels
+    if labels.ndim == 1 and labels.dtype == np.float32:
+        return {"mean_loss": float(labels.var()), "n": len(labels)}
+    counts = np.unique(labels, axis=0, return_counts=True)[1]
+    return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
+
+
+def report(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Prints ten validation texts with their predictions, and draws plots/confusion.png and reliability.png."""
+    logits, labels = counted(outcomes)
+    names = corpus.facts()["classes"]
+    for row in range(0, len(labels), max(1, len(labels) // 10))[:10]:
+        predicted, right = prediction(run.task.kind, names, logits[row]), truth(names, labels[row])
+        text = " | ".join(corpus.processor.decode(text[row].tolist()) for text in corpus.valid.texts)
+        correction = "" if predicted.label == right else f", but it is {right}"
+        log.info(f"{predicted.label} {predicted.probability}{correction}: {text}")
+    if run.task.kind == "single":
+        plots.confusion(scores.confusion(logits.argmax(1), labels, len(names)), names, folder)
+        plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
+
+
+# What transformers calls the kinds of labels.
+HF_PROBLEMS = {
+    "single": "single_label_classification",
+    "multi": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    kinds = {problem: kind for kind, problem in HF_PROBLEMS.items()}
+    default = "regression" if len(folder.fields.get("id2label") or "ab") == 1 else "single"
+    return {"task.kind": kinds.get(folder.fields.get("problem_type"), default)}
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
+    return {
+        "problem_type": HF_PROBLEMS[run.task.kind],
+        "id2label": labels,
+        "label2id": {label: int(index) for index, label in labels.items()},
+    }
+
+
+CLASSIFY = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman"), max),
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=("predict --run={folder} --text='YOUR TEXT'", "evaluate --run={folder} --data=YOUR.tsv"),
+    predictor=PREDICTOR,
+    hf_heads=("classify",),
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+)

@@ -1,0 +1,1 @@
+"""Vectors of texts, by contrast with all other texts of a batch."""

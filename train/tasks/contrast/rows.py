@@ -1,0 +1,82 @@
+"""Rows of one text or of several, in buckets of similar lengths: all batches have as many rows, and few shapes."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from train.data import pairs
+from train.data.buckets import Buckets, bucket_shapes
+from train.data.tokens import Tokens
+from train.settings.schema import Batch
+from train.text import tokenize
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFields:
+    """What the rows of a batch have beside texts.
+
+    scores: of the two texts of every row, float32 [rows]; None where texts have none
+    temperature: of the softmax
+    withheld: whether a row has a combination of words that the training data lack, float32 [rows]
+    """
+
+    scores: np.ndarray | None
+    temperature: float
+    withheld: np.ndarray
+
+    def of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields of the rows of a batch; -1 is an empty row."""
+        fields = {
+            "weights": (rows >= 0).astype(np.float32),
+            "withheld": np.where(rows < 0, 0, self.withheld[rows]).astype(np.float32),
+        }
+        if self.scores is not None:
+            return fields | {"scores": np.where(rows < 0, 0, self.scores[rows]).astype(np.float32)}
+        return fields | {"temperature": np.full(len(rows), self.temperature, np.float32)}
+
+
+class SideRows:
+    """Rows of n texts each, `[CLS] text [SEP]`, at most `batch.length` tokens; the end of a longer one is cut off.
+
+    A text without tokens, such as a wrong text that a row does not have, is absent: all of its places are padding.
+
+    texts: the tokens of every side
+    cut: the share of texts that are longer
+    """
+
+    independent_rows = True
+
+    def __init__(self, texts: Sequence[Tokens], fields: RowFields, batch: Batch, tokenizer, max_shapes: int):
+        self.texts, self.fields, self.length = texts, fields, batch.length
+        self.specials = tokenize.special_tokens(tokenizer)
+        lengths = np.stack([text.lengths for text in texts], axis=1)
+        sizes = np.where(lengths > 0, lengths + 2, 0)
+        self.cut = float((sizes > batch.length).mean()) if len(sizes) else 0.0
+        sizes = np.minimum(sizes, batch.length)
+        longest = sizes.max(1, keepdims=True)
+        self.buckets = Buckets(longest, bucket_shapes(longest, batch, max_shapes))
+        self.tokens = int(sizes.sum())
+        places = sum(len(rows) * self.buckets.shape(rows).lengths[0] for rows in self.buckets.epoch())
+        self.padding = 1 - self.tokens / max(1, places * len(texts))
+
+    def __len__(self):
+        return len(self.fields.withheld)
+
+    def example_ids(self) -> Iterator[np.ndarray]:
+        """The ids of the texts of every row."""
+        return (np.concatenate([text[row] for text in self.texts]) for row in range(len(self)))
+
+    def batch(self, rows: np.ndarray, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        """The fields of `train.tasks.contrast.task`."""
+        (length,) = self.buckets.shape(rows).lengths
+        shape = (len(rows), len(self.texts), length)
+        tokens, valid = np.full(shape, self.specials.pad, np.int32), np.zeros(shape, np.int32)
+        for b, row in enumerate(rows):
+            for side, text in enumerate(self.texts):
+                if row < 0 or not len(text[row]):
+                    continue
+                ids, _ = pairs.join([text[row]], length, self.specials)
+                tokens[b, side, : len(ids)] = ids
+                valid[b, side, : len(ids)] = 1
+        return {"tokens": tokens, "valid": valid} | self.fields.of(rows)

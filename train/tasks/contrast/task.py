@@ -1,0 +1,205 @@
+"""Vectors of texts, by contrast with all other texts of a batch (Gao et al. 2021).
+
+A row of a text, one that belongs to it, and one that does not, in 8 places each:
+
+    tokens      [CLS] a man runs [SEP] [PAD] ...      [B,n,T], the texts of a row; the first is the one that looks
+                [CLS] he moves [SEP] [PAD] ...        the second is the right one
+                [CLS] he sleeps [SEP] [PAD] ...       others are wrong, as are those of other rows
+    valid           1 1  1   1     1     0            [B,n,T], 0 is padding; a text of padding alone is absent
+    weights         1                                 0 for an empty row
+    temperature     0.05                              of the softmax over cosines; or
+    scores          0.8                               what the cosine of both texts is to be, with --task.kind=scores
+    withheld        0                                 1 for a built-in row whose words never meet in training
+
+A row of one text is its own right one: dropout makes two vectors of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import tfm
+from train import UserError
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.labels import Labels, label_checker
+from train.data.processors import TOKENIZER
+from train.data.sources import files, sources
+from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
+from train.files import cache
+from train.metrics import scores
+from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
+from train.settings.schema import Run
+from train.tasks.contrast.loss import loss
+from train.tasks.contrast.predict import PREDICTOR
+from train.tasks.contrast.rows import RowFields, SideRows
+from train.tasks.contrast.source import WITHHELD, Sides, builtin
+from train.tasks.record import Task
+from train.text import sentence_transformers, tokenize
+
+
+def specs(run: Run) -> tfm.Classifier:
+    """The parameters of the run's model: an encoder, and the pooler that transformers has, which nothing trains."""
+    classifier = tfm.classifier_specs(run.model)
+    unread = jax.tree.map(lambda spec: replace(spec, trained=False), (classifier.pooler, classifier.norm))
+    return replace(classifier, pooler=unread[0], norm=unread[1], output=None)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    count = {"n": len(run.data.field.split(","))}
+    return {
+        "tokens": Field("BnT", np.int32, count, counts_tokens=True),
+        "valid": Field("BnT", np.int32, count),
+        "weights": Field("B", np.float32, weighs=True),
+        "withheld": Field("B", np.float32),
+        "scores" if run.task.kind == "scores" else "temperature": Field("B", np.float32),
+    }
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums; with the `vectors` of all rows also how evenly they lie, correlations with scores."""
+    weight = max(sums["weight"], 1)
+    names = {"loss": "loss", "right": "accuracy", "padding": "padding"}
+    means = {name: sums[total] / weight for total, name in names.items() if total in sums}
+    if "vectors" not in sums:
+        return means
+    vectors = sums["vectors"][sums["weights"] > 0]
+    means["uniformity"] = uniformity(vectors[:, 0])
+    if "scores" in sums:
+        cosines = (vectors[:, 0] * vectors[:, 1]).sum(-1)
+        means |= scores.classification_metrics(cosines[:, None], sums["scores"][sums["weights"] > 0])
+    return means
+
+
+def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[SideRows], during_training: bool) -> dict[str, float]:
+    """How often the right text of a pair is the nearest, and the other way round; those of withheld words apart."""
+    if outputs["vectors"].shape[1] < 2 or "scores" in outputs:
+        return {}
+    results: dict[str, float] = {}
+    for name, rows in usual_and_withheld(outputs["weights"], outputs["withheld"]):
+        first, second = (outputs["vectors"][rows, side] for side in (0, 1))
+        values = both_retrievals(first, second, corpus.run.task.candidates) | {"alignment": alignment(first, second)}
+        results |= {f"{metric}{name}": value for metric, value in values.items()}
+    return results
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[SideRows]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training texts if --eval-data names other texts for validation.
+    """
+    is_scored = run.task.kind == "scores"
+    reader = Sides.of(run.data, is_scored, label_checker("regression", [run.data.label]))
+    parts = sources.load(run.data, reader, partial(builtin, reader), valid_only)
+    train, valid = ([row for row in part if reader.is_usable(row)] for part in parts)
+    if blank := sum(map(len, parts)) - len(train) - len(valid):
+        log.info(f"{blank:,} rows with a blank text are left out")
+    if not valid:
+        raise UserError(f"every row of {run.data.eval or run.data.source} has a blank text; correct the columns")
+    if saved:
+        tokenizer = saved.processor
+    else:
+        tokenizer = tokenize.load(run.tokenizer, [text for row in train for text in reader.texts_of(row)], log)
+
+    def rows(examples: Sequence[files.Row], name: str, segmentation: Segmentation = PLAIN) -> SideRows:
+        texts = [
+            encode(tokenizer, [row[column] for row in examples], log, name, segmentation) for column in reader.texts
+        ]
+        withheld = np.array([row.get(WITHHELD, False) for row in examples], np.float32)
+        fields = RowFields(_scores(run, reader, examples) if is_scored else None, run.task.temperature, withheld)
+        return SideRows(texts, fields, run.batch, tokenizer, run.batch.shapes)
+
+    train_rows = [rows(train, "training text", segmentation) for segmentation in segmentations(run)] if train else []
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(
+            *([str(row[name]) for row in part for name in (*reader.texts, *reader.labels)] for part in (train, valid))
+        ),
+        "segmentation_hash": segmentation_hash(run, (text for part in train_rows for text in part.texts)),
+        "cut": train_rows[0].cut if train_rows else 0.0,
+    }
+    sizes = {"vocab": tokenizer.get_vocab_size()}
+    return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
+
+
+def _scores(run: Run, reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:
+    """The scores of rows, divided by the scale. Raises UserError for those that no cosine can be."""
+    values = Labels("regression", []).encode(rows, reader.labels) / run.task.scale
+    largest = float(abs(values).max(initial=0) * run.task.scale)
+    if largest > run.task.scale * (1 + 1e-6):
+        raise UserError(f"a score is {largest:g}, and --task.scale={run.task.scale:g} says at most that; raise it")
+    return values.astype(np.float32)
+
+
+def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
+    """What bags of tokens reach, with the names of the metrics and `overlap_` before them; `chance` of the right text;
+    `n`: the number of rows."""
+    valid = corpus.valid
+    count: dict[str, float] = {"n": len(valid)}
+    if len(valid.texts) < 2:
+        return count
+    order = np.concatenate(valid.buckets.epoch())
+    order = order[order >= 0]
+    sides = [bags([text[row] for row in order], corpus.processor.get_vocab_size()) for text in valid.texts[:2]]
+    if valid.fields.scores is not None:
+        cosines = np.asarray(sides[0].multiply(sides[1]).sum(1))
+        correlations = scores.classification_metrics(cosines, valid.fields.scores[order])
+        return {f"overlap_{name}": value for name, value in correlations.items()} | count
+    (_, rows), *_ = usual_and_withheld(np.ones(len(order)), valid.fields.withheld[order])
+    size = min(corpus.run.task.candidates or len(rows), len(rows))
+    values = retrieval(sides[0][rows], sides[1][rows], size)
+    return {f"overlap_{name}": value for name, value in values.items()} | {"chance": 1 / size} | count
+
+
+def report(params, run: Run, corpus: Corpus[SideRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Prints ten validation texts, each with the text of the other side that is nearest, or with the cosine."""
+    rows = np.concatenate(corpus.valid.buckets.epoch())
+    vectors, decode = outcomes["vectors"], corpus.processor.decode
+    kept = np.flatnonzero(rows >= 0)
+    for place in kept[:: max(1, len(kept) // 10)][:10]:
+        texts = corpus.valid.texts
+        cosines = vectors[kept, -1 if len(texts) < 2 else 1] @ vectors[place, 0]
+        if len(texts) < 2:
+            cosines[kept == place] = -2  # a text is not its own neighbour
+        nearest = place if "scores" in outcomes else kept[int(cosines.argmax())]
+        cosine = float(cosines[kept == nearest][0])
+        words = decode(texts[0][rows[place]].tolist()), decode(texts[min(1, len(texts) - 1)][rows[nearest]].tolist())
+        log.info(f"{words[0]} | {words[1]} {cosine:.4f}")
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text."""
+    return ("{cls} $A {sep}",)
+
+
+def save_hf(run: Run, to: Path):
+    """Writes beside the model what sentence-transformers reads."""
+    sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length)
+
+
+CONTRAST = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "retrieval_1", "retrieval_5", "pearson", "spearman"), max),
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        "embed --run={folder} --file=YOUR.txt --to=vectors.npy --query='YOUR TEXT'",
+        "predict --run={folder} --text='YOUR TEXT' --pair='ANOTHER'",
+        "export --run={folder} --to=FOLDER",
+    ),
+    corpus_metrics=corpus_metrics,
+    predictor=PREDICTOR,
+    hf_template=hf_template,
+    save_hf=save_hf,
+)

@@ -1,0 +1,216 @@
+"""Classes of pictures (Dosovitskiy et al. 2021).
+
+A row is a picture of height h, width w and c channels:
+
+    pixels     float32 [B,h,w,c]   normalized as preprocessor_config.json of the run folder says; or,
+    tokens     int32 [B,T]         of a model of pixels (--task=pixels): the colours of its palette, row by row
+    labels     int32 [B]           its class
+    weights    float32 [B]         0 for an empty row; in training the weight of its class (--task.class-weights)
+    withheld   float32 [B]         1 for a built-in drawing whose colour and shape never meet in training
+    smoothing  float32 [B]         of the labels, in training where it is set
+    partners   int32 [B]           the class of the picture that is mixed in, and
+    shares     float32 [B]         the share of the picture itself, in training with mixup or CutMix
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from tfm.models.classifier import both_logits, text_logits
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.labels import Labels, LossFields, class_weights, label_checker
+from train.files import cache
+from train.images import drawings, sheets, sources
+from train.images.model_processor import picture_shape, run_processor
+from train.images.palette import IMAGE_PROCESSOR, AnyProcessor
+from train.images.rows import ImageRows
+from train.losses.teaching import ClassOutputs, OutputLoss
+from train.metrics import scores
+from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
+from train.screens import plots
+from train.settings.schema import Run
+from train.tasks.classification import class_losses, counted, read
+from train.tasks.image import attention
+from train.tasks.image.predict import PREDICTOR
+from train.tasks.record import Task
+
+# Classes among which the right one is looked for.
+_TOP = 5
+
+# Pictures of plots/attention-*.png, and of plots/mistakes.png.
+_ATTENTION, _MISTAKES = 4, 48
+
+
+def specs(run: Run) -> Any:
+    """The parameters of the run's model."""
+    return tfm.classifier_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    if run.model.input.grid is None:
+        inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
+    else:
+        shape = dict(zip("hwc", picture_shape(run.model), strict=True))
+        inputs = {"pixels": Field("Bhwc", np.float32, shape, counts_tokens=True, row_tokens=run.row_tokens)}
+    floats = ["weights", "withheld", *(["smoothing"] if run.task.smoothing else [])]
+    mixing = {"partners": Field("B", np.int32), "shares": Field("B", np.float32)} if run.task.augment.mixes else {}
+    return {
+        **inputs,
+        "labels": Field("B", np.int32, predicts="C"),
+        **{name: Field("B", np.float32, weighs=name == "weights") for name in floats},
+        **mixing,
+    }
+
+
+def outputs(params: Any, model: tfm.Config, batch: Mapping[str, Array], key: Array | None) -> ClassOutputs:
+    """What the model says of the pictures of a batch."""
+    pictures = batch["pixels" if "pixels" in batch else "tokens"]
+    hidden, head_key = read(params, model, pictures, key=key)
+    if params.distilled is None:
+        return ClassOutputs(hidden, None, text_logits(params, model, hidden, key=head_key))
+    return ClassOutputs(hidden, None, *both_logits(params, model, hidden, head_key))
+
+
+def sums(params: Any, model: tfm.Config, batch: Mapping[str, Array], outputs: ClassOutputs) -> dict[str, Array]:
+    """Sums over the pictures of a batch, float32: `loss` in nats, `weight`, `right`, and those of withheld pairs.
+
+    For evaluation also `scores` [B,C], labels and weights of every picture.
+    """
+    labels, weights, logits = batch["labels"], batch["weights"], outputs.logits
+    losses = class_losses(logits, batch)
+    if "shares" in batch:
+        shares = batch["shares"]
+        losses = shares * losses + (1 - shares) * class_losses(logits, {**batch, "labels": batch["partners"]})
+    is_right = (logits.argmax(-1) == labels).astype(jnp.float32)
+    return {
+        "loss": (losses * weights).sum(),
+        "weight": weights.sum(),
+        "right": (is_right * weights).sum(),
+        "withheld": batch["withheld"].sum(),
+        "withheld_right": (is_right * batch["withheld"]).sum(),
+        "scores": logits,
+        "labels": labels,
+        "weights": weights,
+    }
+
+
+loss = OutputLoss(outputs, sums)
+
+
+def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means from sums; with the `scores` of every picture also the top 5, F1 and calibration.
+
+    `accuracy_withheld` is that of drawings with a pair of colour and shape that is not in the training data, which
+    count nowhere else.
+    """
+    weight = max(sums["weight"], 1)
+    means = {"loss": sums["loss"] / weight, "accuracy": sums["right"] / weight}
+    if sums["withheld"]:
+        means["accuracy_withheld"] = sums["withheld_right"] / sums["withheld"]
+    if "scores" not in sums:
+        return means
+    logits, labels = counted(sums)
+    if logits.shape[1] > _TOP:
+        means["top5"] = float(is_among_best(logits, labels, _TOP).mean())
+    return means | scores.classification_metrics(logits, labels) | calibration_metrics(logits, labels)
+
+
+def is_among_best(logits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """logits [N,C], labels [N] -> bool [N]: fewer than `count` classes have a larger logit than the right one."""
+    right = np.take_along_axis(logits, labels[:, None], 1)
+    return (logits > right).sum(1) < count
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRows]:
+    """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
+    processor of another shape than the model's, and for bad data.
+    """
+    reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
+    train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
+    processor = run_processor(run, run.model, saved.processor if saved else None)
+    classes = saved.facts.get("classes") if saved else None
+    labels = Labels.of("single", train, ["label"]) if classes is None else Labels("single", classes)
+    length = run.row_tokens
+    train_rows, valid_rows = (
+        ImageRows(rows, labels.encode(rows, ["label"]), processor, length) for rows in (train, valid)
+    )
+    if train:
+        weights = class_weights(run.task.class_weights, train_rows.labels, labels.names)
+        train_rows.train_with(LossFields(weights, run.task.smoothing), run.task.augment)
+    parts = [[f"{row['digest']} {row['label']}" for row in rows] for rows in (train, valid)]
+    facts = {"hash": cache.digest(*parts), "segmentation_hash": "", "classes": labels.names}
+    sizes = {"classes": labels.outputs}
+    return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
+
+
+def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
+    """`majority`: accuracy of always guessing the most frequent validation label; `n`: the number of pictures."""
+    labels = corpus.valid.labels[~corpus.valid.withheld]
+    counts = np.unique(labels, return_counts=True)[1]
+    return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
+
+
+def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+    """Draws plots/confusion.png, reliability.png, mistakes.png (a contact sheet), and attention-1.png and so on."""
+    rows = np.flatnonzero(outcomes["weights"] > 0)
+    logits, labels = counted(outcomes)
+    names, chosen = corpus.facts()["classes"], logits.argmax(1)
+    plots.confusion(scores.confusion(chosen, labels, len(names)), names, folder)
+    plots.reliability(reliability(logits, labels), scaled_reliability(logits, labels), folder)
+    wrong = np.flatnonzero(chosen != labels)
+    shown = wrong[:: max(1, len(wrong) // _MISTAKES)][:_MISTAKES]
+    if len(shown):
+        titles = [f"{names[chosen[place]]}\n({names[labels[place]]})" for place in shown]
+        sheets.contact_sheet(corpus.valid.pixels(rows[shown]), titles, folder / "plots" / "mistakes.png")
+    sheet = ": plots/mistakes.png" if len(shown) else ""
+    log.info(f"{len(wrong):,} of {len(labels):,} pictures are taken for another class{sheet}")
+    if run.model.input.grid is not None:
+        pixels = corpus.valid.pixels(rows[:_ATTENTION])
+        attention.draw(params, run.model, corpus.processor, pixels, folder / "plots")
+
+
+def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[ImageRows], rows: int, path: Path):
+    """Draws the first rows of batches as the model sees them, each under its class, or under both that are mixed."""
+    names, pictures, titles = corpus.facts()["classes"], [], []
+    for batch in batches:
+        pictures.append(corpus.processor.restore(batch["pixels" if "pixels" in batch else "tokens"][:rows]))
+        for row, label in enumerate(batch["labels"][:rows]):
+            title = names[label]
+            if "shares" in batch:
+                title = f"{batch['shares'][row]:.2f} {title}\n{names[batch['partners'][row]]}"
+            titles.append(title)
+    sheets.contact_sheet(np.concatenate(pictures), titles, path)
+
+
+def hf_fields(run: Run, processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    labels = {str(index): label for index, label in enumerate(facts["classes"])}
+    return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
+
+
+IMAGE = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min} | dict.fromkeys(("accuracy", "top5", "f1_macro", "matthews"), max),
+    baselines=baselines,
+    report=report,
+    processor=IMAGE_PROCESSOR,
+    next_commands=("predict --run={folder} --file='YOUR/*.jpg'", "evaluate --run={folder} --data=YOUR/FOLDER"),
+    predictor=PREDICTOR,
+    contact_sheet=contact_sheet,
+    hf_heads=("classify", "classify_pixels"),
+    hf_fields=hf_fields,
+)

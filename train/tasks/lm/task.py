@@ -1,0 +1,245 @@
+"""Language modelling from left to right: predict every token from those before it (Radford et al. 2018, section 3.1).
+
+Two short documents in a row of 8 places, each with a separator (|) before and after it:
+
+    tokens       |  the cat sat   |  on mats [PAD]
+    targets     the cat sat  |   on mats  |  [PAD]     the token that comes next
+    weights      1   1   1   1    1   1   1    0       0 where there is no target, or another row has it
+    segments     1   1   1   1    2   2   2    0       document in this row: attention stays in a document
+    positions    0   1   2   3    0   1   2    0       restart at every document
+    bytes       18                                     UTF-8 bytes of the text behind the row's targets
+
+With `--task.memory`, a field `continues` [B] says whether a row continues the same row of the batch before.
+With `--task.windows` a row is a window on the text, all documents in a line, and has neither segments nor positions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import tfm
+from train import UserError
+from train.data import packing
+from train.data.corpus import Corpus
+from train.data.fields import Field
+from train.data.processors import TOKENIZER
+from train.data.sources import documents, generated
+from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
+from train.files import cache
+from train.losses.teaching import OutputLoss, TokenOutputs
+from train.settings.schema import Run
+from train.tasks.lm.predict import PREDICTOR
+from train.tasks.lm.rows import PackedRows, WindowRows, count_between
+from train.tasks.record import Task
+from train.text import tokenize
+
+# Tokens of the sample that a run ends with.
+_SAMPLE = 160
+
+
+def specs(run: Run) -> tfm.CausalLM:
+    """The parameters of the run's model."""
+    return tfm.causal_lm_specs(run.model)
+
+
+def batch_spec(run: Run) -> dict[str, Field]:
+    """The fields of a batch, explained at the top of this file."""
+    spec = {
+        "tokens": Field("BT", np.int32, counts_tokens=True),
+        "targets": Field("BT", np.int32, predicts="V"),
+        "weights": Field("BT", np.float32, weighs=True, order=("tokens", 1)),
+        "bytes": Field("B", np.float32),
+    }
+    if run.task.memory is not None:
+        spec["continues"] = Field("B", np.bool_)
+    if not run.task.windows:
+        spec |= {"segments": Field("BT", np.int32), "positions": Field("BT", np.int32)}
+    return spec
+
+
+def outputs(
+    params: tfm.CausalLM,
+    model: tfm.Config,
+    batch: Mapping[str, Any],
+    key: Array | None,
+    memory: tfm.SegmentMemory | None = None,
+) -> TokenOutputs:
+    """What the model says of the next tokens of a batch; with a `memory` of the rows before, also that of the next
+    rows."""
+    valid = None
+    if memory is not None:
+        continued = dataclasses.replace(memory, lengths=jnp.where(batch["continues"], memory.lengths, 0))
+        hidden, memory = tfm.read_segment(params.decoder, model, batch["tokens"], continued, key)
+    else:
+        mask = packing.row_mask(model, batch["segments"]) if "segments" in batch else None
+        valid = batch["segments"] > 0 if "segments" in batch else None
+        hidden = tfm.decoder(params.decoder, model, batch["tokens"], mask, batch.get("positions"), key)
+    return TokenOutputs(hidden, valid, tfm.lm_features(model, hidden), model, params.output, params.bias, memory)
+
+
+def sums(params: tfm.CausalLM, model: tfm.Config, batch: Mapping[str, Any], outputs: TokenOutputs) -> dict[str, Any]:
+    """Sums over the targets of a batch, float32: `loss` in nats, `weight`, and the parts of the other metrics.
+
+    With a `memory` of the rows before, the sums have that of the next rows.
+    """
+    total, _, hits = tfm.vocabulary_loss(
+        model, outputs.table, outputs.features, batch["targets"], batch["weights"], bias=outputs.bias
+    )
+    right, weight = hits.astype(jnp.float32), batch["weights"].sum()
+    return {
+        "loss": total,
+        "weight": weight,
+        "right": (right * batch["weights"]).sum(),
+        "bytes": batch["bytes"].sum(),
+        "used": (batch["weights"] > 0).astype(jnp.float32).mean() * weight,
+        **({} if outputs.memory is None else {"memory": outputs.memory}),
+    }
+
+
+loss = OutputLoss(outputs, sums)
+
+
+def metrics(sums: Mapping[str, float]) -> dict[str, float]:
+    """Means from sums: loss in nats a token, perplexity, bits a byte, accuracy, share of places without a target."""
+    weight = max(sums["weight"], 1)
+    return {
+        "loss": sums["loss"] / weight,
+        "perplexity": float(np.exp(min(sums["loss"] / weight, 700.0))),
+        "bits_per_byte": sums["loss"] / math.log(2) / max(sums["bytes"], 1),
+        "accuracy": sums["right"] / weight,
+        "padding": 1 - sums["used"] / weight,
+    }
+
+
+Text = PackedRows | WindowRows
+
+
+def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
+    """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
+
+    `valid_only` leaves out the training text if --eval-data names another text for validation.
+    """
+    train, valid = documents.load(run.data, valid_only)
+    train_source, valid_source = run.data.source, run.data.eval or run.data.source
+    tokenizer = saved.processor if saved else tokenize.load(run.tokenizer, train, log)
+    train_rows = [
+        _rows(run, tokenizer, _scored(run, tokenizer, text, train_source), train)
+        for text in (
+            encode(tokenizer, train, log, "training text", segmentation, _separator(tokenizer))
+            for segmentation in (segmentations(run) if train else [])
+        )
+    ]
+    valid_text = encode(tokenizer, valid, log, "validation text", separator=_separator(tokenizer))
+    valid_rows = _rows(run, tokenizer, _scored(run, tokenizer, valid_text, valid_source), valid, validation=True)
+    sizes = {"vocab": tokenizer.get_vocab_size()}
+    facts = {
+        "tokenizer": tokenize.fingerprint(tokenizer),
+        "hash": cache.digest(train, valid),
+        "segmentation_hash": segmentation_hash(run, (rows.text for rows in train_rows)),
+    }
+    return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
+
+
+def _scored(run: Run, tokenizer, text: Tokens, source: str) -> Tokens:
+    """The text, of which only the answers count where the run or its data mark them."""
+    task = run.task
+    marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
+    if marks is None:
+        return text
+    if not task.windows:
+        generated.check_length(source, int(text.lengths.max(initial=0)), run.batch.length)
+    begin, end = (_ids_of(tokenizer, mark) if mark else [] for mark in marks)
+    return count_between(text, begin, end)
+
+
+def _ids_of(tokenizer, mark: str) -> list[int]:
+    """The tokens that are this text, with or without spaces around it. Raises UserError if there are none."""
+    size = tokenizer.get_vocab_size()
+    ids = [index for index in range(size) if tokenizer.decode([index], skip_special_tokens=False).strip() == mark]
+    if not ids:
+        raise UserError(f"{mark!r}, where scores begin or end, is no token of the tokenizer; name another")
+    return ids
+
+
+def _separator(tokenizer) -> int:
+    """The token between documents."""
+    return tokenize.special_tokens(tokenizer).sep
+
+
+def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validation: bool = False) -> Text:
+    """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
+    pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
+    size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
+    bytes_per_target = size / max(1, text.starts[-1])
+    if not (run.task.windows or (validation and stride)):
+        return PackedRows(text, length, run.packs_rows, pad, bytes_per_target)
+    stride = stride if validation and stride else length
+    jitter = not validation and run.task.memory is None
+    return WindowRows(text, length, stride, pad, bytes_per_target, across=run.task.windows, jitter=jitter)
+
+
+def baselines(corpus: Corpus[Text]) -> dict[str, float]:
+    """`n`: the number of validation targets."""
+    return {"n": corpus.valid.num_targets}
+
+
+def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+    """Prints a sample of the model, which continues the beginning of the validation text."""
+    prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)]).tolist()
+    strategy = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
+    sample = tfm.generate(params, run.decoding_model, [prompt], _SAMPLE, strategy, sliding_context=True).tokens[0]
+    before = corpus.processor.decode(prompt)
+    text = corpus.processor.decode([int(token) for token in [*prompt, *sample]])
+    log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
+
+
+def hf_run_values(head: str, folder) -> dict[str, Any]:
+    """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
+    return {"task.windows": True}  # a text needs no mark before it
+
+
+def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
+    return {"bos_token_id": _separator(tokenizer), "eos_token_id": _separator(tokenizer)}
+
+
+def hf_template(run: Run) -> tuple[str, ...]:
+    """How the exported tokenizer marks a text."""
+    return ("$A" if run.task.windows else "{sep} $A",)
+
+
+def text_prefix(run: Run, tokenizer) -> list[int]:
+    """The tokens before every document in training."""
+    return [] if run.task.windows else [_separator(tokenizer)]
+
+
+LM = Task(
+    specs=specs,
+    batch_spec=batch_spec,
+    load=load,
+    loss=loss,
+    metrics=metrics,
+    goals={"loss": min, "perplexity": min, "bits_per_byte": min, "accuracy": max},
+    baselines=baselines,
+    report=report,
+    processor=TOKENIZER,
+    next_commands=(
+        'generate --run={folder} --prompt="..."',
+        "evaluate --run={folder} --data=YOUR.txt",
+        "main --task=lm --init={folder} --data=YOUR.txt",
+    ),
+    generates="continuation",
+    predictor=PREDICTOR,
+    text_prefix=text_prefix,
+    hf_heads=("lm",),
+    hf_tokens={"eos_token": "sep"},
+    hf_run_values=hf_run_values,
+    hf_fields=hf_fields,
+    hf_template=hf_template,
+)

@@ -1,0 +1,131 @@
+"""Filling blanks: the tokens that a masked language model expects where a text says [MASK]."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import tfm
+from train import UserError
+from train.data import packing, pairs
+from train.data.batching import length_sorted_batches
+from train.data.sources import files
+from train.screens.finite import checked
+from train.tasks.record import Prediction, Predictor
+from train.text import tokenize
+
+# What a text may say for a blank, whatever the tokenizer calls it.
+_BLANK = re.compile("|".join(map(re.escape, tokenize.ROLES["mask"])))
+
+
+class Blanks(NamedTuple):
+    """Texts with blanks, and how many tokens to name for each blank."""
+
+    texts: list[str]
+    top_k: int
+
+
+class BlankRow(NamedTuple):
+    """A row that the model reads: tokens [T] int32, the place of a blank, and the index of its text."""
+
+    tokens: np.ndarray
+    place: int
+    text: int
+
+
+def inputs(options, folder) -> Blanks:
+    """A text with blanks, or the lines or rows of a file; empty ones stay.
+
+    Raises UserError for a text without a blank.
+    """
+    data = folder.config.data
+    column = options.field or data.field
+    texts = [options.text] if options.text else files.read_texts(Path(options.file), data, column)
+    for line, text in enumerate(texts, start=1):
+        if text.strip() and not _BLANK.search(text):
+            where = "--text" if options.text else f"text {line} of {options.file}"
+            raise UserError(f"{where} has no blank to fill; write {tokenize.ROLES['mask'][0]} where a word is missing")
+    return Blanks(texts, options.top_k)
+
+
+def predict(params: tfm.MaskedLM, folder, blanks: Blanks, log, batch: int = 32) -> Iterator[Prediction]:
+    """The most probable tokens at every blank of each text, with their probabilities."""
+    run, tokenizer, texts = folder.config, folder.processor, blanks.texts
+    if not isinstance(params, tfm.MaskedLM):
+        raise UserError(
+            f"--run={folder.path} holds a model without the head that fills blanks; train one with --task=mlm"
+        )
+    rows = [row for text, words in enumerate(texts) for row in blank_rows(tokenizer, words, text, run.batch.length)]
+    candidates: dict[int, list[dict[str, Any]]] = {}
+    with log.progress("filling blanks", len(rows)) as advance:
+        for chosen, count in length_sorted_batches([len(row.tokens) for row in rows], max(1, min(batch, len(rows)))):
+            probabilities = _predict_rows(params, run, [rows[index] for index in chosen], tokenizer)
+            for index, values in zip(chosen[:count].tolist(), probabilities, strict=False):
+                best = np.argsort(-values, kind="stable")[: blanks.top_k]
+                candidates[index] = [
+                    {"token": _spelled(tokenizer, token), "probability": float(values[token])} for token in best
+                ]
+            advance(count)
+    by_text: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
+    for index, row in enumerate(rows):
+        by_text[row.text].append(candidates[index])
+    for text, guesses in zip(texts, by_text, strict=True):
+        yield Prediction("\t".join(map(_line, guesses)), {"text": text, "blanks": guesses})
+
+
+def blank_rows(tokenizer, text: str, index: int, length: int) -> Iterator[BlankRow]:
+    """A row for every blank of a text: all of it, or as many tokens around the blank as a row of training has."""
+    specials = tokenize.special_tokens(tokenizer)
+    mask = tokenizer.id_to_token(specials.mask) if specials.mask >= 0 else ""
+    if not mask:
+        raise UserError("the tokenizer has no [MASK] or <mask> token; take a masked language model")
+    before = r"\s*" if _words_have_spaces(tokenizer, mask) else ""
+    marked = re.sub(before + f"(?:{_BLANK.pattern})", lambda match: mask, text)
+    tokens = np.asarray(tokenizer.encode(marked, add_special_tokens=False).ids, np.int32)
+    for place in np.flatnonzero(tokens == specials.mask).tolist():
+        first = int(np.clip(place - (length - 2) // 2, 0, max(0, len(tokens) - (length - 2))))
+        row, _ = pairs.join([tokens[first : first + length - 2]], length, specials)
+        yield BlankRow(row, place - first + 1, index)
+
+
+def _words_have_spaces(tokenizer, mask: str) -> bool:
+    """Whether a token of a word has the space before it, so that no token may stand for the space before a blank."""
+    encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a a", f"a {mask}", f"a{mask}")]
+    words, spaced, joined = map(len, encoded)
+    return words == 2 and spaced > joined
+
+
+def _predict_rows(params: tfm.MaskedLM, run, rows: Sequence[BlankRow], tokenizer) -> np.ndarray:
+    """Probabilities [B,V] of the tokens at the blanks of rows."""
+    length = min(tfm.bucket(max(len(row.tokens) for row in rows)), run.batch.length)
+    tokens = np.full((len(rows), length), tokenize.special_tokens(tokenizer).pad, np.int32)
+    segments = np.zeros_like(tokens)
+    for index, row in enumerate(rows):
+        tokens[index, : len(row.tokens)] = row.tokens
+        segments[index, : len(row.tokens)] = 1
+    where = np.asarray([[row.place] for row in rows], np.int32)
+    probabilities = checked(_probabilities, params, run.model, tokens, segments, where)
+    return np.asarray(probabilities)[:, : tokenizer.get_vocab_size()]
+
+
+@partial(jax.jit, static_argnums=1)
+def _probabilities(params, model: tfm.Config, tokens, segments, where):
+    logits = tfm.masked_lm(params, model, tokens, where, packing.row_mask(model, segments))
+    return jax.nn.softmax(logits[:, 0], axis=-1)
+
+
+def _spelled(tokenizer, token: int) -> str:
+    """The text of a token; its name where it has none, as special tokens and bytes of a character may."""
+    return tokenizer.decode([int(token)], skip_special_tokens=False).strip() or tokenizer.id_to_token(int(token))
+
+
+def _line(guesses: Sequence[dict[str, Any]]) -> str:
+    """The tokens expected at one blank."""
+    return "  ".join(f"{guess['token']} {guess['probability']:.4f}" for guess in guesses)
+
+
+PREDICTOR = Predictor(("field", "top_k"), inputs, predict)

@@ -1,0 +1,1 @@
+"""The vector of a sentence predicts the sentences before and after it."""

@@ -1,0 +1,1 @@
+"""Answers to questions, which are places in a passage."""

@@ -1,0 +1,30 @@
+"""Sentence pairs, from two files or two columns."""
+
+from train import UserError
+from train.data.sources import files, sources
+from train.settings.schema import Data
+from train.settings.tasks import Translate
+
+Pair = tuple[str, str]
+
+
+def load_pairs(
+    data: Data, task: Translate, builtin: sources.Builtin, valid_only: bool = False
+) -> tuple[list[Pair], list[Pair], int]:
+    """Pairs to train on, pairs to validate on, and the number of pairs with an empty side, which are left out."""
+    columns = columns_of(data, task)
+    source, target = columns.texts
+    parts = sources.load(data, columns, builtin, valid_only)
+    pairs = [[(row[source].strip(), row[target].strip()) for row in part] for part in parts]
+    train, valid = ([pair for pair in part if all(pair)] for part in pairs)
+    return train, valid, sum(map(len, pairs)) - len(train) - len(valid)
+
+
+def columns_of(data: Data, task: Translate) -> files.Columns:
+    """The columns of source and target: those of --data.field, else the languages."""
+    names = tuple(data.field.split(",")) if data.field != "text" else (task.source, task.target)
+    if len(names) != 2:
+        raise UserError(
+            f"--data.field={data.field} must name two columns, the source and the target, with a comma between"
+        )
+    return files.Columns(names)
