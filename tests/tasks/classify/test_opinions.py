@@ -54,7 +54,7 @@ def test_no_word_is_both_praise_and_blame():
 
 def test_same_rows_in_every_process():
     program = (
-        "from train.files import cache; from train.data.synthetic import opinions; "
+        "from train.files import cache; from train.tasks.classify import opinions; "
         "print(cache.digest(*(map(str, rows) for rows in opinions.generate())))"
     )
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
