@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 # Seconds in which a command ends on its own, after one signal and after more.
 PATIENCE, SHORT_PATIENCE = 5.0, 1.0
@@ -100,7 +100,7 @@ class Deferral:
     def __enter__(self):
         return self
 
-    def __exit__(self, *error: Any):
+    def __exit__(self, *error: object):
         _state.is_deferred = False
 
     def begin(self):
@@ -144,7 +144,7 @@ def _watched(outcome: Outcome) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _receive(signum: int, frame: Any):
+def _receive(signum: int, frame: FrameType | None):
     _state.signum = _state.signum or signum
     if not _state.in_command or (not _state.is_deferred and _is_import(frame)):
         _end(signum)
@@ -153,7 +153,7 @@ def _receive(signum: int, frame: Any):
         raise Interrupted
 
 
-def _is_import(frame: Any) -> bool:
+def _is_import(frame: FrameType | None) -> bool:
     """Whether a module is being imported: some compiled ones crash when that is cut off."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

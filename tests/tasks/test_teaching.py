@@ -142,7 +142,8 @@ def test_states_of_tokens_and_another_vocabulary():
     assert float(sums["loss_hidden"]) == pytest.approx(hidden, rel=1e-4)
     expected = 0.5 * float(sums["loss_labels"]) + 0.5 * taught + 0.25 * hidden
     assert float(sums["loss"]) == pytest.approx(expected, rel=1e-4)
-    metrics = teaching.training_metrics(MLM, {name: float(value) for name, value in sums.items() if value.ndim == 0})
+    scalars = {name: float(value) for name, value in sums.items() if value.ndim == 0}
+    metrics = teaching.training_metrics(MLM.metrics, scalars)
     weight = batch["weights"].sum()
     assert metrics["loss"] == pytest.approx(expected / weight, rel=1e-4)
     assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss_labels"]), rel=1e-5), "that of the labels"

@@ -6,12 +6,13 @@ The bounds are far below the real needs: whether a run fits is what `train.plan`
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 import tfm
 from tfm.config.model import Config
+from tfm.params import PyTree
 from train import OutOfMemoryError, UserError
 from train.devices import cpu
 from train.devices.mesh import available_devices
@@ -25,7 +26,7 @@ _FIELDS = 4
 _INTEGER, _NUMBER = 4, 4
 
 
-def device_bytes(devices: Sequence[Any] = ()) -> float:
+def device_bytes(devices: Sequence[jax.Device] = ()) -> float:
     """Bytes of memory of devices, by default of all; of CPUs, those of the machine; infinity where they are not
     known."""
     devices = devices or available_devices()
@@ -34,7 +35,7 @@ def device_bytes(devices: Sequence[Any] = ()) -> float:
     return len(devices) * (memory_bytes(devices[0]) or math.inf)
 
 
-def check_parameters(specs: Any) -> None:
+def check_parameters(specs: PyTree) -> None:
     """Raises OutOfMemoryError where the parameters of a spec tree, and gradients, are more than memory can hold."""
     leaves = jax.tree.leaves(specs)
     sizes = [(math.prod(spec.shape), jax.numpy.dtype(spec.dtype).itemsize * (1 + spec.trained)) for spec in leaves]
@@ -46,7 +47,7 @@ def check_parameters(specs: Any) -> None:
         )
 
 
-def mesh_for_weights(specs: Any, path: Path, mesh: Any = None) -> Any:
+def mesh_for_weights(specs: PyTree, path: Path, mesh: Mesh | None = None) -> Mesh:
     """The mesh for the parameters in a folder, by default of one device.
 
     Raises OutOfMemoryError where they are more than its devices can hold.
@@ -89,7 +90,7 @@ def check_decoding(model: tfm.CausalLM, config: Config, rows: int, slots: int, b
     starts = jax.ShapeDtypeStruct((rows,), jax.numpy.int32)
     tokens = jax.ShapeDtypeStruct((rows, 1), jax.numpy.int32)
 
-    def states(model: tfm.CausalLM, tokens: jax.Array, starts: jax.Array) -> Any:
+    def states(model: tfm.CausalLM, tokens: jax.Array, starts: jax.Array) -> PyTree:
         return tfm.prefill(model.decoder, config, tokens, starts, slots, model.memory)[1].states
 
     leaves = jax.tree.leaves(jax.eval_shape(states, model, tokens, starts))

@@ -7,7 +7,10 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax import Device
 
 # Options of glibc's mallopt that keep freed memory: large blocks are not mapped separately, the end of the heap is not
 # trimmed, and the heaps of threads (64 MiB each) are not unmapped.
@@ -70,7 +73,7 @@ def keep_memory():
 
 
 @contextlib.contextmanager
-def awake(devices: Sequence[Any], keep_awake: str = "auto") -> Iterator[None]:
+def awake(devices: "Sequence[Device]", keep_awake: str = "auto") -> Iterator[None]:
     """Keeps the cores of a machine awake if `keeps_awake`: one waiting thread of the lowest priority for each device.
 
     Devices wait for each other once for each gradient that they add up. A virtual core that sleeps meanwhile goes back
@@ -101,7 +104,7 @@ def awake(devices: Sequence[Any], keep_awake: str = "auto") -> Iterator[None]:
             thread.join()
 
 
-def keeps_awake(devices: Sequence[Any], keep_awake: str) -> bool:
+def keeps_awake(devices: "Sequence[Device]", keep_awake: str) -> bool:
     """Whether `awake` starts threads for these devices with `--cpu.keep-awake=auto|true|false`.
 
     Never on another platform than the CPU, and never where the system refuses the lowest priority. `auto`: on a virtual

@@ -15,12 +15,18 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tfm.options.choices import Range
 from train import UserError
 from train.settings.gate import environment_number
 from train.settings.schema import Distributed
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jax import Array
+
+    from tfm.params import PyTree
 
 # Launchers from which JAX can find the cluster: variables that hold their number of processes, or the names of hosts.
 _COUNTS, _HOSTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"), "TPU_WORKER_HOSTNAMES"
@@ -168,7 +174,7 @@ def all_equal(text: str) -> bool:
     return bool((digests == digests[0]).all())
 
 
-def _all_gather(numbers: list[int]) -> Any:
+def _all_gather(numbers: list[int]) -> "np.ndarray":
     """N numbers of this process -> those of every process, int32 [processes, N]."""
     import jax
     import numpy as np
@@ -181,16 +187,16 @@ def _all_gather(numbers: list[int]) -> Any:
     return np.asarray(multihost_utils.process_allgather(array))
 
 
-def to_host(array: Any) -> Any:
-    """An array that is sharded over the devices of all processes -> the same as a numpy array, in every process."""
+def to_host(array: "Array") -> "np.ndarray":
+    """An array that is sharded over the devices of all processes -> a numpy array of all of it, in every process."""
     import numpy as np
 
     addressable = array.is_fully_addressable or array.is_fully_replicated
     return np.asarray(array if addressable else _replicated(array).addressable_data(0))
 
 
-def to_local_device(tree: Any) -> Any:
-    """Arrays that are sharded over all processes -> the same on the first device of every process.
+def to_local_device(tree: "PyTree") -> "PyTree":
+    """Arrays that are sharded over all processes -> whole arrays on the first device of every process.
 
     Each process can then compute with them alone, without the others: generation is a loop that waits for its devices.
     With one process, the arrays stay as they are.
@@ -203,7 +209,7 @@ def to_local_device(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.device_put(x.addressable_data(0), device), _replicated(tree))
 
 
-def _replicated(tree: Any) -> Any:
+def _replicated(tree: "PyTree") -> "PyTree":
     """The arrays of a tree, replicated on every device of their meshes."""
     import jax
 

@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import jax
 from jax.sharding import Mesh
@@ -46,7 +45,7 @@ def use_cores(run: schema.Run, processes: int = 1):
         cpu.keep_memory()
 
 
-def available_devices() -> list[Any]:
+def available_devices() -> list[jax.Device]:
     """The devices that JAX finds; programs that are compiled for them from now on are kept.
 
     Raises UserError where those that JAX_PLATFORMS asks for are not there.
@@ -87,7 +86,7 @@ def tensor_parallelism(cores: int, run: schema.Run) -> int:
 
 
 def mesh_for(
-    run: schema.Run, specs, devices: Sequence[Any] | None = None, report: Callable[[str], None] | None = None
+    run: schema.Run, specs, devices: Sequence[jax.Device] | None = None, report: Callable[[str], None] | None = None
 ) -> Mesh:
     """The mesh of `devices` (default: all) that the run asks for; if it asks for none, one on which the state fits.
 
@@ -162,7 +161,7 @@ def fsdp_size(params: int, memory: float | None, devices: int, widths: Sequence[
     return fsdp, f"mesh.fsdp={fsdp}: {takes}, and a device has {memory / 1e9:.1f} GB{remedy}"
 
 
-def bytes_per_device(arrays: Iterable[Any]) -> int:
+def bytes_per_device(arrays: Iterable[jax.Array | jax.ShapeDtypeStruct]) -> int:
     """Bytes of arrays, or of shapes with shardings, on one of their devices."""
     total = 0
     for array in arrays:

@@ -8,11 +8,14 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfm.options.choices import suggest
 from train import UserError
 from train.devices.specs import DEVICE_SPECS, DeviceSpec
+
+if TYPE_CHECKING:
+    from jax import Device
 
 # Shapes of the slices of Google Cloud: two dimensions for v5e and v6e, three for v4 and v5p.
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16".split()
@@ -97,7 +100,7 @@ def larger(topology: Topology) -> list[str]:
     return [candidate.name for candidate in candidates if candidate.size > topology.size]
 
 
-def devices(topology: Topology, simulate: bool = False) -> tuple[Sequence[Any], bool]:
+def devices(topology: Topology, simulate: bool = False) -> "tuple[Sequence[Device], bool]":
     """Devices for which jax compiles in place of these, and whether programs compiled for them are the real ones.
 
     libtpu describes TPUs that are absent; its programs are the real ones. Otherwise CPU devices simulate them. Raises
@@ -111,23 +114,23 @@ def devices(topology: Topology, simulate: bool = False) -> tuple[Sequence[Any], 
 @contextlib.contextmanager
 def installed_cudnn() -> Iterator[None]:
     """Lets jax trace the attention of cuDNN as if a current one were installed."""
-    from jax._src.cudnn import fused_attention_stablehlo as fused
+    from jax._src.cudnn import fused_attention_stablehlo
 
-    check = fused.check_cudnn_version
-    fused.check_cudnn_version = lambda: _CUDNN_VERSION
+    check = fused_attention_stablehlo.check_cudnn_version
+    fused_attention_stablehlo.check_cudnn_version = lambda: _CUDNN_VERSION
     try:
         yield
     finally:
-        fused.check_cudnn_version = check
+        fused_attention_stablehlo.check_cudnn_version = check
 
 
-def _described(topology: Topology) -> Sequence[Any]:
+def _described(topology: Topology) -> "Sequence[Device]":
     import jax
     from jax.experimental import topologies
 
     os.environ.update(_NO_TPU_ENVIRON)
     jax.config.update("jax_platforms", "cpu")
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if topology.size == 1:
         options["chips_per_host_bounds"] = (1, 1, 1)
     if topology.kind == "v4":
@@ -141,7 +144,7 @@ def _described(topology: Topology) -> Sequence[Any]:
         ) from error
 
 
-def _simulated(topology: Topology) -> Sequence[Any]:
+def _simulated(topology: Topology) -> "Sequence[Device]":
     import jax
 
     if topology.size > MAX_SIMULATED:

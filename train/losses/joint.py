@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
+from jax import Array
 
+from tfm.config.model import Config
 from train.losses.loss import Sums
 
 
@@ -17,10 +18,10 @@ class JointLoss:
     compare: (params, vectors [parts, rows, ...], fields [parts, rows, ...]) -> what a loss returns
     """
 
-    encode: Callable[..., Any]
+    encode: Callable[..., Array]
     compare: Callable[..., Sums]
 
-    def __call__(self, params: Any, model: Any, batch: Mapping[str, Any], key: Any) -> Sums:
+    def __call__(self, params: object, model: Config, batch: Mapping[str, Array], key: Array | None) -> Sums:
         """The loss of a batch in one part, as other tasks have it."""
         vectors, fields = jax.tree.map(lambda leaf: leaf[None], (self.encode(params, model, batch, key), dict(batch)))
         return self.compare(params, vectors, fields)

@@ -6,7 +6,7 @@ same outputs, and `DistilledLoss` adds the distance between both to the sums, fo
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -84,6 +84,9 @@ class TokenOutputs(NamedTuple):
         """What learns from labels."""
         return self
 
+
+# Sums -> means.
+Metrics = Callable[[Mapping[str, float]], dict[str, float]]
 
 Outputs = TypeVar("Outputs", ClassOutputs, TokenOutputs)
 
@@ -169,11 +172,11 @@ def _mean_distance(student: Outputs, teacher: Outputs) -> Array:
     return (losses * valid).sum() / jnp.maximum(valid.sum(), 1)
 
 
-def training_metrics(task: Any, sums: Mapping[str, float]) -> dict[str, float]:
+def training_metrics(task_metrics: Metrics, sums: Mapping[str, float]) -> dict[str, float]:
     """The metrics of a task from sums of training steps: those of labels, and with a teacher also what it says; `loss`
     is what the run minimizes."""
     if "loss_teacher" not in sums:
-        return task.metrics(sums)
+        return task_metrics(sums)
     weight = max(sums["weight"], 1)
     names = [name for name in ("loss_labels", "loss_teacher", "loss_hidden", "agreement", "loss") if name in sums]
-    return task.metrics({**sums, "loss": sums["loss_labels"]}) | {name: sums[name] / weight for name in names}
+    return task_metrics({**sums, "loss": sums["loss_labels"]}) | {name: sums[name] / weight for name in names}

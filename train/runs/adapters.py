@@ -1,14 +1,17 @@
 """Adapter folders of PEFT that a run starts from, over the weights of --init."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfm.config.model import Config
 from tfm.options.dotted import override
 from train.settings.gate import user_errors
 
+if TYPE_CHECKING:
+    from tfm.params import PyTree
 
-def tune_values(path: str, source: Mapping[str, Any]) -> dict[str, Any]:
+
+def tune_values(path: str, source: Mapping[str, object]) -> dict[str, object]:
     """The dotted values of --tune that an adapter asks for; `source` are those of the run or folder it is for."""
     from tfm.hf.adapter import read_adapter, targets_of
 
@@ -26,7 +29,7 @@ def tune_values(path: str, source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def load(path: str, model: Config, params: Any) -> Any:
+def load(path: str, model: Config, params: "PyTree") -> "PyTree":
     """Parameters with the updates of an adapter, and its heads."""
     from tfm.hf.adapter import load_adapter, read_adapter
 

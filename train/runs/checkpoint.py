@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+from tfm.params import PyTree
 from train import UserError
 from train.runs import manifest
 from train.runs.state import State
@@ -66,7 +67,7 @@ class Checkpoints:
         with disk_errors(self.folder):
             self._manager.wait_until_finished()
 
-    def save(self, step: int, state: State, note: Mapping[str, Any], metric: float | None):
+    def save(self, step: int, state: State, note: Mapping[str, object], metric: float | None):
         """Starts to write the state and a note of plain values; returns before they are on disk."""
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(by_name(state.eval_params)),
@@ -118,13 +119,13 @@ def _os_error(error: Exception) -> int | None:
     return int(match[1]) if match else None
 
 
-def by_name(tree: Any) -> dict[str, Any]:
+def by_name(tree: PyTree) -> dict[str, PyTree]:
     """Every array by its name, such as encoder.embed.tokens: fields added later leave old checkpoints readable."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def training_only(state: State) -> dict[str, Any]:
+def training_only(state: State) -> dict[str, PyTree]:
     """What only training needs: optimizer state and step; the trained parameters beside a moving average, and the
     memory, where there are any."""
     fields = {"opt": state.opt, "step": state.step}

@@ -16,8 +16,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from tfm.options.json_text import Json
 from train import UserError
 from train.devices import distributed
 from train.runs.run_folder import ROOT
@@ -127,7 +127,7 @@ def _lock(handle: int) -> bool | None:
     return True
 
 
-def _may_live_elsewhere(owner: Mapping[str, Any], locked: bool | None, path: Path) -> bool:
+def _may_live_elsewhere(owner: Mapping[str, object], locked: bool | None, path: Path) -> bool:
     """Whether an owner may live although its file could be locked: the lock may not reach its machine."""
     reaches = locked and owner.get("machine") == _machine()
     return not reaches and time.time() - path.stat().st_mtime < _EXPIRY
@@ -141,7 +141,7 @@ def _machine() -> str:
         return platform.node()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Json]:
     """Who has signed; nobody if the file is empty, or damaged."""
     try:
         owner = json.loads(path.read_bytes())

@@ -6,18 +6,24 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tfm.options.dotted import flatten
 from train.screens import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
+from train.settings.task_options import TaskOptions
 from train.settings.tasks import TASKS
 from train.tasks import table
 
+if TYPE_CHECKING:
+    from tfm.config.model import Config
+    from tfm.hf.folder import Opened
+    from tfm.params import PyTree
+
 # Nothing of a saved run is changed.
-NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
 
 def is_hf_folder(path: str | Path) -> bool:
@@ -32,7 +38,7 @@ class HfFolder:
     `RunFolder` has the same members.
     """
 
-    def __init__(self, path: str | Path, changes: Mapping[str, Any] = NO_CHANGES):
+    def __init__(self, path: str | Path, changes: Mapping[str, object] = NO_CHANGES):
         self.path = Path(path)
         self.changes = changes
 
@@ -45,7 +51,7 @@ class HfFolder:
             return read_config(self.path)
 
     @cached_property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The configuration, by dotted names, of a run that could have made the model."""
         model, head = self._opened.config, self._opened.head.kind
         values = flatten(model, "model.") | {"task": self._task_name, "preset": ""}
@@ -57,8 +63,8 @@ class HfFolder:
     def _task_name(self) -> str:
         """The task that trains such a model; one with another head, or with none, can still be started from."""
         model, head = self._opened.config, self._opened.head.kind
-        options: Mapping[str, Any] = TASKS
-        readers = [name for name in TASKS if model.input.name in options[name].inputs]
+        options = {name: cls for name, cls in TASKS.items() if issubclass(cls, TaskOptions)}
+        readers = [name for name, cls in options.items() if model.input.name in cls.inputs]
         return next((name for name in readers if head in self._task_named(name).hf_heads), readers[0])
 
     def _task_named(self, name: str) -> "table.Task":
@@ -66,7 +72,7 @@ class HfFolder:
         return table.load_task(name, self._opened.config)
 
     @cached_property
-    def _opened(self) -> Any:
+    def _opened(self) -> "Opened":
         """The folder, checked without reading weights."""
         from tfm.hf.folder import open_folder
 
@@ -85,7 +91,7 @@ class HfFolder:
         return table.task_of(self.config)
 
     @property
-    def specs(self) -> Any:
+    def specs(self) -> "PyTree":
         """The spec tree of the parameters."""
         return self._opened.specs
 
@@ -124,7 +130,7 @@ class HfFolder:
         """The fields of config.json, which an export keeps."""
         return self.fields
 
-    def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
+    def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
 
@@ -136,7 +142,7 @@ class HfFolder:
         for name, text in zip(kind.files, kind.to_texts(self.processor), strict=True):
             (to / name).write_text(text, encoding="utf-8")
 
-    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
+    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> "PyTree":
         """The parameters on a mesh, by default of one device. There is one checkpoint, whatever `average` asks for.
 
         Logs the fields of config.json that change nothing. Raises UserError if parameters are not finite, or more than

@@ -8,10 +8,10 @@ import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 
+from tfm.options.json_text import Json
 from train.devices import distributed
 from train.files import checksum
 
@@ -66,7 +66,7 @@ def _damage_of_share(folder: Path, items: tuple[str, ...], verify: str) -> str |
     return _difference(folder, {name: entry for name, entry in files.items() if name.startswith(prefixes)}, verify)
 
 
-def _difference(folder: Path, files: Mapping[str, Any], verify: str) -> str | None:
+def _difference(folder: Path, files: Mapping[str, Json], verify: str) -> str | None:
     """The first file that is not as its entry says, of those that this process reads."""
     expected: dict[checksum.FilePiece, str] = {}
     for name, entry in files.items():

@@ -66,7 +66,7 @@ class MetricsFile:
     def __exit__(self, *error):
         self._file.close()
 
-    def write(self, line: Mapping[str, Any]):
+    def write(self, line: Mapping[str, object]):
         """A line; it is with the system when this returns."""
         data = (json_text(line) + "\n").encode()
         self._file.write(data)

@@ -3,8 +3,7 @@
 Each difference is finite and small, or the certificate fails: a UserError names the first place where it is not.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +11,21 @@ import numpy as np
 
 import tfm
 from tfm.models.classifier import pooled, pooled_states
+from tfm.params import PyTree
 from train import UserError
 
 
-def layer_differences(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
+def layer_differences(
+    config: tfm.Config, params: PyTree, read_config: tfm.Config, read_params: PyTree
+) -> dict[str, float]:
     """The largest difference between the states of two models, after the embeddings and after each layer."""
     pairs = zip(_states(config, params), _states(read_config, read_params), strict=True)
     return {name: largest_difference(name, x, read_x) for (name, x), (_, read_x) in pairs}
 
 
-def output_difference(config: tfm.Config, params: Any, read_config: tfm.Config, read_params: Any) -> dict[str, float]:
+def output_difference(
+    config: tfm.Config, params: PyTree, read_config: tfm.Config, read_params: PyTree
+) -> dict[str, float]:
     """The largest difference between the outputs of two models."""
     x, read_x = (_predicted(*model) for model in ((config, params), (read_config, read_params)))
     return {"output": largest_difference("output", x, read_x)}
@@ -52,12 +56,12 @@ def largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
 def _inputs(config: tfm.Config, seed: int) -> jax.Array:
     """Two rows of random tokens, or two random pictures."""
     rng = np.random.default_rng(seed)
-    if config.input.grid is not None:
+    if isinstance(config.input, tfm.Patches):
         return jnp.asarray(rng.normal(size=(2, *config.input.pixels)), jnp.float32)
     return jnp.asarray(rng.integers(0, config.vocab, (2, min(config.length, 24))))
 
 
-def _states(config: tfm.Config, params: Any) -> Iterator[tuple[str, jax.Array]]:
+def _states(config: tfm.Config, params: PyTree) -> Iterator[tuple[str, jax.Array]]:
     """The states after the embeddings and after each layer of each stack, by name; a decoder attends to the
     encoder's."""
     if isinstance(params, tfm.Towers):
@@ -100,13 +104,13 @@ def _stack_states(model: tfm.Encoder, config: tfm.Config, causal: bool, memory: 
     return run(model, memory)
 
 
-def _predicted(config: tfm.Config, params: Any) -> jax.Array:
+def _predicted(config: tfm.Config, params: PyTree) -> jax.Array:
     """What the whole model predicts, without tokens that it never does."""
     output = _output(config, params)
     return output[..., : config.outputs] if config.sizes.get("V") == output.shape[-1] else output
 
 
-def _output(config: tfm.Config, params: Any) -> jax.Array:
+def _output(config: tfm.Config, params: PyTree) -> jax.Array:
     """What the whole model predicts."""
     if isinstance(params, tfm.Towers):
         return jax.jit(_tower_vectors, static_argnums=0)(config, params)
@@ -121,7 +125,7 @@ def _output(config: tfm.Config, params: Any) -> jax.Array:
         if params.pooler is not None:  # the folder has it, however the run pools
             return pooled(params.pooler, params.norm, config, hidden[:, 0])
         return hidden if params.norm is None else pooled_states(params, config, hidden)
-    predict = tfm.classify
+    predict: Callable[..., jax.Array] = tfm.classify
     if isinstance(params, tfm.CausalLM):
         predict = tfm.causal_lm
     elif isinstance(params, tfm.Tagger):

@@ -2,21 +2,25 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from tfm.catalogue.models.interpolation import interpolate_positions
+from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.low_rank import low_rank_base, merge_low_rank, with_base
 from tfm.models.classifier import Classifier
 from tfm.models.heads import CausalLM
+from tfm.params import PyTree
 from train import UserError
 from train.runs.run_folder import open_folder
 from train.settings.gate import user_errors
 
 
-def load_parts(path: str, model: Config, params: Any, mesh: Any, log: Callable[[str], None]) -> tuple[Any, list[str]]:
+def load_parts(
+    path: str, model: Config, params: PyTree, mesh: Mesh, log: Callable[[str], None]
+) -> tuple[PyTree, list[str]]:
     """Parameters with the parts (encoder, head, pooler, ...) that the folder has too, and the names of the fresh ones.
 
     Every model begins with its encoder or decoder; an encoder that is causal may start from a decoder. Positions of
@@ -37,7 +41,7 @@ def load_parts(path: str, model: Config, params: Any, mesh: Any, log: Callable[[
     return jax.device_put(taken, jax.tree.map(lambda leaf: leaf.sharding, params)), fresh
 
 
-def take_parts(origin: str, source: Any, params: Any) -> tuple[Any, list[str]]:
+def take_parts(origin: str, source: PyTree, params: PyTree) -> tuple[PyTree, list[str]]:
     """The same from the parameters of another model; `origin` is what errors call it."""
     base = low_rank_base(params)
     parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
@@ -54,7 +58,7 @@ def take_parts(origin: str, source: Any, params: Any) -> tuple[Any, list[str]]:
     return with_base(params, dataclasses.replace(base, **loaded)), fresh
 
 
-def _check_shapes(origin: str, name: str, part: Any, source: Any):
+def _check_shapes(origin: str, name: str, part: PyTree, source: PyTree):
     """Raises UserError, with the first difference, if two trees of parameters differ in a shape."""
     shapes, source_shapes = _shapes(part), _shapes(source)
     for leaf in {**shapes, **source_shapes}:
@@ -65,15 +69,15 @@ def _check_shapes(origin: str, name: str, part: Any, source: Any):
             )
 
 
-def _shapes(part: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(part: PyTree) -> dict[str, tuple[int, ...]]:
     """The shape of every array by its name."""
     return {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(part)}
 
 
 def _pixels(model: Config) -> tuple[int, int] | None:
     """Height and width of the pictures that a model, or its tower, reads; None for one that reads none."""
-    options: Any = model.input if model.images is None else model.images.input
-    return None if options.grid is None else options.pixels[:2]
+    images = model.input if model.images is None else model.images.input
+    return images.pixels[:2] if isinstance(images, Patches) else None
 
 
 def _sides(pixels: tuple[int, int]) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from tfm.options.dotted import flatten, flatten_saved, override
 from tfm.options.json_text import read_object
@@ -21,6 +21,10 @@ from train.screens import finite
 from train.settings import flags
 from train.settings.schema import Run
 from train.tasks import table
+
+if TYPE_CHECKING:
+    from tfm.config.model import Config
+    from tfm.params import PyTree
 
 ROOT = Path("runs")
 CONFIG = "run.json"
@@ -37,12 +41,12 @@ class RunFolder:
     `changes` are flags that replace some values of the run. `HfFolder` has the same members.
     """
 
-    def __init__(self, path: str | Path, changes: Mapping[str, Any] = NO_CHANGES):
+    def __init__(self, path: str | Path, changes: Mapping[str, object] = NO_CHANGES):
         self.path = Path(path)
         self.changes = changes
 
     @cached_property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The configuration by dotted names, `out` set to this folder."""
         saved = flatten_saved(self._section("config"))
         if self._sections.get("format") != FORMAT:
@@ -74,7 +78,7 @@ class RunFolder:
         return table.task_of(self.config)
 
     @property
-    def specs(self) -> Any:
+    def specs(self) -> "PyTree":
         """The spec tree of the parameters."""
         from train.runs.tuning import specs_of
 
@@ -125,7 +129,7 @@ class RunFolder:
         """The tokens of a row in training."""
         return self.config.batch.length
 
-    def hf_fields(self) -> dict[str, Any]:
+    def hf_fields(self) -> dict[str, object]:
         """The fields of config.json that the model's configuration does not have.
 
         `architectures` are those whose head is trained by the task: two heads may have the same shapes.
@@ -137,7 +141,7 @@ class RunFolder:
         fields |= self.task.processor.hf_fields(self.processor)
         return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
-    def save_hf(self, to: Path, model: Any, params: Any, fields: Mapping[str, Any]):
+    def save_hf(self, to: Path, model: "Config", params: "PyTree", fields: Mapping[str, object]):
         """Writes a Hugging Face folder with this folder's processor; `model` and `params` may be laid out anew."""
         import tfm
 
@@ -149,7 +153,7 @@ class RunFolder:
         """Writes the tokenizer or the processor of images as transformers loads it."""
         self.task.processor.save_hf(self.processor, self.task, self.config, to)
 
-    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> Any:
+    def load(self, mesh=None, log: Callable[[str], None] = print, average: int = 1) -> "PyTree":
         """The parameters on a mesh, by default of one device.
 
         They are the mean of the newest `average` checkpoints, or the best ones if the run had patience, or the newest.
@@ -211,13 +215,13 @@ class RunFolder:
             raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
 
 
-def open_folder(path: str | Path, changes: Mapping[str, Any] = NO_CHANGES) -> RunFolder | HfFolder:
+def open_folder(path: str | Path, changes: Mapping[str, object] = NO_CHANGES) -> RunFolder | HfFolder:
     """The folder to take a model from, with some values of its run changed. Only a member that reads a file raises
     UserError."""
     return HfFolder(path, changes) if is_hf_folder(path) else RunFolder(path, changes)
 
 
-def run_values(path: str | Path, adapter: str = "") -> dict[str, Any]:
+def run_values(path: str | Path, adapter: str = "") -> dict[str, object]:
     """The dotted values of a run, or of a run that could have made a Hugging Face folder.
 
     Those of --tune are then what an adapter of PEFT asks for.
@@ -229,7 +233,7 @@ def run_values(path: str | Path, adapter: str = "") -> dict[str, Any]:
     return {name: value for name, value in values.items() if name.partition(".")[0] != "tune"} | tune
 
 
-def resumed_values(out: str) -> dict[str, Any]:
+def resumed_values(out: str) -> dict[str, object]:
     """The dotted values of the run that `--resume` continues: the one in `out`, or the newest in runs/."""
     if out:
         return RunFolder(out).values
@@ -239,20 +243,20 @@ def resumed_values(out: str) -> dict[str, Any]:
     return RunFolder(paths[-1].parent).values
 
 
-class Saved(NamedTuple):
+class SavedData(NamedTuple):
     """What a run takes over from another one: its processor, and the facts of its data (none if the data differ)."""
 
     processor: Any
     facts: Mapping[str, Any]
 
 
-def read_saved(path: str | Path, facts: bool = True) -> Saved:
+def read_saved(path: str | Path, facts: bool = True) -> SavedData:
     """What a run takes over from a folder; without `facts`, for a run on other data."""
     folder = open_folder(path)
-    return Saved(folder.processor, folder.facts if facts else {})
+    return SavedData(folder.processor, folder.facts if facts else {})
 
 
-def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
+def create(path: Path, run: Run, processor: Any, facts: Mapping[str, object]):
     """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
     path.mkdir(parents=True, exist_ok=True)
     kind = table.task_of(run).processor
@@ -263,9 +267,9 @@ def create(path: Path, run: Run, processor: Any, facts: Mapping[str, Any]):
     write_json(path / CONFIG, describe(run, {**facts, "files": files}))
 
 
-def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
+def describe(run: Run, facts: Mapping[str, object]) -> dict[str, object]:
     """The content of run.json: the resolved configuration, the command, versions, and facts about data and devices."""
-    import importlib.metadata as metadata
+    from importlib import metadata
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
@@ -279,7 +283,7 @@ def describe(run: Run, facts: Mapping[str, Any]) -> dict[str, Any]:
     return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
 
 
-def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
+def _checksums(sections: Mapping[str, object]) -> dict[str, str]:
     """The checksums of the sections of run.json, and of the parts of its configuration, as JSON is read."""
     parts = {name: value for name, value in sections.items() if name not in ("config", "checksums")}
     config = sections.get("config")
@@ -288,7 +292,7 @@ def _checksums(sections: Mapping[str, Any]) -> dict[str, str]:
     return {name: checksum.of_bytes(text.encode()) for name, text in texts.items()}
 
 
-def write_json(path: Path, value: Mapping[str, Any]):
+def write_json(path: Path, value: Mapping[str, object]):
     """Writes one JSON object, indented."""
     write(path, json_text(value, indent=1) + "\n")
 

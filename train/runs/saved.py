@@ -5,13 +5,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from tfm.options.json_text import read_object
+from tfm.params import PyTree
 from train import UserError
 from train.devices import distributed
 from train.runs import manifest
@@ -24,12 +25,12 @@ DAMAGED = "damaged"  # the folder for checkpoints that are set aside
 
 def load_params(
     folder: Path,
-    like: Any,
+    like: PyTree,
     log: Callable[[str], None],
     verify: str = "all",
     best: bool = False,
     average: int = 1,
-) -> Any:
+) -> PyTree:
     """The parameters of a folder of checkpoints: the newest, the best, or the mean of the newest `average` ones.
 
     They have the shapes, dtypes and shardings of `like`. Raises UserError if shapes differ, or if a checkpoint is
@@ -68,7 +69,7 @@ class SavedCheckpoints:
 
     def restore(
         self, like: State, log: Callable[[str], None], before: int | None = None
-    ) -> tuple[State, dict[str, Any], int]:
+    ) -> tuple[State, dict[str, object], int]:
         """State, note and step of the newest whole checkpoint, with the shapes, dtypes and shardings of `like`.
 
         Logs damaged checkpoints, and sets them aside: the run must be able to save their steps again. With `before`,
@@ -97,7 +98,7 @@ class SavedCheckpoints:
             self._set_aside(damaged)
         return state, note, step
 
-    def restore_params(self, like: Any, best: bool) -> Any:
+    def restore_params(self, like: PyTree, best: bool) -> PyTree:
         """The parameters of the newest checkpoint, or of the best one. Raises UserError if it is damaged."""
         while True:
             step = self._best_step() if best else self.steps[-1]
@@ -107,7 +108,7 @@ class SavedCheckpoints:
                 if step in self.steps:
                     raise  # else a run that goes on has replaced it by newer ones
 
-    def restore_average(self, like: Any, count: int) -> Any:
+    def restore_average(self, like: PyTree, count: int) -> PyTree:
         """The mean, in float32, of the newest `count` checkpoints (Vaswani et al. 2017, section 6.1)."""
         steps = self.steps[-count:]
         if len(steps) < count:
@@ -128,7 +129,7 @@ class SavedCheckpoints:
         step = best.get("step") if isinstance(best, dict) else None
         return step if type(step) is int and step in self.steps else newest
 
-    def _params(self, step: int, like: Any) -> Any:
+    def _params(self, step: int, like: PyTree) -> PyTree:
         self._check_whole(step, ["params"])
         return _unflatten(self._read(step, "params", by_name(like)), like)
 
@@ -146,7 +147,7 @@ class SavedCheckpoints:
         values = ["note", *(["metrics"] if (folder / "metrics").exists() else [])]
         return manifest.damage(folder, values) or manifest.damage(folder, arrays, self._verify)
 
-    def _read(self, step: int, item: str, like: Mapping[str, Any]) -> Any:
+    def _read(self, step: int, item: str, like: Mapping[str, PyTree]) -> PyTree:
         """The arrays of an item, with the structure, dtypes and shardings of `like`. Raises UserError for others."""
         path = self.folder / str(step) / item
         try:
@@ -161,7 +162,7 @@ class SavedCheckpoints:
                 "--checkpoint.verify=all names its damaged file"
             ) from error
 
-    def _check_shapes(self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any]):
+    def _check_shapes(self, step: int, saved: Mapping[str, PyTree], like: Mapping[str, PyTree]):
         """Raises UserError if names or shapes differ: Orbax would say so in hundreds of lines."""
         for name in {**like, **saved}:
             saved_shape, shape = (getattr(tree.get(name), "shape", "absent") for tree in (saved, like))
@@ -171,7 +172,7 @@ class SavedCheckpoints:
                     f"{saved_shape} in checkpoint {step} and {shape} by run.json; restore run.json"
                 )
 
-    def _note(self, step: int) -> dict[str, Any]:
+    def _note(self, step: int) -> dict[str, object]:
         """The plain values of a checkpoint."""
         with user_errors():
             return read_object(self.folder / str(step) / "note" / "metadata")
@@ -187,12 +188,12 @@ class SavedCheckpoints:
         distributed.any_process(False)  # none goes on before they are moved
 
 
-def _unflatten(arrays: Mapping[str, Any], like: Any) -> Any:
+def _unflatten(arrays: Mapping[str, PyTree], like: PyTree) -> PyTree:
     """The inverse of `by_name`: a tree with the structure of `like`."""
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in by_name(like)])
 
 
-def _restore_args(like: Any):
+def _restore_args(like: PyTree):
     return ocp.args.StandardRestore(
         jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), like)
     )

@@ -1,9 +1,10 @@
 """The training state: what a checkpoint has."""
 
-from typing import Any
-
 from flax import struct
 from jax import Array
+from tfm.models.segments import SegmentMemory
+
+from tfm.params import PyTree
 
 
 @struct.dataclass
@@ -29,8 +30,8 @@ class State:
     params: object
     opt: object
     ema: object = None
-    memory: Any = None
-    teacher: Any = None
+    memory: SegmentMemory | None = None
+    teacher: PyTree = None
     numbers: RunNumbers | None = None
 
     @property

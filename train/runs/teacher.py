@@ -2,17 +2,20 @@
 
 import dataclasses
 import hashlib
-from typing import Any, final
+from typing import final
 
 import jax
+from jax.sharding import Mesh
 
 import tfm
 from tfm.config.model import Config
+from tfm.params import PyTree
 from train import UserError
+from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.teaching import OutputLoss
 from train.runs.pretrained import take_parts
-from train.runs.run_folder import Saved, open_folder
+from train.runs.run_folder import SavedData, open_folder
 from train.settings.gate import user_errors
 from train.settings.schema import Run
 from train.settings.tasks import TASKS
@@ -53,16 +56,16 @@ class TeacherModel:
 
     @property
     def running_model(self) -> Config:
-        """The same, in the dtype of the run's products."""
+        """The teacher's configuration, in the dtype of the run's products."""
         return dataclasses.replace(self.model, dtype=self.dtype, kernel="auto")
 
     @property
-    def saved(self) -> Saved:
+    def saved(self) -> SavedData:
         """What the run takes over: the processor, and the names of the classes."""
         facts = self.folder.facts
-        return Saved(self.folder.processor, {"classes": facts["classes"]} if "classes" in facts else {})
+        return SavedData(self.folder.processor, {"classes": facts["classes"]} if "classes" in facts else {})
 
-    def check_corpus(self, corpus: Any):
+    def check_corpus(self, corpus: Corpus):
         """Raises UserError for a corpus that the teacher would read as something else."""
         kind = self.folder.task.processor
         if kind.to_texts(corpus.processor) != kind.to_texts(self.folder.processor):
@@ -77,20 +80,20 @@ class TeacherModel:
                 "a teacher of the same classes"
             )
 
-    def abstract(self, mesh: Any) -> Any:
+    def abstract(self, mesh: Mesh) -> PyTree:
         """The shapes and shardings of the parameters."""
         return tfm.abstract(self.folder.specs, mesh)
 
-    def load(self, mesh: Any) -> Any:
+    def load(self, mesh: Mesh) -> PyTree:
         """The parameters on a mesh."""
         return self.folder.load(mesh)
 
-    def copy_into(self, params: Any, source: Any, model: Config, mesh: Any) -> tuple[Any, list[str]]:
+    def copy_into(self, params: PyTree, source: PyTree, model: Config, mesh: Mesh) -> tuple[PyTree, list[str]]:
         """Fresh parameters of a model with those of the teacher, `source`, its layers at equal distances (Sanh et al.
         2019, section 3); and the names of the parts that stay fresh. Raises UserError for another architecture."""
         source = tfm.merge_low_rank(source)
 
-        def choose(encoder: Any, teacher_model: Config, student: Config) -> Any:
+        def choose(encoder: PyTree, teacher_model: Config, student: Config) -> PyTree:
             return tfm.spaced_layers(encoder, teacher_model, student.layers)[0]
 
         with jax.set_mesh(mesh), user_errors("--teacher.copy"):
@@ -120,7 +123,7 @@ class TeacherModel:
             raise UserError(f"--teacher={self.path} cannot keep texts of a row apart; add --data.pack=false")
 
 
-def fingerprint(params: Any) -> str:
+def fingerprint(params: PyTree) -> str:
     """A hash of all parameters and their names, the same on any mesh; all processes call it together."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -131,13 +134,12 @@ def fingerprint(params: Any) -> str:
 
 def _picture(model: Config) -> str:
     """What a model of pictures reads."""
-    options: Any = model.input
-    if options.grid is None:
-        return f"{model.length} colours of a palette"
-    return "pictures of " + " x ".join(map(str, options.pixels))
+    if isinstance(model.input, tfm.Patches):
+        return "pictures of " + " x ".join(map(str, model.input.pixels))
+    return f"{model.length} colours of a palette"
 
 
-def _state_shape(model: Config) -> tuple[Any, ...]:
+def _state_shape(model: Config) -> tuple[object, ...]:
     """What the shapes of last states depend on, beside the rows."""
     last = model.stage_configs[-1]
     return last.width, model.input.prefix, last.grid, last.input.grid

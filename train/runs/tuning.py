@@ -1,19 +1,19 @@
 """What of a run's model is trained: the parameters of its task as --tune marks them."""
 
 import dataclasses
-from typing import Any
 
 import jax
 
 from tfm.low_rank import LowRank, low_rank_specs
 from tfm.models.encoder import Encoder
+from tfm.params import PyTree
 from train import UserError
 from train.settings.schema import Run
 from train.settings.tuning import Lora
 from train.tasks.record import Task
 
 
-def specs_of(task: Task, run: Run) -> Any:
+def specs_of(task: Task, run: Run) -> PyTree:
     """The spec tree of the model of a run of a task, with its low-rank updates; `trained` is as --tune says.
 
     Raises UserError for kernels that the model lacks, and where nothing is left to train.
@@ -33,7 +33,7 @@ def specs_of(task: Task, run: Run) -> Any:
     return specs
 
 
-def _mark(trains: tuple[str, ...], encoder: Any) -> Any:
+def _mark(trains: tuple[str, ...], encoder: PyTree) -> PyTree:
     """The specs of an encoder or a decoder, frozen but for what is named; low-rank updates stay as they are."""
 
     def mark(path, node):

@@ -1,12 +1,18 @@
 """The weights that train.generate, train.predict and train.evaluate compute with."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from train import UserError
 from train.settings.predict import Weights
 
+if TYPE_CHECKING:
+    from tfm.params import PyTree
+    from train.runs.hf_folder import HfFolder
+    from train.runs.run_folder import RunFolder
+    from train.screens.console import Log
 
-def as_weights(weights: Weights, folder: Any, params: Any, log) -> Any:
+
+def as_weights(weights: Weights, folder: "RunFolder | HfFolder", params: "PyTree", log: "Log") -> "PyTree":
     """The parameters of a folder as `--weights` says. Raises UserError for a model without a head of its task."""
     if weights == "trained":
         return params
@@ -17,7 +23,7 @@ def as_weights(weights: Weights, folder: Any, params: Any, log) -> Any:
 
     params = tfm.merge_low_rank(params)
     specs = folder.task.specs(folder.config)
-    structure: Any = jax.tree.structure(specs)
+    structure: PyTree = jax.tree.structure(specs)
     if structure != jax.tree.structure(params):
         raise UserError(
             f"--weights=int8 needs all parameters of --task={folder.config.task.name}, and {folder.path} has others; "

@@ -1,11 +1,22 @@
 """The best evaluation so far, and whether to stop because evaluations no longer improve."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, TypedDict
 
-from tfm.options.choices import suggest
+from tfm.options.choices import Range, suggest
 from train import UserError
+from train.settings.limits import MAX_STEPS
 from train.settings.schema import Eval
+
+Step = Annotated[int, Range(0, MAX_STEPS)]
+
+
+class BestEvaluation(TypedDict):
+    """The best evaluation so far, and how many came after it."""
+
+    value: float | None
+    step: Step | None
+    stale: Step
 
 
 class EarlyStopping:
@@ -18,7 +29,7 @@ class EarlyStopping:
         self.metric = options.best
         self.goal = goals[options.best]
         self.patience = options.patience
-        self.state: dict[str, Any] = {"value": None, "step": None, "stale": 0}
+        self.state: BestEvaluation = {"value": None, "step": None, "stale": 0}
 
     def update(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Records an evaluation; returns whether it is the best so far."""
@@ -27,7 +38,7 @@ class EarlyStopping:
         if improved:
             self.state = {"value": value, "step": step, "stale": 0}
         else:
-            self.state = self.state | {"stale": self.state["stale"] + 1}
+            self.state = {**self.state, "stale": self.state["stale"] + 1}
         return improved
 
     @property

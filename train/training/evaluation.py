@@ -6,14 +6,17 @@ import functools
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 import tfm
+from tfm.catalogue.options.positions.grid import WindowPosition
+from tfm.params import PyTree
 from train import DivergedError
 from train.data import feed
+from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.loss import MEMORY
 from train.runs import run_folder, saved
@@ -24,6 +27,9 @@ from train.tasks import record
 from train.training import step
 from train.training.job import Job, new_memory
 
+# A sum over the validation rows, or an array of all of them.
+Outcome = np.ndarray | float
+
 # Positions that plots/positions.png shows.
 LONGEST_PICTURE = 64
 
@@ -33,7 +39,7 @@ class Evaluator:
     """Evaluates parameters of a job on the validation rows of its corpus; a task may draw into the folder meanwhile."""
 
     job: Job
-    corpus: Any
+    corpus: Corpus
     log: Log
     folder: Path | None = None
 
@@ -45,10 +51,10 @@ class Evaluator:
         self._draw_progress(params)
         return metrics | {name: value for name, value in generation.items() if isinstance(value, float)}
 
-    def finish(self, done: int, state: State, folder: Path, seconds: float) -> dict[str, Any]:
+    def finish(self, done: int, state: State, folder: Path, seconds: float) -> dict[str, object]:
         """The final metrics, written to result.json with facts about the run of `done` steps."""
         job = self.job
-        metrics: dict[str, Any] = {}
+        metrics: dict[str, object] = {}
         if job.run.eval.final:
             params = state.eval_params
             if job.run.eval.patience:
@@ -67,19 +73,19 @@ class Evaluator:
                 _draw_positions(local_params, job.model, distributed.output_dir(folder))
         return metrics
 
-    def _final_metrics(self, params, folder: Path) -> dict[str, Any]:
+    def _final_metrics(self, params: PyTree, folder: Path) -> dict[str, object]:
         """Metrics of all validation rows and of what the task writes for them; the task reports on them."""
         run, task = self.job.run, self.job.task
         with jax.set_mesh(self.job.mesh):
             outputs = self._measure(params)
             metrics = record.measure(task, outputs, self.corpus) | task.baselines(self.corpus)
-            result = {f"eval_{name}": value for name, value in metrics.items()}
+            result: dict[str, object] = {f"eval_{name}": value for name, value in metrics.items()}
             result |= self._generation_metrics(params, during_training=False)
             with single_device(self.job.mesh, params) as local_params:
                 task.report(local_params, run, self.corpus, self.log, outputs, folder)
         return result
 
-    def _measure(self, params, max_batches: int = 0) -> dict[str, Any]:
+    def _measure(self, params: PyTree, max_batches: int = 0) -> dict[str, Outcome]:
         job = self.job
         return measure(self._eval_step, params, self.corpus, job, max_batches)
 
@@ -94,7 +100,7 @@ class Evaluator:
             with single_device(self.job.mesh, params) as local_params:
                 draw(local_params, self.job.run, self.corpus, distributed.output_dir(self.folder))
 
-    def _generation_metrics(self, params, during_training: bool) -> dict[str, Any]:
+    def _generation_metrics(self, params, during_training: bool) -> dict[str, object]:
         """Metrics of what a generating task writes for validation rows; none of other tasks."""
         job = self.job
         if not job.task.generates:
@@ -104,7 +110,7 @@ class Evaluator:
             return job.task.generation_metrics(local_params, job.run, self.corpus, self.log, **options)
 
 
-def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[str, Any]:
+def measure(eval_step, params, corpus, job: Job, max_batches: int = 0) -> dict[str, Outcome]:
     """Sums, and arrays of all rows, over the validation batches; `max_batches` of them, 0 for all.
 
     Rows that continue one another have a memory, which is empty before the first batch. Raises UserError if values are
@@ -133,7 +139,8 @@ def _draw_positions(params, model: tfm.Config, folder: Path):
     decoder = tfm.decoder_of(params) if isinstance(params, tfm.Seq2Seq) else getattr(params, "decoder", None)
     stack = getattr(params, dataclasses.fields(params)[0].name) if decoder is None else decoder
     length = min(LONGEST_PICTURE, model.max_length or LONGEST_PICTURE)
-    sides = [kind.position.side(model) for kind in model.kinds if kind.position.in_windows]
+    positions = [kind.position for kind in model.kinds]
+    sides = [position.side(model) for position in positions if isinstance(position, WindowPosition)]
     length = min([length, *(side**2 for side in sides)])  # positions may be those in a window
     causal = decoder is not None or model.head.causal
     scores = tfm.position_scores(stack, model, length, causal=causal)
@@ -141,7 +148,7 @@ def _draw_positions(params, model: tfm.Config, folder: Path):
 
 
 @contextlib.contextmanager
-def single_device(mesh, params) -> Iterator[Any]:
+def single_device(mesh: Mesh, params: PyTree) -> Iterator[PyTree]:
     """The parameters for work that every process does alone, on one of its devices if there are several processes.
 
     All processes write the same texts, and none may wait for another.

@@ -6,23 +6,29 @@ encoded once more, and hands the gradients of its vectors on. Memory holds the a
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+import tfm
+from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import scalar_sums
 from train.training import stochastic_rounding
 
 # The parameters of a pass, from those that change, and the key of its dropout.
-ParamsOf = Callable[[Any, Array | None], Any]
+ParamsOf = Callable[[PyTree, Array | None], PyTree]
 
 
 def cached_gradient(
-    loss: JointLoss, model: Any, params_of: ParamsOf, changing: Any, batch: Mapping[str, Array], key: Array | None
-) -> tuple[Any, dict[str, Any], None]:
+    loss: JointLoss,
+    model: tfm.Config,
+    params_of: ParamsOf,
+    changing: PyTree,
+    batch: Mapping[str, Array],
+    key: Array | None,
+) -> tuple[PyTree, dict[str, Array], None]:
     """Gradients of `changing`, float32, and the sums of the loss over all parts [parts, rows, ...] of a batch; rows
     have no memory.
 
@@ -32,18 +38,18 @@ def cached_gradient(
     keys = None if key is None else jax.random.split(key, count)
     parts = (dict(batch), keys)
 
-    def encode(changing: Any, part: tuple[Mapping[str, Array], Array | None]) -> Any:
+    def encode(changing: PyTree, part: tuple[Mapping[str, Array], Array | None]) -> Array:
         fields, part_key = part
         return loss.encode(params_of(changing, part_key), model, fields, part_key)
 
-    def compare(changing: Any, vectors: Any) -> tuple[Array, dict[str, Array]]:
+    def compare(changing: PyTree, vectors: Array) -> tuple[Array, dict[str, Array]]:
         outputs = loss.compare(params_of(changing, None), vectors, batch)
         return outputs["loss"], scalar_sums(outputs)
 
     vectors = jax.lax.map(lambda part: encode(changing, part), parts)
     (grads, vector_grads), sums = jax.grad(compare, argnums=(0, 1), has_aux=True)(changing, vectors)
 
-    def add(total: Any, part: Any) -> tuple[Any, None]:
+    def add(total: PyTree, part: PyTree) -> tuple[PyTree, None]:
         *fields, cotangent = part
         backward = jax.vjp(lambda changing: encode(changing, tuple(fields)), changing)[1]
         return jax.tree.map(jnp.add, total, stochastic_rounding.widen(backward(cotangent)[0])), None

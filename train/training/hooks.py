@@ -147,7 +147,7 @@ class Hooks:
         """Metrics of the steps since the last log line."""
         seconds = self.recorder.clock.lap()
         sums = self.progress.buffer.pop()
-        metrics = training_metrics(self.evaluator.job.task, sums)
+        metrics = training_metrics(self.evaluator.job.task.metrics, sums)
         schedule = optimizer.schedule(self.run.optim, self.run.steps)
         metrics |= {"rate": float(schedule(step - 1)), "grad_norm": sums["grad_norm"] / sums["steps"]}
         if seconds:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,9 +9,10 @@ import optax
 
 from tfm.layers.stack import layer_indices
 from tfm.models.encoder import Encoder
+from tfm.params import PyTree
 
 
-def scale_by_layer(specs: Any, decay: float | None, top: int | None) -> optax.GradientTransformation | None:
+def scale_by_layer(specs: PyTree, decay: float | None, top: int | None) -> optax.GradientTransformation | None:
     """Updates times the share of their layer: `decay` to the power of its distance from the head.
 
     Heads and last norms have 1, the last layer has `decay`, embeddings the smallest share (Clark et al. 2020,
@@ -30,7 +30,7 @@ def scale_by_layer(specs: Any, decay: float | None, top: int | None) -> optax.Gr
     return optax.stateless(lambda updates, params: jax.tree_util.tree_map_with_path(scaled, updates))
 
 
-def _shares(specs: Any, decay: float, top: int | None) -> Iterator[tuple[str, np.ndarray]]:
+def _shares(specs: PyTree, decay: float, top: int | None) -> Iterator[tuple[str, np.ndarray]]:
     """The path of every parameter of embeddings and layers, and its share: [1], or [L] of stacked layers."""
     for field in dataclasses.fields(specs):
         model = getattr(specs, field.name)
@@ -53,7 +53,7 @@ def _count(stage: Encoder) -> int:
 
 
 def _stage_shares(stage: Encoder, embed_share: float, share: list[float]) -> Iterator[tuple[str, np.ndarray]]:
-    """The same for one stage, out of the shares of its embeddings and of its layers."""
+    """The path of every parameter of one stage, and its share: of its embeddings and of its layers."""
     for path, _ in jax.tree_util.tree_leaves_with_path(stage.embed):
         yield f".embed{jax.tree_util.keystr(path)}", np.array([embed_share])
     for part, trees in layer_indices(stage.layers).items():

@@ -1,7 +1,7 @@
 """The optimizer and its schedule."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax import Array
 
 import tfm
 from tfm.axes import platform
+from tfm.params import PyTree
 from tfm.sharding import spec_of
 from train.settings.schema import Optim
 from train.training.optimizers import OPTIMIZERS
@@ -55,27 +56,27 @@ class Optimizer(NamedTuple):
     rates: () -> learning rates by step, float32 [n]
     """
 
-    init: Callable[[Any], Any]
-    update: Callable[..., tuple[Any, Any]]
-    specs: Any
+    init: Callable[[PyTree], PyTree]
+    update: Callable[..., tuple[PyTree, PyTree]]
+    specs: PyTree
     rates: Callable[[], Array]
 
     @property
-    def is_trained(self) -> Any:
+    def is_trained(self) -> PyTree:
         """A tree like the parameters: whether each is trained."""
         return tfm.trained_mask(self.specs)
 
-    def split(self, params: Any) -> tuple[Any, Any]:
+    def split(self, params: PyTree) -> tuple[PyTree, PyTree]:
         """The trained and the frozen parameters: two trees with None in place of the others."""
         is_trained = self.is_trained
         frozen = jax.tree.map(lambda trained, leaf: None if trained else leaf, is_trained, params)
         return _only(is_trained, params), frozen
 
-    def running(self, params: Any) -> Any:
+    def running(self, params: PyTree) -> PyTree:
         """The running state, which is some of the frozen parameters: a tree with None in place of others."""
         return jax.tree.map(lambda spec, leaf: leaf if spec.running else None, self.specs, params)
 
-    def join(self, trained: Any, frozen: Any) -> Any:
+    def join(self, trained: PyTree, frozen: PyTree) -> PyTree:
         """The inverse of `split`."""
         return jax.tree.map(
             lambda leaf, frozen_leaf: frozen_leaf if leaf is None else leaf,
@@ -115,7 +116,7 @@ def optimizer(options: Optim, steps: int, specs, scale: optax.GradientTransforma
     return Optimizer(init, update, specs, own_rates)
 
 
-def _only(is_chosen: Any, tree: Any) -> Any:
+def _only(is_chosen: PyTree, tree: PyTree) -> PyTree:
     """The tree with None in place of what is not chosen."""
     return jax.tree.map(lambda chosen, leaf: leaf if chosen else None, is_chosen, tree)
 

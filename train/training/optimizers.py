@@ -7,7 +7,7 @@ product. Leaves are stacked along L, and inputs and outputs of a matrix may have
 import itertools
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jax import Array
 from jax.sharding import PartitionSpec, reshard
 
 import tfm
+from tfm.params import PyTree
 from train.settings.schema import Optim
 
 
@@ -86,7 +87,7 @@ class Factors(NamedTuple):
     """Steps done, and the second moments of each parameter: of a matrix the means over outputs and over inputs."""
 
     steps: Array
-    moments: Any
+    moments: PyTree
 
 
 def scale_by_factors(specs, max_decay: float) -> optax.GradientTransformation:
@@ -167,6 +168,6 @@ def _layer_axes(mesh, layers: int) -> tuple[str, ...]:
     return tuple(name for name, size in zip(mesh.axis_names, sizes, strict=True) if layers % size == 0)
 
 
-def _is_masked(leaf: Any) -> bool:
+def _is_masked(leaf: object) -> bool:
     """Whether another optimizer has the parameter."""
     return isinstance(leaf, optax.MaskedNode)

@@ -1,25 +1,15 @@
 """What a checkpoint holds besides the training state."""
 
 import dataclasses
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from tfm.options.choices import Range
 from train.runs.metrics_lines import Written
 from train.settings.gate import check_complete
-from train.settings.limits import MAX_STEPS
-from train.training.early_stopping import EarlyStopping
+from train.training.early_stopping import BestEvaluation, EarlyStopping
 from train.training.metric_buffer import MetricBuffer
 
-_Step = Annotated[int, Range(0, MAX_STEPS)]
 _Bits = Annotated[int, Range(0, 1 << 62)]
-
-
-class _Best(TypedDict):
-    """The best evaluation so far, and how many came after it."""
-
-    value: float | None
-    step: _Step | None
-    stale: _Step
 
 
 class _Lines(TypedDict):
@@ -33,7 +23,7 @@ class _Note(TypedDict):
     """What a checkpoint notes."""
 
     window: dict[str, float]
-    best: _Best
+    best: BestEvaluation
     written: _Lines
     evaluation_due: bool
 
@@ -48,7 +38,7 @@ class Progress:
     written: Written = dataclasses.field(default_factory=Written)
     evaluation_due: bool = False
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Plain values for a checkpoint."""
         return {
             "window": self.buffer.sums,
@@ -57,10 +47,10 @@ class Progress:
             "evaluation_due": self.evaluation_due,
         }
 
-    def restore(self, state: Any):
+    def restore(self, state: object):
         """Goes on from the note of a checkpoint. Raises ValueError for a note that no run has written."""
         values: _Note = check_complete("note", state, _Note)
         self.buffer.sums = values["window"]
-        self.stopping.state = dict(values["best"])
+        self.stopping.state = values["best"]
         self.written.size, self.written.crc = values["written"]["size"], values["written"]["crc"]
         self.evaluation_due = values["evaluation_due"]

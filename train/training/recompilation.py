@@ -1,15 +1,29 @@
 """The training step is compiled once for every planned shape of a batch; any other compilation is a mistake of ours."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import jax
+from jax import Array
+from jax.sharding import Sharding
+
+from train.runs.state import State
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 class RecompilationError(Exception):
     """The training step was compiled again, and not for a planned shape of a batch."""
+
+
+class JittedStep(Protocol):
+    """A training step that `jax.jit` made."""
+
+    def __call__(self, state: State, batch: Mapping[str, Array]) -> tuple[State, dict[str, Array]]:
+        """(state, sums)."""
+
+    def _cache_size(self) -> int:
+        """How many programs were compiled."""
 
 
 class Guard:
@@ -19,14 +33,14 @@ class Guard:
     do not compile cost nothing: only after a compilation the guard looks at the types of all arrays, also donated ones.
     """
 
-    def __init__(self, step: Callable, planned: Sequence[Shapes]):
-        self.step: Any = step
+    def __init__(self, step: JittedStep, planned: Sequence[Shapes]):
+        self.step = step
         self._planned = planned
         self._first: dict[str, ArrayType] = {}
         self.compiled = False  # whether the last call compiled the step
-        self.shapes: set[Any] = set()  # of the batches for which it was compiled
+        self.shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the batches for which it was compiled
 
-    def __call__(self, state, batch):
+    def __call__(self, state: State, batch: Mapping[str, Array]) -> tuple[State, dict[str, Array]]:
         programs = self.step._cache_size()
         output = self.step(state, batch)
         self.compiled = self.step._cache_size() > programs
@@ -57,13 +71,13 @@ class ArrayType(NamedTuple):
     """What a compiled program takes for granted of an array."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: object
     weak: bool
-    sharding: Any
+    sharding: Sharding | None
 
     def matches(self, actual: "ArrayType") -> bool:
         """Whether one program serves both."""
-        if self[:3] != actual[:3] or None in (self.sharding, actual.sharding):
+        if self[:3] != actual[:3] or self.sharding is None or actual.sharding is None:
             return self == actual
         return self.sharding.is_equivalent_to(actual.sharding, len(self.shape))
 

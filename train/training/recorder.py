@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -37,7 +36,7 @@ class Recorder:
         stop: int,
         written: Written,
         tracked: Sequence[str] = ("tensorboard",),
-        config: Mapping[str, Any] = MappingProxyType({}),
+        config: Mapping[str, object] = MappingProxyType({}),
     ):
         self.log, self.folder, self.stop = log, folder, stop
         self.clock = Clock()

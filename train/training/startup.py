@@ -12,9 +12,10 @@ from typing import Any
 import jax
 
 import tfm
+from tfm.params import PyTree
 from train import UserError
-from train.devices import capacity, cpu, distributed
-from train.devices import mesh as devices
+from train.data.corpus import Corpus
+from train.devices import capacity, cpu, distributed, mesh
 from train.files import programs
 from train.runs import adapters, claim, pretrained, run_folder, saved
 from train.runs.state import State
@@ -42,7 +43,7 @@ _LEAST_OF_CHECKPOINT = 0.25
 def claimed_folder(run: Run, processes: int) -> Iterator[Path]:
     """The folder of the run, which no other job can claim inside; sets the number of CPU devices."""
     trackers.check(run.log.trackers)
-    devices.use_cores(run, processes)
+    mesh.use_cores(run, processes)
     with claim.claimed_folder(run) as folder:
         yield folder
 
@@ -51,7 +52,7 @@ def _refuse_resume(folder: str):
     raise UserError("--resume goes on with a run, and nothing is trained here; leave it out")
 
 
-def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _refuse_resume) -> tuple[Run, Any]:
+def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _refuse_resume) -> tuple[Run, Corpus]:
     """The run that train.main would begin with these flags, with what data and devices decide, and its corpus.
 
     No folder is made. Raises UserError for `--resume`, and for whatever train.main would refuse until then.
@@ -59,13 +60,13 @@ def prepare(argv: Sequence[str], log: Log, read_resumed: resolve.ReadResumed = _
     run, explicit = resolve.resolve(
         resolve.infer_task(argv, run_folder.run_values), read_resumed, run_folder.run_values
     )
-    devices.use_cores(run)
+    mesh.use_cores(run)
     check_memory(run, explicit)
     corpus = _read_corpus(run, None, log)
     return resolve.fill_from_data(run, explicit, corpus.sizes, jax.default_backend()), corpus
 
 
-def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Any, Log]:
+def load_data(run: Run, explicit: set[str], folder: Path) -> tuple[Run, Corpus, Log]:
     """The run with what data and devices decide, its corpus and its log.
 
     Raises UserError if no memory can hold the model, or if the text has changed since the run in `folder` began, or
@@ -89,8 +90,8 @@ def check_memory(run: Run, explicit: Set[str]) -> None:
     capacity.check_tokens(run.model, tokens, run.batch.accumulate, "--batch.size or --batch.length")
 
 
-def _load_corpus(run: Run, folder: Path, log: Log):
-    """The corpus of the task, the same as before and in all processes."""
+def _load_corpus(run: Run, folder: Path, log: Log) -> Corpus:
+    """The corpus of the task. Raises UserError if it has changed, or differs between processes."""
     corpus = _read_corpus(run, folder if run.resume else None, log)
     if run.resume:
         run_folder.RunFolder(folder).check_data(corpus.facts())
@@ -101,7 +102,7 @@ def _load_corpus(run: Run, folder: Path, log: Log):
     return corpus
 
 
-def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
+def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Corpus:
     """The corpus of the task, with the processor of the run that `--resume`, `--init` or `--teacher` names."""
     task, saved = table.task_of(run), None
     teacher = TeacherModel(run, task) if run.teacher.folder else None
@@ -120,10 +121,10 @@ def _read_corpus(run: Run, resumed: Path | None, log: Log) -> Any:
 def job_on_mesh(run: Run, log: Log) -> Job:
     """The run on the mesh that it asks for; the log says how a mesh was chosen."""
     task = table.task_of(run)
-    return Job(run, task, devices.mesh_for(run, specs_of(task, run), report=log.info))
+    return Job(run, task, mesh.mesh_for(run, specs_of(task, run), report=log.info))
 
 
-def first_state(job: Job, corpus: Any, folder: Path, log: Log) -> tuple[State, int, Progress]:
+def first_state(job: Job, corpus: Corpus, folder: Path, log: Log) -> tuple[State, int, Progress]:
     """State on the mesh, steps done, and progress: fresh, of the run to resume, or with the weights of `--init`."""
     run = job.run
     distributed.broadcast_from_main(lambda: _check_space(job, folder))
@@ -153,7 +154,7 @@ def _check_space(job: Job, folder: Path) -> str:
     return ""
 
 
-def guarded_step(job: Job, corpus: Any) -> Guard:
+def guarded_step(job: Job, corpus: Corpus) -> Guard:
     """The training step, which no batch of the corpus compiles twice."""
     shapes = planned_shapes(job, corpus)
     return Guard(train_step_for(job, len(shapes)), shapes)
@@ -194,12 +195,12 @@ def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
-def _spelled(job: Job, state: State, corpus: Any) -> State:
+def _spelled(job: Job, state: State, corpus: Corpus) -> State:
     """A fresh state whose embeddings know how the tokens are spelled, where they ask for that (`Input.spell`)."""
     spell = tfm.input_of(job.model.input).spell
     if spell is None:
         return state
-    fresh: Any = state.params
+    fresh: PyTree = state.params
     main = next(field.name for field in dataclasses.fields(fresh))
     encoder = getattr(fresh, main)
     words, continues = tokenize.spellings(corpus.processor)
@@ -210,7 +211,7 @@ def _spelled(job: Job, state: State, corpus: Any) -> State:
     return dataclasses.replace(state, params=params, ema=None if state.ema is None else step.new_average(params))
 
 
-def _calibrated(job: Job, state: State, corpus: Any) -> State:
+def _calibrated(job: Job, state: State, corpus: Corpus) -> State:
     """A fresh state whose residual scheme has seen the first batch, where it asks for one (`tfm.calibrate`)."""
     if not tfm.needs_calibration(job.model):
         return state
@@ -237,7 +238,7 @@ def _with_weights_of(run: Run, state: State, job: Job, log: Log) -> State:
     return dataclasses.replace(state, params=params, ema=average)
 
 
-def facts(job: Job, corpus, teacher: Any = None) -> dict[str, Any]:
+def facts(job: Job, corpus: Corpus, teacher: PyTree = None) -> dict[str, Any]:
     """What run.json records besides the configuration; `teacher` are the parameters of the teacher."""
     taught = {} if teacher is None else {"teacher": {"folder": job.run.teacher.folder, "hash": fingerprint(teacher)}}
     return taught | {
@@ -250,7 +251,7 @@ def facts(job: Job, corpus, teacher: Any = None) -> dict[str, Any]:
     }
 
 
-def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
+def announce(job: Job, corpus: Corpus, done: int, costs: Mapping[str, str], log: Log):
     """The start-up tables, `costs` among them; `done` steps were done before."""
     run = job.run
     about = facts(job, corpus)
@@ -275,7 +276,7 @@ def announce(job: Job, corpus, done: int, costs: Mapping[str, str], log: Log):
         rows["cores"] = "kept awake by waiting threads of the lowest priority; --cpu.keep-awake=false turns that off"
     log.table(f"{run.task.name} {run.preset}", rows)
     if job.mesh.size > job.mesh.shape["data"]:
-        log.table("what is spread over which devices", devices.sharding_table(job.specs, job.mesh))
+        log.table("what is spread over which devices", mesh.sharding_table(job.specs, job.mesh))
 
 
 def _batch(run: Run) -> str:

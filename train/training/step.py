@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import tfm
 from tfm.low_rank import with_dropout_keys
+from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.runs.state import RunNumbers, State
@@ -22,6 +22,9 @@ from train.training.gradient_cache import cached_gradient
 
 # The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
 NewMemory = Callable[[], tfm.SegmentMemory | None]
+
+# step(state, batch) -> (state, sums).
+TrainStep = Callable[[State, Mapping[str, Array]], tuple[State, dict[str, Array]]]
 
 # Bytes of a heap of temporaries on a CPU, where only allocations below 64 MiB are kept from step to step
 # (`cpu.keep_memory`), and of the largest array with which heaps are used. M14: 0.88 of a step. And the steps of
@@ -125,7 +128,7 @@ def make_train_step(
     return train_step
 
 
-def split_params(optimizer: optim.Optimizer, state: State, run_key: Array) -> tuple[Any, Any]:
+def split_params(optimizer: optim.Optimizer, state: State, run_key: Array) -> tuple[PyTree, PyTree]:
     """The trained and the frozen parameters as a step reads them: some are drawn anew, by the key of the run."""
     return optimizer.split(tfm.redraw(optimizer.specs, state.params, run_key, state.step))
 
@@ -181,7 +184,7 @@ def _accumulate(compute, first, inputs):
     return grads, sums, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _stacked(memory), memories)
 
 
-def _stacked(memory: Any) -> Any:
+def _stacked(memory: tfm.SegmentMemory | None) -> tfm.SegmentMemory | None:
     """The memory of one part as that of all parts."""
     return jax.tree.map(lambda leaf: leaf[None], memory)
 

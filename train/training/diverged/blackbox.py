@@ -13,12 +13,13 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import numpy as np
 
 from train import UserError
+from train.data.corpus import Corpus
 from train.devices import distributed
 from train.files import checksum
 from train.runs import run_folder
@@ -31,7 +32,7 @@ FOLDER = "blackbox"
 BATCH, STATE, REPORT = "batch.npz", "state", "report.json"
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """The batch of a step.
 
     step: from 1
@@ -44,9 +45,9 @@ class Batch(NamedTuple):
     rows: np.ndarray
 
 
-def batch_of(corpus: Any, step: int) -> Batch:
+def batch_of(corpus: Corpus, step: int) -> StepBatch:
     """The whole batch of a step, also where several processes share its rows."""
-    return Batch(step, corpus.batch(step - 1, lambda rows: np.ones(rows, bool)), corpus.batch_rows(step - 1))
+    return StepBatch(step, corpus.batch(step - 1, lambda rows: np.ones(rows, bool)), corpus.batch_rows(step - 1))
 
 
 @final
@@ -62,7 +63,7 @@ class BlackBox:
         """Whether it has a state: a signal may have cut off what computes it."""
         return (self.path / BATCH).is_file() and self._states("none").steps == [self.step - 1]
 
-    def write_batch(self, batch: Batch) -> str:
+    def write_batch(self, batch: StepBatch) -> str:
         """Begins the box in the place of all others of the folder; the checksum of the batch. One process calls it."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
         self.path.mkdir(parents=True)
@@ -73,7 +74,7 @@ class BlackBox:
         part.replace(self.path / BATCH)
         return checksum.of_bytes(buffer.getbuffer())
 
-    def write_state(self, state: State, batch: Batch, batch_checksum: str):
+    def write_state(self, state: State, batch: StepBatch, batch_checksum: str):
         """Adds the state before the step; all processes call it together."""
         store = Checkpoints(self.path / STATE)
         try:
@@ -81,11 +82,11 @@ class BlackBox:
         finally:
             store.close()
 
-    def write_report(self, batch: Batch, facts: Mapping[str, Any]):
+    def write_report(self, batch: StepBatch, facts: Mapping[str, object]):
         """Writes what is known of the step."""
         run_folder.write_json(self.path / REPORT, {"step": self.step, "rows": batch.rows.tolist(), **facts})
 
-    def read(self, job: Job, log: Callable[[str], None]) -> tuple[State, Batch]:
+    def read(self, job: Job, log: Callable[[str], None]) -> tuple[State, StepBatch]:
         """The state before the step on the mesh of a job, and its batch. Raises UserError if the box is damaged."""
         states = self._states(job.run.checkpoint.verify)
         if reason := states.damage(self.step - 1, ("params", "opt")):
@@ -100,7 +101,7 @@ class BlackBox:
                 fields = {name: arrays[name] for name in arrays.files}
         except (ValueError, zipfile.BadZipFile) as error:
             self._refuse(f"{BATCH}: {error}")
-        return state, Batch(self.step, fields, np.array(saved["rows"]))
+        return state, StepBatch(self.step, fields, np.array(saved["rows"]))
 
     def _states(self, verify: str) -> SavedCheckpoints:
         return SavedCheckpoints(self.path / STATE, verify)
@@ -119,7 +120,7 @@ def newest(folder: Path) -> BlackBox | None:
     return None if step is None else BlackBox(folder, step)
 
 
-def begin(folder: Path, batch: Batch) -> tuple[BlackBox, str]:
+def begin(folder: Path, batch: StepBatch) -> tuple[BlackBox, str]:
     """A black box with its batch, made by process 0, and the checksum of the batch."""
     box = BlackBox(folder, batch.step)
     text = distributed.broadcast_from_main(lambda: box.write_batch(batch))

@@ -1,16 +1,18 @@
 """A training step that is run again with checks on: where its first values arise that are not finite."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 import tfm
 from tfm.low_rank import with_dropout_keys
+from tfm.params import PyTree
 from train import UserError, sentence
+from train.data.corpus import Corpus
 from train.devices import distributed
 from train.losses.loss import Extra, scalar_sums
 from train.runs import run_folder, saved
@@ -18,10 +20,10 @@ from train.runs.state import State
 from train.screens.console import Log
 from train.training import optimizer, startup, stochastic_rounding
 from train.training.diverged import blackbox
-from train.training.diverged.blackbox import Batch
+from train.training.diverged.blackbox import StepBatch
 from train.training.job import Job, batch_to_devices
 from train.training.metric_buffer import NotFiniteError
-from train.training.step import split_params
+from train.training.step import TrainStep, split_params
 
 
 class Replay(NamedTuple):
@@ -54,7 +56,7 @@ class Replay(NamedTuple):
         return "all of it is finite when it is run again, so that a device or its memory may have failed"
 
 
-def run_again(job: Job, batch: Batch, state: State) -> Replay:
+def run_again(job: Job, batch: StepBatch, state: State) -> Replay:
     """Runs the step behind `state`, part by part, with checks on; without several processes."""
     loss = _loss(job)
     fields = batch_to_devices(job, batch.fields)
@@ -87,7 +89,9 @@ def run_again(job: Job, batch: Batch, state: State) -> Replay:
     )
 
 
-def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log, train_step: Any = None) -> State:
+def state_before(
+    job: Job, corpus: Corpus, folder: Path, step: int, log: Log, train_step: TrainStep | None = None
+) -> State:
     """The state before a step: that of the newest checkpoint before it, and the steps since, run again.
 
     By the `train_step` of a run on its own devices, it is bit for bit the state that the run had.
@@ -108,7 +112,7 @@ def state_before(job: Job, corpus: Any, folder: Path, step: int, log: Log, train
     return state
 
 
-def explain(job: Job, corpus: Any, folder: Path, error: NotFiniteError, log: Log, train_step: Any) -> str:
+def explain(job: Job, corpus: Corpus, folder: Path, error: NotFiniteError, log: Log, train_step: TrainStep) -> str:
     """Keeps a black box of a bad step, and says where in it values cease to be finite; a run of several processes does
     not look for that. `train_step` is the run's own."""
     batch = blackbox.batch_of(corpus, error.step)
@@ -129,7 +133,7 @@ def explain(job: Job, corpus: Any, folder: Path, error: NotFiniteError, log: Log
     return replay.summary
 
 
-def _loss(job: Job) -> Callable[..., Any]:
+def _loss(job: Job) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
     """loss(trained, frozen, part, key) -> the sum to differentiate and all scalar sums."""
 
     def loss(trained, frozen, part, key):
@@ -151,7 +155,7 @@ def _parts(job: Job, batch: dict[str, jax.Array], state: State) -> list[tuple[di
     return [part(index) for index in range(job.run.batch.accumulate)]
 
 
-def _updated(job: Job, state: State, batch: Any) -> State:
+def _updated(job: Job, state: State, batch: Mapping[str, jax.Array]) -> State:
     """The state after the step; the state before it is copied, for a step donates it."""
     return job.train_step(jax.tree.map(jax.numpy.copy, state), batch)[0]
 
@@ -171,7 +175,7 @@ def _rows(origin: tfm.Origin | None, rows: np.ndarray) -> list[int]:
     return rows[list(origin.rows)].tolist()
 
 
-def _norms(tree: Any) -> dict[str, float]:
+def _norms(tree: PyTree) -> dict[str, float]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): float(optimizer.global_norm(leaf))
