@@ -2,8 +2,8 @@
 
 from flax import struct
 from jax import Array
-from tfm.models.segments import SegmentMemory
 
+import tfm
 from tfm.params import PyTree
 
 
@@ -30,7 +30,7 @@ class State:
     params: object
     opt: object
     ema: object = None
-    memory: SegmentMemory | None = None
+    memory: tfm.SegmentMemory | None = None
     teacher: PyTree = None
     numbers: RunNumbers | None = None
 
