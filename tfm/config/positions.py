@@ -1,7 +1,7 @@
 """How a model knows where a token stands."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfm.catalogue.options.positions.absolute import Axial, NoPosition
 from tfm.catalogue.options.positions.grid import Beit, Swin, SwinV2
@@ -18,7 +18,33 @@ from tfm.catalogue.options.positions.relative import (
 from tfm.catalogue.options.positions.scaling import Scaling
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from tfm.options.model import ModelConfig
-from tfm.options.slots import AbsolutePosition, Place, PositionOptions
+from tfm.options.slots import PositionOptions
+
+# Where the vectors of absolute positions go.
+Place = Literal["added", "queries_keys", "concatenated"]
+
+
+class AbsolutePosition(PositionOptions):
+    """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
+
+    reads_segments: ClassVar[bool] = False
+    place: Place
+
+    @property
+    def in_scores(self) -> bool:  # type: ignore[override]
+        """Positions are added to queries and keys."""
+        return self.place == "queries_keys"
+
+    def check(self, config: ModelConfig) -> None:
+        """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
+        if not self.in_scores:
+            return
+        if config.input.axis != "D":
+            raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
+        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
+            raise ValueError(
+                "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
+            )
 
 
 @dataclass(frozen=True)

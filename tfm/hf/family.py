@@ -263,11 +263,11 @@ def class_names(fields: Fields) -> list[str]:
 
     Raises ValueError where they are not numbered from 0 on.
     """
-    labels = {str(index): label for index, label in (fields.get("id2label") or {}).items()}
-    missing = [index for index in range(len(labels)) if str(index) not in labels]
-    if missing:
-        raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {missing[0]}; correct it")
-    return [str(labels[str(index)]) for index in range(len(labels))]
+    labels = {str(index): str(label) for index, label in (fields.get("id2label") or {}).items()}
+    for index in map(str, range(len(labels))):
+        if index not in labels:
+            raise ValueError(f"config.json: id2label has {len(labels)} classes and none of number {index}; correct it")
+    return [labels[index] for index in map(str, range(len(labels)))]
 
 
 def flat_fields(fields: Fields, nested: Iterable[str]) -> dict[str, Any]:

@@ -151,8 +151,10 @@ def plain_type(hint: Hint) -> type:
 @_cached
 def choices_of(cls: type, name: str) -> tuple[str, ...]:
     """The values that a field of type Literal may take; () for any other field."""
-    literals = [kind for kind in kinds_of(type_hints(cls)[name]) if get_origin(kind) is Literal]
-    return get_args(literals[0]) if literals else ()
+    for kind in kinds_of(type_hints(cls)[name]):
+        if get_origin(kind) is Literal:
+            return get_args(kind)
+    return ()
 
 
 def check_type(key: str, value: Any, hint: Hint) -> Any:

@@ -114,29 +114,24 @@ class _Layer(NamedTuple):
 
 
 def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
-    """A dataclass that is not judged yet; later prefixes win."""
+    """A dataclass that is not judged yet; its fields are called PREFIX.FIELD, and later prefixes win."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         if not field.init:  # a tag
             continue
         value, hint = getattr(config, field.name), type_hints(type(config))[field.name]
-        names = [prefix + field.name for prefix in prefixes]
+        names = [f"{prefix}.{field.name}".removeprefix(".") for prefix in prefixes]
         if alternatives(hint):
             value = _override_choice(value, hint, layer, names)
         elif is_list(hint):
             value = _override_list(value, hint, layer, names)
         elif dataclasses.is_dataclass(value):
-            value = _override(value, layer, _inside(names))
+            value = _override(value, layer, names)
         else:
             for name, text in layer.find(names):
                 value = layer.read(name, text, hint)
         changed[field.name] = value
     return unchecked(type(config), changed)
-
-
-def _inside(names: Iterable[str]) -> list[str]:
-    """The beginnings of the names of what stands in fields of these names."""
-    return [f"{name}." for name in names]
 
 
 def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -159,7 +154,7 @@ def _override_choice(options: Options | None, hint: Hint, layer: _Layer, names: 
                 options = None
             elif options is None or options.name != tag:
                 options = classes[tag]()
-    return None if options is None else _override(options, layer, _inside(names))
+    return None if options is None else _override(options, layer, names)
 
 
 def _override_list(elements: tuple, hint: Hint, layer: _Layer, names: Sequence[str]) -> tuple:
@@ -169,10 +164,10 @@ def _override_list(elements: tuple, hint: Hint, layer: _Layer, names: Sequence[s
         count = layer.read(name, text, int)
         if not 0 <= count <= MAX_ELEMENTS:
             raise ValueError(f"{name}={count} must be at least 0 and at most {MAX_ELEMENTS}")
-    prefixes, changed = _inside(names), []
+    changed = []
     for index in range(count):
         element = elements[index] if index < len(elements) else get_args(hint)[0]()
-        changed.append(_override(element, layer, prefixes + _inside([f"{prefix}{index}" for prefix in prefixes])))
+        changed.append(_override(element, layer, [*names, *(f"{name}.{index}" for name in names)]))
     return tuple(changed)
 
 

@@ -1,7 +1,7 @@
 """What the options of each slot share, in the core and in the catalogue."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from tfm.options.choices import MAX_LENGTH, Options, check_fields, check_maximum, check_minimum
 from tfm.options.model import ModelConfig
@@ -35,10 +35,6 @@ class InputOptions(Options):
         return {"U": config.width, "P": config.length}
 
 
-# Where the vectors of absolute positions go.
-Place = Literal["added", "queries_keys", "concatenated"]
-
-
 class PositionOptions(Options):
     """Options of one scheme.
 
@@ -56,32 +52,6 @@ class PositionOptions(Options):
     def advice(self, config: ModelConfig) -> str:
         """What a fresh model of these options should have and has not; by default nothing."""
         return ""
-
-
-class AbsolutePosition(PositionOptions):
-    """Options of a scheme with a vector for each position, whose `place` says where the vectors go."""
-
-    reads_segments: ClassVar[bool] = False
-    place: Place
-
-    def __post_init__(self):
-        check_fields(self)
-
-    @property
-    def in_scores(self) -> bool:  # type: ignore[override]
-        """Positions are added to queries and keys."""
-        return self.place == "queries_keys"
-
-    def check(self, config: ModelConfig) -> None:
-        """Raises ValueError for positions of queries and keys that do not fit the projections of these."""
-        if not self.in_scores:
-            return
-        if config.input.axis != "D":
-            raise ValueError("position.place=queries_keys adds vectors of the model's width; leave out input.width")
-        if any(kind.position == self and getattr(kind.mixer, "qk_norm", False) for kind in config.kinds):
-            raise ValueError(
-                "position.place=queries_keys adds to what mixer.qk_norm=true has normalized; choose one of them"
-            )
 
 
 def check_lengths(options: Options, *names: str, zero: Sequence[str] = ()) -> None:
