@@ -13,7 +13,7 @@ from tfm import norms, ops
 from tfm.attention.kernels.choice import KERNELS
 from tfm.catalogue.options.patterns import BigBird, Fixed, Global, Sliding
 from tfm.catalogue.options.positions.relative import T5, Disentangled
-from tfm.catalogue.options.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
+from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Yarn
 from tfm.catalogue.options.stages import Stage
 from tfm.config.heads import Head
 from tfm.config.inputs import Tokens
@@ -66,7 +66,7 @@ ERRORS = [
     (lambda: Sinusoidal(order="columns"), "order=columns is unknown; known are interleaved, halves"),
     (lambda: Rotary(base=1.0), "base=1.0 must be more than 1; 10,000 is usual"),
     (lambda: Rotary(fraction=0.0), "fraction=0.0 must be more than 0 and at most 1"),
-    (lambda: Linear(factor=0.5), "factor=0.5 must be at least 1"),
+    (lambda: LinearScaling(factor=0.5), "factor=0.5 must be at least 1"),
     (lambda: Dynamic(original_length=0), "original_length=0 must be at least 1"),
     (lambda: LongRope(original_length=1), "original_length=1 must be at least 2"),
     (lambda: Llama3(low_freq_factor=4.0), "low_freq_factor=4.0 must be above 0 and less than high_freq_factor=4.0"),

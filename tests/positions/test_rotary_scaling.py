@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.catalogue.options.positions.scaling import Dynamic, Linear, Llama3, LongRope, Yarn
+from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -27,7 +27,7 @@ def radians(scaling, size=16, base=500.0, length=1):
 
 def test_all_wavelengths_grow_by_the_factor():
     """Positions are then interpolated (Chen et al. 2023, eq. 4)."""
-    np.testing.assert_allclose(4 * radians(Linear(factor=4.0)), radians(None), rtol=1e-6)
+    np.testing.assert_allclose(4 * radians(LinearScaling(factor=4.0)), radians(None), rtol=1e-6)
 
 
 def test_long_wavelengths_grow_and_short_ones_do_not():
@@ -173,7 +173,7 @@ def test_rows_and_columns_have_no_length():
 
 
 ROPES = {
-    "linear": ({"rope_type": "linear", "factor": 3.0}, Linear(factor=3.0)),
+    "linear": ({"rope_type": "linear", "factor": 3.0}, LinearScaling(factor=3.0)),
     "dynamic": ({"rope_type": "dynamic", "factor": 2.5}, Dynamic(factor=2.5, original_length=64)),
     "yarn": (
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},

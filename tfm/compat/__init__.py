@@ -9,11 +9,12 @@ They take and give the same nested dict of parameters, and read and write the sa
 
 import re
 import sys
-from typing import Any
+from collections.abc import Sequence
 
-from tfm.compat.auto import Auto, Choices
-from tfm.compat.classes import BASES, Encoder, Images, MaskedImages, shift_tokens_right
+from tfm.compat.auto import Auto, ModelChoices
+from tfm.compat.classes import BASES, EncoderModel, ImageModel, MaskedImageModel, shift_tokens_right
 from tfm.compat.families import BASE_PREFIXES, FAMILIES
+from tfm.compat.pretrained import Pretrained
 from tfm.compat.towers import TOWERS
 from tfm.options.choices import suggest
 
@@ -21,7 +22,7 @@ from tfm.options.choices import suggest
 SUFFIX = re.compile("For.*|LMHeadModel|MTModel|EncoderModel|Model")
 
 # Families whose classes are called in ways of their own.
-CALLS: dict[str, type] = {**TOWERS, "beit": MaskedImages}
+CALLS: dict[str, type[Pretrained]] = {**TOWERS, "beit": MaskedImageModel}
 
 # What the automatic classes choose: the first of these that a family has.
 AUTO_SUFFIXES = {
@@ -39,28 +40,22 @@ AUTO_SUFFIXES = {
 }
 
 
-def _classes() -> dict[str, type]:
-    """Every class by its name."""
-    by_family = {family: _family_classes(family) for family in FAMILIES}
-    classes = {cls.__name__: cls for by_suffix in by_family.values() for cls in by_suffix.values()}
-    for task, suffixes in AUTO_SUFFIXES.items():
-        choices: dict[str, type] = {}
-        for family, by_suffix in by_family.items():
-            suffix = next((suffix for suffix in suffixes if suffix in by_suffix), None)
-            if suffix is not None:
-                choices[family] = by_suffix[suffix]
-        name = f"FlaxAutoModel{task}"
-        fields = {"choices": Choices(choices), "__doc__": Auto.__doc__, "__module__": __name__}
-        classes[name] = type(name, (Auto,), fields)
-    return classes
+def _choices(suffixes: Sequence[str]) -> ModelChoices:
+    """The class of every family that has one of these suffixes, the first of them that it has."""
+    choices: dict[str, type[Pretrained]] = {}
+    for family, by_suffix in BY_FAMILY.items():
+        suffix = next((suffix for suffix in suffixes if suffix in by_suffix), None)
+        if suffix is not None:
+            choices[family] = by_suffix[suffix]
+    return ModelChoices(choices)
 
 
-def _family_classes(family: str) -> dict[str, type]:
+def _family_classes(family: str) -> dict[str, type[Pretrained]]:
     """The classes of a family by the suffix of their architecture."""
-    classes: dict[str, type] = {}
+    classes: dict[str, type[Pretrained]] = {}
     for architecture, head in FAMILIES[family].heads.items():
         reads_images = FAMILIES[family].base.input.grid is not None
-        base: Any = CALLS.get(family) or (Images if reads_images else BASES.get(head.kind, Encoder))
+        base = CALLS.get(family, ImageModel if reads_images else BASES.get(head.kind, EncoderModel))
         doc = base.__doc__ or ""
         fields = {
             "family": family,
@@ -73,24 +68,29 @@ def _family_classes(family: str) -> dict[str, type]:
     return classes
 
 
-def _mappings() -> dict[str, Choices]:
-    """What the automatic classes choose from, by the names of transformers: FLAX_MODEL_FOR_MASKED_LM_MAPPING."""
+def _auto_class(task: str, choices: ModelChoices) -> type[Auto]:
+    """The automatic class of a task, such as ForMaskedLM."""
+    fields = {"choices": choices, "__doc__": Auto.__doc__, "__module__": __name__}
+    return type(f"FlaxAutoModel{task}", (Auto,), fields)
+
+
+def _mapping_name(task: str) -> str:
+    """What transformers calls the choices of an automatic class: FLAX_MODEL_FOR_MASKED_LM_MAPPING."""
     names = {"": "", "ForPreTraining": "FOR_PRETRAINING", "ForSeq2SeqLM": "FOR_SEQ_TO_SEQ_CAUSAL_LM"}
-
-    def constant(task: str) -> str:
-        words = names.get(task, re.sub("(?<=[a-z])(?=[A-Z])", "_", task).upper())
-        return "_".join(word for word in ("FLAX_MODEL", words, "MAPPING") if word)
-
-    return {constant(task): CLASSES[f"FlaxAutoModel{task}"].choices for task in AUTO_SUFFIXES}
+    words = names.get(task, re.sub("(?<=[a-z])(?=[A-Z])", "_", task).upper())
+    return "_".join(word for word in ("FLAX_MODEL", words, "MAPPING") if word)
 
 
-CLASSES: dict[str, Any] = _classes()
-MAPPINGS = _mappings()
-PUBLIC = {**CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
+BY_FAMILY = {family: _family_classes(family) for family in FAMILIES}
+CHOICES = {task: _choices(suffixes) for task, suffixes in AUTO_SUFFIXES.items()}
+AUTO_CLASSES = {f"FlaxAutoModel{task}": _auto_class(task, choices) for task, choices in CHOICES.items()}
+CLASSES = {cls.__name__: cls for by_suffix in BY_FAMILY.values() for cls in by_suffix.values()}
+MAPPINGS = {_mapping_name(task): choices for task, choices in CHOICES.items()}
+PUBLIC = {**CLASSES, **AUTO_CLASSES, **MAPPINGS, "shift_tokens_right": shift_tokens_right}
 __all__ = sorted(PUBLIC)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str):
     if name not in PUBLIC:
         advice = f"docs/guide/compat.md says what is not supported{suggest(name, __all__)}"
         error = ImportError if _is_from_import() and name.lower().startswith("flax") else AttributeError

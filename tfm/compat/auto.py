@@ -4,25 +4,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfm.compat.outputs import fields_of
+from tfm.compat.outputs import ConfigLike, fields_of
 from tfm.compat.pretrained import IGNORED, Pretrained
+from tfm.hf.fields import Fields
 from tfm.hf.folder import read_config
 
 
 class ModelType(NamedTuple):
-    """A key of `Choices`, which stands for the class of a configuration."""
+    """A key of `ModelChoices`, which stands for the class of a configuration."""
 
     model_type: str
 
 
-class Choices(Mapping[Any, type[Pretrained]]):
+class ModelChoices(Mapping[str | ModelType, type[Pretrained]]):
     """Classes by model_type: by its name, or by anything with an attribute model_type, as configurations have."""
 
     def __init__(self, classes: Mapping[str, type[Pretrained]]):
         self.classes = dict(classes)
 
-    def __getitem__(self, key: Any) -> type[Pretrained]:
-        return self.classes[getattr(key, "model_type", key)]
+    def __getitem__(self, key: object) -> type[Pretrained]:
+        return self.classes[str(getattr(key, "model_type", key))]
 
     def __iter__(self) -> Iterator[ModelType]:
         return map(ModelType, self.classes)
@@ -34,10 +35,10 @@ class Choices(Mapping[Any, type[Pretrained]]):
 class Auto:
     """Chooses the class by the model_type in config.json."""
 
-    choices: Choices
+    choices: ModelChoices
 
     @classmethod
-    def _of(cls, fields: Mapping[str, Any]) -> type[Pretrained]:
+    def _of(cls, fields: Fields) -> type[Pretrained]:
         """The class for a configuration. Raises ValueError where there is none."""
         name = str(fields.get("model_type"))
         if name not in cls.choices:
@@ -45,13 +46,13 @@ class Auto:
         return cls.choices[name]
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, config: Any = None, **kwargs: Any):
+    def from_pretrained(cls, folder: str | Path, *, config: ConfigLike | None = None, **kwargs: Any):
         """The model in a folder; arguments are those of its class."""
         fields = fields_of(config) if config is not None else read_config(Path(folder))
         return cls._of(fields).from_pretrained(folder, config=config, **kwargs)
 
     @classmethod
-    def from_config(cls, config: Any, **kwargs: Any):
+    def from_config(cls, config: ConfigLike, **kwargs: Any):
         """A new model."""
         kwargs = {name: value for name, value in kwargs.items() if name == "seed" or name not in IGNORED}
         return cls._of(fields_of(config))(config, **kwargs)

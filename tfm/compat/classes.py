@@ -1,10 +1,9 @@
 """The classes of encoders, language models and translation models: each is a base with a family and an architecture."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from tfm.compat.families import NEED_TARGETS
 from tfm.compat.forward import (
@@ -18,11 +17,12 @@ from tfm.compat.forward import (
     read_states,
 )
 from tfm.compat.generation import generate
+from tfm.compat.predictions import Results
 from tfm.compat.pretrained import Pretrained
-from tfm.inputs import MaskedPixels
+from tfm.params import PyTree
 
 
-class Encoder(Pretrained):
+class EncoderModel(Pretrained):
     """An encoder with its head; `generate` refuses it in a sentence."""
 
     generate = generate
@@ -50,7 +50,7 @@ class Encoder(Pretrained):
             values["logits"] = values["logits"].reshape(-1, jnp.shape(input_ids)[1])
         return self._output(values, return_dict)
 
-    def _head_mask(self, head_mask: Any) -> Array | None:
+    def _head_mask(self, head_mask: ArrayLike | None) -> Array | None:
         """A mask of heads as [L,N]. Raises ValueError for one of another shape, and where layers share heads."""
         if head_mask is None:
             return None
@@ -63,7 +63,7 @@ class Encoder(Pretrained):
         return jnp.broadcast_to(mask, shape)
 
 
-class Images(Pretrained):
+class ImageModel(Pretrained):
     """An encoder of images with its head."""
 
     main_input_name = "pixel_values"
@@ -80,7 +80,7 @@ class Images(Pretrained):
         )
 
 
-class MaskedImages(Pretrained):
+class MaskedImageModel(Pretrained):
     """An encoder of images, some of whose patches may be masked, with its head."""
 
     main_input_name = "pixel_values"
@@ -95,14 +95,14 @@ class MaskedImages(Pretrained):
         """
         inputs, record = image_inputs(pixel_values), self._record(output_attentions, output_hidden_states)
         if bool_masked_pos is not None and self._program.head.kind != "classify":
-            inputs = inputs._replace(tokens=MaskedPixels(inputs.tokens, jnp.asarray(bool_masked_pos, bool)))
+            inputs = inputs._replace(masked_patches=jnp.asarray(bool_masked_pos, bool))
         return self._output(
             encode(self._program, record, self._tree(params), inputs, dropout_key(train, dropout_rng)),
             return_dict,
         )
 
 
-def image_inputs(pixel_values: Any) -> Inputs:
+def image_inputs(pixel_values: ArrayLike) -> Inputs:
     """Pixels [B,C,H,W] as a stack reads them. Raises ValueError for another shape."""
     pixels = jnp.asarray(pixel_values)
     if pixels.ndim != 4:
@@ -112,18 +112,24 @@ def image_inputs(pixel_values: Any) -> Inputs:
     return Inputs(pixels.astype(jnp.float32).transpose(0, 2, 3, 1))
 
 
-class Decoding(Pretrained):
+class DecoderModel(Pretrained):
     """A model with a decoder."""
 
     generate = generate
 
-    def init_cache(self, batch_size: int, max_length: int, encoder_outputs: Any = None) -> PastKeyValues:
+    def init_cache(self, batch_size: int, max_length: int, encoder_outputs: object = None) -> PastKeyValues:
         """An empty cache for `batch_size` rows of at most `max_length` tokens."""
         return empty_cache(self._program, batch_size, max_length)
 
     def _decode(
-        self, record: Record, inputs: Inputs, source: Any, past: PastKeyValues | None, params: Any, key: Array | None
-    ) -> dict[str, Any]:
+        self,
+        record: Record,
+        inputs: Inputs,
+        source: tuple[Array, Array | None] | None,
+        past: PastKeyValues | None,
+        params: PyTree,
+        key: Array | None,
+    ) -> Results:
         """The results of the decoder. Raises ValueError for what cannot be recorded or does not fit."""
         if past is not None:
             slots, count = past.max_length, inputs.tokens.shape[1]
@@ -141,7 +147,7 @@ class Decoding(Pretrained):
         return decode(self._program, record, self._tree(params), inputs, source, past, key)
 
 
-class Causal(Decoding):
+class CausalModel(DecoderModel):
     """A language model."""
 
     def __call__(
@@ -158,7 +164,7 @@ class Causal(Decoding):
         )
 
 
-class Seq2Seq(Decoding):
+class Seq2SeqModel(DecoderModel):
     """A translation model."""
 
     def __call__(
@@ -216,34 +222,34 @@ class Seq2Seq(Decoding):
         """Sources as targets: one position later, behind the first token of targets."""
         return shift_tokens_right(tokens, self.config.pad_token_id, self.config.decoder_start_token_id)
 
-    def _predictions(self, decoded: dict[str, Any], source: Inputs, params: Any) -> dict[str, Any]:
+    def _predictions(self, decoded: Results, source: Inputs, params: PyTree) -> Results:
         """What the head predicts, by name."""
         return {name: decoded[name] for name in ("logits", "last_hidden_state") if name in decoded}
 
 
-class Reader(Seq2Seq):
+class ReaderModel(Seq2SeqModel):
     """A translation model whose decoder reads the source once more, and outputs that read its states."""
 
-    def _predictions(self, decoded: dict[str, Any], source: Inputs, params: Any) -> dict[str, Any]:
+    def _predictions(self, decoded: Results, source: Inputs, params: PyTree) -> Results:
         """What the head predicts, by name."""
         is_end = source.tokens == self.config.eos_token_id
         return read_states(self._program, self._tree(params), decoded["last_hidden_state"], is_end)
 
 
-def shift_tokens_right(input_ids: Any, pad_token_id: int | None, decoder_start_token_id: int) -> Array:
+def shift_tokens_right(input_ids: ArrayLike, pad_token_id: int | None, decoder_start_token_id: int) -> Array:
     """Labels [B,T] -> what a decoder reads: one position later, behind a first token; -100 becomes padding."""
     labels = jnp.asarray(input_ids)
     shifted = jnp.concatenate([jnp.full_like(labels[:, :1], decoder_start_token_id), labels[:, :-1]], axis=1)
     return jnp.where(shifted == -100, 0 if pad_token_id is None else pad_token_id, shifted)
 
 
-BASES = {"lm": Causal, "seq2seq": Seq2Seq, "read classes": Reader, "read span": Reader}
+BASES = {"lm": CausalModel, "seq2seq": Seq2SeqModel, "read classes": ReaderModel, "read span": ReaderModel}
 
 
 _FIELDS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 
 
-def _rows(name: str, field: Any) -> Array | None:
+def _rows(name: str, field: ArrayLike | None) -> Array | None:
     """Choices [B,C,T] -> rows [B*C,T]; None stays. Raises ValueError for another shape."""
     if field is None:
         return None
@@ -260,7 +266,7 @@ def dropout_key(train: bool, rng: Array | None) -> Array | None:
     return rng if train else None
 
 
-def _refuse(**arguments: Any):
+def _refuse(**arguments: object):
     """Raises ValueError for arguments that are not supported."""
     for name, value in arguments.items():
         if value is not None:

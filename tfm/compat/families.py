@@ -1,7 +1,6 @@
 """The families as their Flax classes had them: with bare models and more heads, and with all positions of RoBERTa."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from flax import struct
@@ -9,13 +8,15 @@ from flax import struct
 from tfm.config.model import MAX_SIZES, Config
 from tfm.hf import FAMILIES as HF_FAMILIES
 from tfm.hf.families.encoders import bert, electra, roberta
-from tfm.hf.family import Family, HfHead
+from tfm.hf.family import Family, HfHead, Reading
+from tfm.hf.fields import Fields
 from tfm.hf.parameters import HfTensor
 from tfm.models.classifier import Classifier
 from tfm.models.encoder import Encoder, encoder_specs
 from tfm.models.seq2seq import Seq2Seq, encoder_config, seq2seq_specs
 from tfm.ops import Linear, linear_specs
 from tfm.options.choices import Range
+from tfm.options.json_text import Json
 
 # Families that had Flax classes, and what their bare models are called inside of models with heads.
 BASE_PREFIXES = {
@@ -93,17 +94,17 @@ NEED_TARGETS = ("t5", "longt5")  # of other translation models, the source is th
 WITHOUT_FLAX = ("T5WithLMHeadModel",)  # architectures of these families that had no Flax class
 
 
-def _read_roberta(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def _read_roberta(fields: Fields) -> Reading:
     """The length of the table of positions, whose first rows are of padding."""
     return {"length": fields.get("max_position_embeddings", 512)}, {"max_position_embeddings"}
 
 
-def _write_roberta(config: Config) -> dict[str, Any]:
+def _write_roberta(config: Config) -> dict[str, Json]:
     """See `_read_roberta`."""
     return {"max_position_embeddings": config.length, "pad_token_id": 1}
 
 
-def _read_t5(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def _read_t5(fields: Fields) -> Reading:
     """The fields of T5. Raises ValueError for a decoder without layers, where there is one."""
     if fields.get("num_decoder_layers") == 0 and fields.get("architectures") != ["T5EncoderModel"]:
         raise ValueError(
@@ -112,7 +113,7 @@ def _read_t5(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     return HF_FAMILIES["t5"].read(fields)
 
 
-def _read_bart(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+def _read_bart(fields: Fields) -> Reading:
     """Sizes, and the classes, which are three where config.json names none."""
     values, used = HF_FAMILIES["bart"].read(fields)
     return values | ({} if fields.get("id2label") or fields.get("num_labels") else {"classes": 3}), used

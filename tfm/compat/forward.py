@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,13 @@ from jax import Array
 
 from tfm.catalogue.studies.pruning import head_gates, with_gates
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, Seq2SeqReader, is_bare
-from tfm.compat.predictions import predictions, reader_predictions
+from tfm.compat.predictions import Results, predictions, reader_predictions
 from tfm.config.model import Config
 from tfm.decoding.cache import Cache, prefill, write_cache
 from tfm.hf.family import HfHead
 from tfm.hf.flax_layout import Layout
 from tfm.hf.parameters import leaves
-from tfm.inputs import default_positions
+from tfm.inputs import MaskedPixels, default_positions
 from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, by_layer, stack
 from tfm.masks.by_example import padding
@@ -28,7 +28,7 @@ from tfm.models.heads import CausalLM, next_logits
 from tfm.models.seq2seq import Seq2Seq, encoder_config, with_states
 from tfm.norms import norm
 from tfm.ops import split
-from tfm.params import abstract
+from tfm.params import PyTree, abstract
 from tfm.tables.inputs import embed
 
 PAD = 1  # of RoBERTa: the token, and its position
@@ -58,17 +58,19 @@ class Record(NamedTuple):
 class Inputs(NamedTuple):
     """What a stack reads.
 
-    tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C], or `MaskedPixels`
+    tokens: [B,T]; for an encoder of images, their pixels [B,H,W,C]
     valid: True for a token and False for padding, [B,T]; for a decoder that continues, [B,S] of all slots
     types, positions: [B,T], or None for the usual ones
     head_mask: what the attention weights of each head are multiplied by, [L,N]
+    masked_patches: patches of images that are masked, [B,P]; None: none are
     """
 
-    tokens: Any
+    tokens: Array
     valid: Array | None = None
     types: Array | None = None
     positions: Array | None = None
     head_mask: Array | None = None
+    masked_patches: Array | None = None
 
 
 @struct.dataclass
@@ -88,13 +90,13 @@ def layout(program: Program) -> Layout:
     return Layout(specs, leaves(specs, family.table(config, program.head)), prefix, config.norm == "rms", family.unused)
 
 
-def take_params(program: Program, params: Any) -> Any:
-    """Our parameters, out of the nested dict where they are that."""
+def take_params(program: Program, params: PyTree) -> PyTree:
+    """Parameters of a model, taken out of the nested dict where they are that."""
     return layout(program).take(params) if isinstance(params, Mapping) else params
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+def encode(program: Program, record: Record, params: PyTree, inputs: Inputs, key: Array | None) -> Results:
     """The results of an encoder and its head, by name."""
     model = take_params(program, params)
     stack_key, head_key = split(key, 2)
@@ -106,7 +108,7 @@ def encode(program: Program, record: Record, params: Any, inputs: Inputs, key: A
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def encode_source(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+def encode_source(program: Program, record: Record, params: PyTree, inputs: Inputs, key: Array | None) -> Results:
     """The hidden states of a source."""
     model = take_params(program, params)
     hidden, recorded = encoder_states(model.encoder, encoder_config(program.config), record, inputs, key)
@@ -117,12 +119,12 @@ def encode_source(program: Program, record: Record, params: Any, inputs: Inputs,
 def decode(
     program: Program,
     record: Record,
-    params: Any,
+    params: PyTree,
     inputs: Inputs,
     source: tuple[Array, Array | None] | None,
     past: PastKeyValues | None,
     key: Array | None,
-) -> dict[str, Any]:
+) -> Results:
     """Logits of the token after each, or hidden states where there is no output for tokens, and what else a decoder
     returns, by name.
 
@@ -137,7 +139,7 @@ def decode(
 
 
 @partial(jax.jit, static_argnums=0)
-def read_states(program: Program, params: Any, hidden: Array, is_end: Array) -> dict[str, Array]:
+def read_states(program: Program, params: PyTree, hidden: Array, is_end: Array) -> dict[str, Array]:
     """What outputs predict from the states [B,T,D] of a decoder that read a text, by name; is_end [B,T] tells the
     tokens that end one."""
     return reader_predictions(take_params(program, params), hidden, is_end)
@@ -154,7 +156,7 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
     config = program.config
     starts = jnp.zeros(rows, jnp.int32)
 
-    def states(model: Any) -> Layers:
+    def states(model: PyTree) -> Layers:
         if isinstance(model, Seq2Seq | Seq2SeqReader):
             model = source_writer(model, config, jnp.zeros((rows, 1, config.width)), None)
         return prefill(model.decoder, config, starts[:, None], starts, slots, model.memory)[1].states
@@ -166,12 +168,13 @@ def empty_cache(program: Program, rows: int, slots: int) -> PastKeyValues:
 
 def encoder_states(
     model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None, causal: bool = False
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, Results]:
     """Hidden states [B,T,D] of an encoder, and what is recorded."""
     if inputs.head_mask is not None:
         model = _with_head_mask(model, inputs.head_mask)
     embed_key, stack_key = split(key, 2)
-    x = embed(model.embed, config, inputs.tokens, inputs.positions, inputs.types, embed_key)
+    read = inputs.tokens if inputs.masked_patches is None else MaskedPixels(inputs.tokens, inputs.masked_patches)
+    x = embed(model.embed, config, read, inputs.positions, inputs.types, embed_key)
     positions = default_positions(x) if inputs.positions is None else inputs.positions
     mask = None if inputs.valid is None else padding(inputs.valid)
     context = AttentionContext(
@@ -197,7 +200,7 @@ def _with_head_mask(model: Encoder, head_mask: Array) -> Encoder:
 
 def _decoder(
     model: CausalLM, config: Config, record: Record, inputs: Inputs, past: PastKeyValues | None, key: Array | None
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, Results]:
     """Hidden states [B,T,D] of a decoder, which continues the tokens in the cache, and its other results."""
     embed_key, stack_key = split(key, 2)
     cache = None if past is None else past.cache
@@ -222,7 +225,7 @@ def _decoder(
     return hidden, results
 
 
-def _recorded(config: Config, record: Record, hidden: Array, outputs: Layers) -> dict[str, Any]:
+def _recorded(config: Config, record: Record, hidden: Array, outputs: Layers) -> Results:
     """By name what is recorded, None for what is not: a tuple with an array for each layer."""
     layers = by_layer(config, outputs)
     states = (*(layer.inputs for layer in layers), hidden)

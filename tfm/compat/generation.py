@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tfm.decoding.beam_strategy import Beam
 from tfm.decoding.constraints import Constraints
 from tfm.decoding.generate import PromptBatch, advance, bucket, pad_stop, start
 from tfm.decoding.sampling import Greedy, Sample
+from tfm.hf.fields import Fields
 from tfm.models.heads import CausalLM
 from tfm.options.json_text import read_object
 
@@ -53,7 +54,10 @@ def generate(
     """
     if not self.can_generate():
         raise ValueError(f"{type(self).__name__} cannot generate; take a decoder such as FlaxGPT2LMHeadModel")
-    options = resolve_options(self, generation_config, kwargs)
+    configs = [self.config.to_dict(), self.generation_config]
+    if generation_config is not None:
+        configs.append(generation_config if isinstance(generation_config, Mapping) else generation_config.to_dict())
+    options = resolve_options(configs, kwargs)
     program = self._program
     tokens = jnp.asarray(input_ids, jnp.int32)
     valid = None if attention_mask is None else jnp.asarray(attention_mask) > 0
@@ -79,18 +83,16 @@ def generate(
     return Output({"sequences": sequences, "scores": scores})
 
 
-def resolve_options(model: Any, generation_config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `generate`: its arguments, else generation_config.json, else config.json, else defaults.
+def resolve_options(configs: Iterable[Fields], arguments: Fields) -> dict[str, Any]:
+    """Options of `generate`: its arguments, else those of the last configuration that has them, else defaults.
 
     Raises ValueError for what is unknown, unsupported or contradictory.
     """
     unknown = [name for name in arguments if name not in DEFAULTS and name not in UNSUPPORTED]
     if unknown:
         raise ValueError(f"generate has no argument {unknown[0]}; it has {', '.join(DEFAULTS)}")
-    if generation_config is not None and not isinstance(generation_config, Mapping):
-        generation_config = generation_config.to_dict()
     saved: dict[str, Any] = {}
-    for fields in (model.config.to_dict(), model.generation_config, generation_config or {}):
+    for fields in configs:
         saved |= {name: value for name, value in fields.items() if value is not None}
     _refuse_unsupported(arguments, saved)
     options = {name: saved.get(name, default) for name, default in DEFAULTS.items()}
@@ -103,7 +105,7 @@ def resolve_options(model: Any, generation_config: Any, arguments: Mapping[str, 
     return options
 
 
-def _refuse_unsupported(arguments: Mapping[str, Any], saved: Mapping[str, Any]):
+def _refuse_unsupported(arguments: Fields, saved: Fields):
     """Raises ValueError for an unsupported argument, and warns of one in the configuration."""
     for name, neutral in UNSUPPORTED.items():
         if arguments.get(name) not in (None, *neutral):
@@ -114,7 +116,7 @@ def _refuse_unsupported(arguments: Mapping[str, Any], saved: Mapping[str, Any]):
             )
 
 
-def _check_beams(options: Mapping[str, Any]):
+def _check_beams(options: Fields):
     """Raises ValueError for options of beam search that contradict each other."""
     beams, sequences = options["num_beams"], options["num_return_sequences"]
     if beams > 1 and options["do_sample"]:
@@ -125,7 +127,7 @@ def _check_beams(options: Mapping[str, Any]):
         raise ValueError(f"early_stopping={options['early_stopping']} must be True, False or 'never'")
 
 
-def _start_token(options: Mapping[str, Any]) -> int:
+def _start_token(options: Fields) -> int:
     """The first token of a target."""
     token = options["decoder_start_token_id"]
     token = options["bos_token_id"] if token is None else token
@@ -134,7 +136,7 @@ def _start_token(options: Mapping[str, Any]) -> int:
     return token
 
 
-def _max_length(options: Mapping[str, Any], prompt_length: int, config: Config) -> int:
+def _max_length(options: Fields, prompt_length: int, config: Config) -> int:
     """The length of the longest text, prompt included. Raises ValueError where prompt or model do not allow it."""
     if options["max_new_tokens"] is None:
         max_length = options["max_length"]
@@ -162,7 +164,7 @@ def _left_padded(tokens: Array, valid: Array | None) -> PromptBatch:
     return PromptBatch(tokens, starts, stopped=jnp.zeros(rows, bool), num_earlier=jnp.int32(0))
 
 
-def _constraints(options: Mapping[str, Any], config: Config, tokens: Array, max_new_tokens: int) -> Constraints | None:
+def _constraints(options: Fields, config: Config, tokens: Array, max_new_tokens: int) -> Constraints | None:
     """The constraints on what follows prompts [B,T]; None where there are none."""
     prompt_length = tokens.shape[1]
     min_length = max((options["min_length"] or 0) - prompt_length, options["min_new_tokens"] or 0)
@@ -179,7 +181,7 @@ def _constraints(options: Mapping[str, Any], config: Config, tokens: Array, max_
     return None if is_empty else replace(constraints, max_length=max_new_tokens)
 
 
-def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:
+def _bad_tokens(options: Fields, vocab: int) -> Array | None:
     """bool [V]: the tokens of bad_words_ids and suppress_tokens. Raises ValueError for phrases of several tokens."""
     phrases = options["bad_words_ids"] or []
     if any(len(phrase) != 1 for phrase in phrases):
@@ -189,22 +191,24 @@ def _bad_tokens(options: Mapping[str, Any], vocab: int) -> Array | None:
 
 
 def _strategy(
-    options: Mapping[str, Any], constraints: Constraints | None, key: Any, sizes: tuple[int, int]
+    options: Fields, constraints: Constraints | None, key: Array | None, sizes: tuple[int, int]
 ) -> Greedy | Sample:
     """Greedy, or draws with the keys that follow from one; sizes are those of the vocabulary and of new texts."""
     if not options["do_sample"]:
         return Greedy(constraints=constraints)
-    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    filters: dict[str, Any] = {
-        name: options[name] if options[name] != value else None for name, value in neutral.items()
-    }
     vocab, steps = sizes
-    keys = step_keys(jax.random.PRNGKey(0) if key is None else key, steps)
-    return BatchSample(**filters, constraints=constraints, keys=keys, vocab=vocab)
+    return BatchSample(
+        temperature=None if options["temperature"] == 1 else options["temperature"],
+        top_p=None if options["top_p"] == 1 else options["top_p"],
+        top_k=None if options["top_k"] == 0 else options["top_k"],
+        constraints=constraints,
+        keys=step_keys(jax.random.PRNGKey(0) if key is None else key, steps),
+        vocab=vocab,
+    )
 
 
 def _generate(
-    options: Mapping[str, Any],
+    options: Fields,
     config: Config,
     model: CausalLM,
     prompts: PromptBatch,
@@ -223,7 +227,7 @@ def _generate(
 
 
 def _search(
-    options: Mapping[str, Any],
+    options: Fields,
     config: Config,
     model: CausalLM,
     prompts: PromptBatch,
@@ -250,7 +254,7 @@ def _search(
     return new_tokens.reshape(-1, max_new_tokens), finished.scores[:, :count].reshape(-1)
 
 
-def _stop_and_pad(options: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+def _stop_and_pad(options: Fields) -> tuple[np.ndarray, int]:
     """Stop tokens [8], and the padding token: pad_token_id, else the first stop token, else 0."""
     eos = options["eos_token_id"]
     stop = [] if eos is None else [eos] if np.ndim(eos) == 0 else list(eos)
@@ -266,13 +270,13 @@ def read_generation(folder: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def generation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def generation_fields(fields: Fields) -> dict[str, Any]:
     """The fields of config.json that belong into generation_config.json."""
     return {"_from_model_config": True} | {
         name: fields[name] for name in DEFAULTS if fields.get(name) not in (None, DEFAULTS[name])
     }
 
 
-def write_generation(fields: Mapping[str, Any], folder: Path) -> None:
+def write_generation(fields: Fields, folder: Path) -> None:
     """Writes generation_config.json."""
     (folder / FILE).write_text(json.dumps(fields, indent=2) + "\n")

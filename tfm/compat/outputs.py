@@ -1,9 +1,11 @@
 """Outputs of the classes, and the fields of config.json as attributes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
+
+from tfm.hf.fields import Fields
 
 # Defaults of fields that config.json may leave out.
 CONFIG_DEFAULTS = dict(
@@ -24,7 +26,7 @@ OUTPUT_NAMES = """last_hidden_state pooler_output logits prediction_logits seq_r
 class Output(dict):
     """Results by name or by place: `output.logits`, `output["logits"]`, `output[0]`."""
 
-    def __init__(self, values: Mapping[str, Any]):
+    def __init__(self, values: Fields):
         super().__init__({name: values[name] for name in OUTPUT_NAMES if values.get(name) is not None})
 
     def __getattr__(self, name: str):
@@ -45,20 +47,20 @@ class Output(dict):
 
     @classmethod
     def tree_unflatten(cls, names, values):
-        """The reverse of `tree_flatten`."""
+        """Inverse of `tree_flatten`."""
         output = cls({})
         dict.update(output, zip(names, values, strict=True))
         return output
 
 
-class Fields:
+class ConfigFields:
     """The fields of config.json as attributes; `defaults` stand in for fields that it leaves out."""
 
-    def __init__(self, fields: Mapping[str, Any], defaults: Mapping[str, Any]):
+    def __init__(self, fields: Fields, defaults: Fields):
         vars(self).update(fields)
         for name, value in fields.items():
             if name.endswith("_config") and isinstance(value, Mapping):
-                vars(self)[name] = Fields(value, {})
+                vars(self)[name] = ConfigFields(value, {})
         if isinstance(fields.get("id2label"), Mapping):
             self.id2label = {int(index): label for index, label in fields["id2label"].items()}
         vars(self)["_defaults"] = {**CONFIG_DEFAULTS, **defaults}
@@ -76,14 +78,23 @@ class Fields:
     def to_dict(self) -> dict[str, Any]:
         """The fields of the file, and those that were set since."""
         fields = {name: value for name, value in vars(self).items() if name != "_defaults"}
-        return {name: value.to_dict() if isinstance(value, Fields) else value for name, value in fields.items()}
+        return {name: value.to_dict() if isinstance(value, ConfigFields) else value for name, value in fields.items()}
 
     def __repr__(self) -> str:
-        return f"Fields({self.to_dict()})"
+        return f"ConfigFields({self.to_dict()})"
 
 
-def fields_of(config: Any) -> dict[str, Any]:
-    """The fields of a configuration: a dict, `Fields`, or an object of transformers."""
+class HasFields(Protocol):
+    """`ConfigFields`, or a configuration of transformers."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+ConfigLike = Fields | HasFields
+
+
+def fields_of(config: ConfigLike) -> dict[str, Any]:
+    """The fields of a configuration: a dict, `ConfigFields`, or an object of transformers."""
     if isinstance(config, Mapping):
         return dict(config)
     if not hasattr(config, "to_diff_dict"):

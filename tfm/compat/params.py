@@ -1,15 +1,15 @@
 """Parameters as a nested dict: out of a folder, in another dtype, and counted as those that a model needs."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from flax.traverse_util import unflatten_dict
 from jax import Array
+from jax.typing import DTypeLike
 
-from tfm.hf.flax_layout import Keys, Layout, flat, flax_kernel, is_kernel
+from tfm.hf.flax_layout import Keys, Layout, Parameter, flat, flax_kernel, is_kernel
 from tfm.hf.folder import Opened, initial_value
 from tfm.hf.parameters import Leaf, entries
 
@@ -49,15 +49,15 @@ def _new_params(layout: Layout, leaves: list[Leaf], seed: int) -> dict[Keys, Arr
 
 def _flax_array(leaf: Leaf, tensor: np.ndarray) -> Array:
     """A copy of a tensor of torch, as the parameter that it holds."""
-    dtype: Any = tensor.dtype if tensor.dtype in KEPT else jnp.float32
+    dtype: DTypeLike = tensor.dtype if tensor.dtype in KEPT else jnp.float32
     return jnp.array(flax_kernel(tensor) if is_kernel(leaf) else tensor, dtype)
 
 
-def cast(params: Mapping, dtype: Any, mask: Mapping | None = None) -> dict:
+def cast(params: Mapping, dtype: DTypeLike, mask: Mapping | None = None) -> dict:
     """Floating-point parameters in another dtype; with a mask, a nested dict of bools, those where it is True."""
     masked = None if mask is None else dict(flat(mask))
 
-    def converted(keys: Keys, value: Any) -> Array:
+    def converted(keys: Keys, value: Parameter) -> Array:
         value = jnp.asarray(value)
         is_cast = jnp.issubdtype(value.dtype, jnp.floating) and (masked is None or masked[keys])
         return value.astype(dtype) if is_cast else value

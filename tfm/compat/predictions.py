@@ -10,11 +10,15 @@ from tfm.config.model import Config
 from tfm.models.classifier import Classifier, pooled_states, text_logits
 from tfm.models.heads import MaskedLM, Tagger, mlm_logits, next_sentence, patch_logits, token_logits
 from tfm.ops import linear
+from tfm.params import PyTree
+
+# Results of a pass by their names in transformers: arrays, tuples with an array a layer, a cache, or None.
+Results = dict[str, Any]
 
 
 def predictions(
-    architecture: str, config: Config, model: Any, hidden: Array, valid: Array | None, key: Array | None
-) -> dict[str, Any]:
+    architecture: str, config: Config, model: PyTree, hidden: Array, valid: Array | None, key: Array | None
+) -> Results:
     """What a head predicts from the states [B,T,D] of an encoder."""
     if isinstance(model, MaskedLM):
         logits = mlm_logits(model.head, config, hidden, model.encoder.embed.tokens)[..., : config.vocab]

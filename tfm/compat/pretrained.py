@@ -10,15 +10,20 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
 from jax import Array
+from jax.typing import ArrayLike, DTypeLike
 
 from tfm import params as specs_of
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, is_bare
 from tfm.compat.forward import PAD, Inputs, Program, Record, layout
 from tfm.compat.generation import DEFAULTS, generation_fields, read_generation, write_generation
-from tfm.compat.outputs import CONFIG_DEFAULTS, Fields, Output, fields_of
+from tfm.compat.outputs import CONFIG_DEFAULTS, ConfigFields, ConfigLike, Output, fields_of
 from tfm.compat.params import cast, completed, read_params
+from tfm.compat.predictions import Results
+from tfm.hf.fields import Fields
 from tfm.hf.folder import open_folder, read_config
 from tfm.hf.tensors import write_folder
+from tfm.options.dotted import override
+from tfm.params import PyTree
 
 # Arguments of from_pretrained that are about where files come from, or change nothing here.
 IGNORED = frozenset(
@@ -42,7 +47,12 @@ class Pretrained:
     config_part = ""
 
     def __init__(
-        self, config: Any, input_shape: tuple = (1, 1), seed: int = 0, dtype: Any = jnp.float32, _do_init: bool = True
+        self,
+        config: ConfigLike,
+        input_shape: tuple = (1, 1),
+        seed: int = 0,
+        dtype: DTypeLike = jnp.float32,
+        _do_init: bool = True,
     ):
         fields = self._own_fields(fields_of(config))
         if jnp.dtype(dtype).name not in ("float32", "bfloat16", "float16"):
@@ -57,9 +67,9 @@ class Pretrained:
         model_config = hf_family.config(fields, hf_family.heads[self.architecture])
         self.dtype = jnp.dtype(dtype)
         self.key, self.input_shape = jax.random.PRNGKey(seed), input_shape
-        self.config = Fields(fields, {**DEFAULTS, **hf_family.config_json(model_config, self.architecture)})
+        self.config = ConfigFields(fields, {**DEFAULTS, **hf_family.config_json(model_config, self.architecture)})
         self.generation_config: dict[str, Any] = {}
-        model_config = replace(model_config, dtype=self.dtype.name)
+        model_config = override(model_config, {"dtype": self.dtype.name})
         self._program = Program(self.family, self.architecture, model_config, bool(fields.get("is_decoder")))
         self._is_initialized = _do_init
         self._nested: dict | None = None
@@ -67,7 +77,13 @@ class Pretrained:
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path, *, config: Any = None, dtype: Any = jnp.float32, _do_init: bool = True, **kwargs: Any
+        cls,
+        folder: str | Path,
+        *,
+        config: ConfigLike | None = None,
+        dtype: DTypeLike = jnp.float32,
+        _do_init: bool = True,
+        **kwargs: Any,
     ):
         """The model in a folder, of safetensors or flax_model.msgpack; its parameters keep the dtypes of the folder.
 
@@ -90,7 +106,7 @@ class Pretrained:
         return model
 
     def save_pretrained(
-        self, folder: str | Path, params: Mapping | None = None, push_to_hub: bool = False, **ignored: Any
+        self, folder: str | Path, params: Mapping | None = None, push_to_hub: bool = False, **ignored: object
     ):
         """Writes config.json and model.safetensors, of its own parameters or of others, which keep their dtypes.
 
@@ -117,7 +133,7 @@ class Pretrained:
         return FAMILIES[cls.family].heads[cls.architecture].kind in ("lm", "seq2seq") and not is_bare(cls.architecture)
 
     @classmethod
-    def _own_fields(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _own_fields(cls, fields: Fields) -> dict[str, Any]:
         """The fields of this model; config.json may be that of a larger one, which says them in an object."""
         part = fields.get(cls.config_part)
         return {**part, "model_type": cls.family} if isinstance(part, Mapping) else {**fields}
@@ -175,7 +191,7 @@ class Pretrained:
         """Computes blocks again in the backward pass instead of storing what they compute."""
         self._program = self._program._replace(config=replace(self._program.config, remat="block"))
 
-    def _tree(self, params: Any = None) -> Any:
+    def _tree(self, params: PyTree = None) -> PyTree:
         """What a forward pass takes: these parameters, else the model's own, taken out of the nested dict only once."""
         if params is not None:
             return params
@@ -191,11 +207,17 @@ class Pretrained:
         hidden_states = config.output_hidden_states if hidden_states is None else hidden_states
         return Record(bool(attentions), bool(hidden_states))
 
-    def _output(self, values: Mapping[str, Any], return_dict: bool | None) -> Any:
+    def _output(self, values: Results, return_dict: bool | None) -> Output | tuple:
         output = Output(values)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
-    def _inputs(self, tokens: Any, valid: Any = None, types: Any = None, positions: Any = None) -> Inputs:
+    def _inputs(
+        self,
+        tokens: ArrayLike,
+        valid: ArrayLike | None = None,
+        types: ArrayLike | None = None,
+        positions: ArrayLike | None = None,
+    ) -> Inputs:
         """Inputs as arrays. Raises ValueError for more tokens than there are positions."""
         limit, tokens = self._program.config.max_length, jnp.asarray(tokens, jnp.int32)
         if limit is not None and self.family in COUNT_TOKENS:
@@ -207,7 +229,7 @@ class Pretrained:
                 f"{tokens.shape[1]} tokens are more than the {limit} positions of the model; truncate the input"
             )
 
-        def rows(value: Any) -> Array | None:
+        def rows(value: ArrayLike | None) -> Array | None:
             if value is None:
                 return None
             return jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(value, jnp.int32)), tokens.shape)
@@ -215,15 +237,15 @@ class Pretrained:
         return Inputs(tokens, None if valid is None else jnp.asarray(valid) > 0, rows(types), rows(positions))
 
 
-def _as_dicts(tree: Any) -> Any:
+def _as_dicts(tree: PyTree) -> PyTree:
     """Any mapping as dicts."""
     if isinstance(tree, Mapping):
         return {str(name): _as_dicts(value) for name, value in tree.items()}
     return jnp.asarray(tree)
 
 
-def merge_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of config.json with overrides. Raises TypeError for an override that is no field."""
+def merge_fields(fields: Fields, overrides: Fields) -> dict[str, Any]:
+    """ConfigFields of config.json with overrides. Raises TypeError for an override that is no field."""
     overrides = dict(overrides)
     if "num_labels" in overrides:
         labels = {index: f"LABEL_{index}" for index in range(overrides.pop("num_labels"))}

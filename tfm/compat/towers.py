@@ -2,26 +2,28 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from tfm.compat.classes import dropout_key, image_inputs
 from tfm.compat.forward import Inputs, Program, Record, encoder_states, take_params
-from tfm.compat.outputs import Output
+from tfm.compat.outputs import ConfigFields, Output
+from tfm.compat.predictions import Results
 from tfm.compat.pretrained import Pretrained
 from tfm.config.model import Config
 from tfm.models.encoder import Encoder
 from tfm.norms import norm
 from tfm.ops import linear, split, unit_vectors
+from tfm.params import PyTree
 
 # [EOS] of CLIP; where config.json says 2, as older ones do, it is the largest token of a text.
 END, OLDER_END = 49407, 2
 
 
-class TextTower(Pretrained):
+class TextTowerModel(Pretrained):
     """A tower of texts."""
 
     config_part = "text_config"
@@ -37,7 +39,7 @@ class TextTower(Pretrained):
         return self._output(run_texts(self._program, record, self._tree(params), inputs, ends, key), return_dict)
 
 
-class ImageTower(Pretrained):
+class ImageTowerModel(Pretrained):
     """A tower of images."""
 
     config_part, main_input_name = "vision_config", "pixel_values"
@@ -52,7 +54,7 @@ class ImageTower(Pretrained):
         return self._output(run_images(self._program, record, self._tree(params), inputs, key), return_dict)
 
 
-class Towers(Pretrained):
+class TowersModel(Pretrained):
     """Texts and images in one space."""
 
     def __call__(
@@ -79,17 +81,16 @@ class Towers(Pretrained):
         key = dropout_key(train, dropout_rng)
         return image_features(self._program, self._tree(params), image_inputs(pixel_values), key)
 
-    def _texts(self, *fields: Any) -> tuple[Inputs, Array]:
+    def _texts(self, tokens: ArrayLike, valid: ArrayLike | None, positions: ArrayLike | None) -> tuple[Inputs, Array]:
         """What the tower of texts reads, and the places of [EOS]."""
-        tokens, valid, positions = fields
         inputs = self._inputs(tokens, valid, None, positions)
         return inputs, _ends(inputs.tokens, getattr(self.config, "text_config", None))
 
 
-TOWERS = {"clip": Towers, "clip_text_model": TextTower, "clip_vision_model": ImageTower}
+TOWERS = {"clip": TowersModel, "clip_text_model": TextTowerModel, "clip_vision_model": ImageTowerModel}
 
 
-def _ends(tokens: Array, config: Any) -> Array:
+def _ends(tokens: Array, config: ConfigFields | None) -> Array:
     """tokens [B,T] -> int32 [B], the place of the first [EOS]."""
     end = getattr(config, "eos_token_id", None)
     end = END if end is None else end
@@ -98,20 +99,20 @@ def _ends(tokens: Array, config: Any) -> Array:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def run_texts(
-    program: Program, record: Record, params: Any, inputs: Inputs, ends: Array, key: Array | None
-) -> dict[str, Any]:
+    program: Program, record: Record, params: PyTree, inputs: Inputs, ends: Array, key: Array | None
+) -> Results:
     """The results of a tower of texts alone, by name."""
     return _texts(take_params(program, params).encoder, program.config, record, inputs, ends, key)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def run_images(program: Program, record: Record, params: Any, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+def run_images(program: Program, record: Record, params: PyTree, inputs: Inputs, key: Array | None) -> Results:
     """The results of a tower of images alone, by name."""
     return _images(take_params(program, params).encoder, program.config, record, inputs, key)
 
 
 @partial(jax.jit, static_argnums=(0,))
-def text_features(program: Program, params: Any, inputs: Inputs, ends: Array, key: Array | None) -> Array:
+def text_features(program: Program, params: PyTree, inputs: Inputs, ends: Array, key: Array | None) -> Array:
     """[B,p] of texts."""
     model = take_params(program, params)
     values = _texts(model.text, program.config, Record(), inputs, ends, key)
@@ -119,7 +120,7 @@ def text_features(program: Program, params: Any, inputs: Inputs, ends: Array, ke
 
 
 @partial(jax.jit, static_argnums=(0,))
-def image_features(program: Program, params: Any, inputs: Inputs, key: Array | None) -> Array:
+def image_features(program: Program, params: PyTree, inputs: Inputs, key: Array | None) -> Array:
     """[B,p] of images."""
     model = take_params(program, params)
     values = _images(model.image, program.config.in_images(), Record(), inputs, key)
@@ -128,8 +129,8 @@ def image_features(program: Program, params: Any, inputs: Inputs, key: Array | N
 
 @partial(jax.jit, static_argnums=(0, 1))
 def compare(
-    program: Program, record: Record, params: Any, texts: Inputs, ends: Array, images: Inputs, key: Array | None
-) -> dict[str, Any]:
+    program: Program, record: Record, params: PyTree, texts: Inputs, ends: Array, images: Inputs, key: Array | None
+) -> Results:
     """The logits of every image and every text, by name, with the vectors and the results of both towers."""
     model, (text_key, image_key) = take_params(program, params), split(key, 2)
     text_values = _texts(model.text, program.config, record, texts, ends, text_key)
@@ -147,9 +148,7 @@ def compare(
     }
 
 
-def _texts(
-    model: Encoder, config: Config, record: Record, inputs: Inputs, ends: Array, key: Array | None
-) -> dict[str, Any]:
+def _texts(model: Encoder, config: Config, record: Record, inputs: Inputs, ends: Array, key: Array | None) -> Results:
     """The states of texts behind the last norm; recorded are those before it."""
     states, recorded = encoder_states(replace(model, norm=None), config, record, inputs, key, causal=True)
     hidden = _last_norm(model, config, states)
@@ -157,7 +156,7 @@ def _texts(
     return {"last_hidden_state": hidden, "pooler_output": pooled, **recorded}
 
 
-def _images(model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None) -> dict[str, Any]:
+def _images(model: Encoder, config: Config, record: Record, inputs: Inputs, key: Array | None) -> Results:
     """The states of images before the last norm, and that of [CLS] behind it."""
     states, recorded = encoder_states(replace(model, norm=None), config, record, inputs, key)
     return {

@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.catalogue.options.positions.scaling import Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
+from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Scaling, Yarn
 
 
 def frequencies(scaling: Scaling | None, base: float, size: int, length: int) -> Array:
@@ -17,7 +17,7 @@ def frequencies(scaling: Scaling | None, base: float, size: int, length: int) ->
     match scaling:
         case None:
             return _unscaled(base, size)
-        case Linear():
+        case LinearScaling():
             return _unscaled(base, size) / scaling.factor
         case Dynamic():
             return _unscaled(_grown_base(scaling, base, size, length), size)

@@ -1,6 +1,6 @@
 """What a model must be to read texts in segments, in both directions apart, or beside a vector of another text."""
 
-from tfm.catalogue.options.mixers.recurrent import Gru, Lstm, Recurrent
+from tfm.catalogue.options.mixers.recurrent import Gru, Lstm, RecurrentOptions
 from tfm.catalogue.options.residuals import MixerOnly
 from tfm.options.choices import Options
 from tfm.options.model import ModelConfig, Variant
@@ -28,7 +28,7 @@ def check_segments(config: ModelConfig) -> None:
 def check_halves(config: ModelConfig) -> None:
     """Raises ValueError unless the stream has a half for each direction of reading, as wide as embeddings."""
     for kind in config.kinds:
-        if not (isinstance(kind.mixer, Recurrent) and kind.mixer.separate):
+        if not (isinstance(kind.mixer, RecurrentOptions) and kind.mixer.separate):
             fault, remedy = (
                 f"mixer={kind.mixer.name}",
                 "mixer=lstm with mixer.bidirectional=true and mixer.separate=true",

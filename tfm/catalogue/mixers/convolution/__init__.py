@@ -9,7 +9,7 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
-from tfm.catalogue.options.mixers.convolution import Convolution as ConvolutionOptions
+from tfm.catalogue.options.mixers.convolution import ConvolutionOptions
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.ops import Linear, dropout, linear, linear_specs

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import reshard
 
 from tfm.catalogue.mixers.padding import valid_tokens_and_segments
-from tfm.catalogue.options.mixers.recurrent import Recurrent as RecurrentOptions
+from tfm.catalogue.options.mixers.recurrent import RecurrentOptions
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse, refuse_scores
 from tfm.ops import Linear, linear, linear_specs

@@ -1,4 +1,4 @@
-"""The catalogue of mixers that learn or draw which tokens attend to each other."""
+"""Mixers that learn or draw which tokens attend to each other."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

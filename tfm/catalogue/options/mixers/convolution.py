@@ -1,4 +1,4 @@
-"""The catalogue of mixers that read a window of tokens by a depth-wise convolution."""
+"""Mixers that read a window of tokens by a depth-wise convolution."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from tfm.options.choices import Options, check_fields, check_maximum, check_mini
 
 
 @dataclass(frozen=True)
-class Convolution(Options):
+class ConvolutionOptions(Options):
     """Abstract: a convolution over a window of tokens."""
 
     window: int = 15
@@ -19,7 +19,7 @@ class Convolution(Options):
 
 
 @dataclass(frozen=True)
-class LightConv(Convolution):
+class LightConv(ConvolutionOptions):
     """A convolution whose kernels are softmax-normalized and shared by the channels of a head (Wu et al. 2019).
 
     window: tokens that a kernel reads; a decoder's are the token and those before it
@@ -29,7 +29,7 @@ class LightConv(Convolution):
 
 
 @dataclass(frozen=True)
-class DynamicConv(Convolution):
+class DynamicConv(ConvolutionOptions):
     """A convolution whose kernels each token computes for itself (Wu et al. 2019).
 
     window: tokens that a kernel reads; a decoder's are the token and those before it

@@ -1,4 +1,4 @@
-"""The catalogue of mixers whose queries see fewer keys than there are tokens."""
+"""Mixers whose queries see fewer keys than there are tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

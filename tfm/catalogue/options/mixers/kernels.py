@@ -1,4 +1,4 @@
-"""The catalogue of mixers whose scores are products of features: sums over the text take the place of its keys."""
+"""Mixers whose scores are products of features: sums over the text take the place of its keys."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

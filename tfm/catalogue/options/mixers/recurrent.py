@@ -1,4 +1,4 @@
-"""The catalogue of recurrent mixers: a state of constant size reads a text token by token."""
+"""Recurrent mixers: a state of constant size reads a text token by token."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -8,7 +8,7 @@ from tfm.options.model import ModelConfig
 
 
 @dataclass(frozen=True)
-class Recurrent(Options):
+class RecurrentOptions(Options):
     """Abstract: a state that reads a text token by token."""
 
     size: int | None = None
@@ -59,7 +59,7 @@ class Recurrent(Options):
 
 
 @dataclass(frozen=True)
-class Gru(Recurrent):
+class Gru(RecurrentOptions):
     """Gated recurrent units (Cho et al. 2014).
 
     size: units of a direction; none: the width of the model, or its share of that with output=false
@@ -73,7 +73,7 @@ class Gru(Recurrent):
 
 
 @dataclass(frozen=True)
-class Lstm(Recurrent):
+class Lstm(RecurrentOptions):
     """Long short-term memory (Hochreiter & Schmidhuber 1997), with forget gates (Gers et al. 2000).
 
     size: units of a direction; none: the width of the model, or its share of that with output=false

@@ -1,4 +1,4 @@
-"""The catalogue of mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
+"""Mixers that compare no tokens: weights are tables of places in a text, or read single tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

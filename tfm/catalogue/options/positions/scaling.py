@@ -1,4 +1,4 @@
-"""The catalogue of scalings of rotary positions, for texts that are longer than those of training."""
+"""Scalings of rotary positions, for texts that are longer than those of training."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def _check_length(options: "Dynamic | Yarn | LongRope | Llama3", minimum: int = 
 
 
 @dataclass(frozen=True)
-class Linear(ScalingOptions):
+class LinearScaling(ScalingOptions):
     """All wavelengths grow by a factor (Chen et al. 2023, eq. 4).
 
     factor: texts are that much longer than those of training
@@ -193,4 +193,4 @@ class Llama3(ScalingOptions):
             raise ValueError(f"low_freq_factor={low} must be above 0 and less than high_freq_factor={high}")
 
 
-Scaling = Linear | Dynamic | Yarn | LongRope | Llama3
+Scaling = LinearScaling | Dynamic | Yarn | LongRope | Llama3
