@@ -54,12 +54,12 @@ def wrapped(caption: str) -> str:
 def maps(image: np.ndarray, by_title: Mapping[str, np.ndarray], path: Path):
     """A picture uint8 [H,W,C], and beside it the same under maps [h,w] of patches: bright where they are large."""
     height, width = image.shape[:2]
-    with panels(path, (2.4 * (1 + len(by_title)), 2.6), 1 + len(by_title)) as (first, *others):
-        for panel in (first, *others):
+    with panels(path, (2.4 * (1 + len(by_title)), 2.6), 1 + len(by_title)) as (first, *overlaid):
+        for panel in (first, *overlaid):
             _show(image, panel)
             panel.axis("off")
         first.set_title("picture", fontsize=9)
-        for panel, (title, values) in zip(others, by_title.items(), strict=True):
+        for panel, (title, values) in zip(overlaid, by_title.items(), strict=True):
             extent = (-0.5, width - 0.5, height - 0.5, -0.5)
             panel.imshow(values, cmap="inferno", alpha=0.65, extent=extent, interpolation="bilinear")
             panel.set_title(title, fontsize=9)

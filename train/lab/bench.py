@@ -195,14 +195,11 @@ def _bench_preset(options: BenchOptions, argv: Sequence[str]) -> dict[str, objec
         step_seconds, state = timing.time_loop(job, state, corpus.batch, options.steps)
         data_seconds = timing.time_data(job, corpus.batch, options.steps)
         flops = timing.mean_flops(job, batches, options.steps)
-    result: dict[str, object] = {
-        "preset": options.preset,
-        "task": run.task.name,
+    tokens = tokens_per_step(job, corpus)
+    result: dict[str, object] = {"preset": options.preset, "task": run.task.name}
+    result |= {
         **_facts(job),
         **timing.summary(timed),
-    }
-    tokens = tokens_per_step(job, corpus)
-    result |= {
         "ms_unwaited": round(1e3 * step_seconds, 3),
         "tokens_per_s": round(tokens / step_seconds),
         **timing.shares(timed),

@@ -5,13 +5,6 @@ from typing import TypedDict
 from train.screens.console import human_bytes
 
 
-class Collective(TypedDict):
-    """Collectives of one kind in a step: how often they run, and the bytes that a device sends."""
-
-    number: int
-    sent: float
-
-
 class Report(TypedDict, total=False):
     """What a step needs, sends and computes.
 
@@ -23,7 +16,7 @@ class Report(TypedDict, total=False):
     fits: whether the memory of a device suffices
     memory: bytes of a device by purpose, and "all"
     refused: why the compiler refuses the step
-    collectives: by kind
+    collectives: by kind: how often they run, and the bytes that a device sends
     seconds: of products, memory and links at the peaks of the data sheets
     seconds_a_step: the largest of them
     mfu, tokens_per_s: at these seconds
@@ -39,7 +32,7 @@ class Report(TypedDict, total=False):
     fits: bool
     memory: dict[str, float]
     refused: str
-    collectives: dict[str, Collective]
+    collectives: dict[str, dict[str, float]]
     seconds: dict[str, float]
     seconds_a_step: float
     mfu: float

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import tfm
-from tfm.catalogue.options.inputs import Characters
-from tfm.config.inputs import Tokens
 from tfm.low_rank import merge_low_rank
 from tfm.params import PyTree
 from train import UserError
@@ -79,8 +77,7 @@ def _function(config: tfm.Config, kind: type, task: str) -> "_Function":
     if kind not in functions:
         raise UserError(f"a {kind.__name__} is not a model that servers call; export it with --format=huggingface")
     function, names, output = functions[kind]
-    token_types = config.input.token_types if isinstance(config.input, Tokens | Characters) else None
-    if "token_type_ids" in names and (token_types or 0) < 2:
+    if "token_type_ids" in names and config.sizes.get("Y", 0) < 2:
         names = names[:-1]
     return function, names, output
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from train import UserError
+from train.text import protobuf
 
 SPACE = "\u2581"
 
@@ -27,10 +28,6 @@ UNIGRAM, BPE = 1, 2
 
 # Characters a second, for the forecast (M29).
 _RATE = 500_000
-
-
-# The fields of a protobuf message, by number.
-Message = dict[int, int | bytes]
 
 
 class Piece(NamedTuple):
@@ -57,14 +54,28 @@ class SentencePieceModel(NamedTuple):
 
 def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
     """A Unigram tokenizer (Kudo 2018) of at most `vocab` tokens; `specials` come first, in the order of the roles."""
-    from sentencepiece import SentencePieceTrainer
     from tokenizers import normalizers
 
     clean = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
     lines = [clean.normalize_str(line) for line in _lines(texts)]
-    model = io.BytesIO()
+    try:
+        model = _trained(vocab, specials, lines)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"--tokenizer.kind=unigram cannot be trained on this text, take bpe or wordpiece: {reason}"
+        ) from error
+    tokenizer = convert(parse(model))
+    tokenizer.normalizer = normalizers.Sequence([clean, tokenizer.normalizer])
+    return tokenizer
+
+
+def _trained(vocab: int, specials: Sequence[str], lines: Sequence[str]) -> bytes:
+    """The .model file that the library trains on the lines."""
+    from sentencepiece import SentencePieceTrainer
+
     pad, unk, bos, eos, control = specials
-    coverage = _coverage(lines, vocab)
+    model, coverage = io.BytesIO(), _coverage(lines, vocab)
 
     def work():
         SentencePieceTrainer.train(
@@ -87,16 +98,8 @@ def train(vocab: int, specials: Sequence[str], texts: Iterable[str]):
             minloglevel=2,
         )
 
-    try:
-        _interruptibly(work)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"--tokenizer.kind=unigram cannot be trained on this text, take bpe or wordpiece: {reason}"
-        ) from error
-    tokenizer = convert(parse(model.getvalue()))
-    tokenizer.normalizer = normalizers.Sequence([clean, tokenizer.normalizer])
-    return tokenizer
+    _interruptibly(work)
+    return model.getvalue()
 
 
 def seconds(texts: Iterable[str]) -> float:
@@ -131,11 +134,11 @@ def parse(data: bytes) -> SentencePieceModel:
     # What wrong types of fields and truncated files raise.
     malformed = (TypeError, AttributeError, IndexError, UnicodeDecodeError, struct.error)
     try:
-        messages = list(_fields(data))
-        pieces = [_piece(dict(_fields(value))) for value in _submessages(messages, 1)]
-        trainer = _merged(_submessages(messages, 2))
-        rules = _merged(_submessages(messages, 3))
-        kind, charsmap = _integer_of(trainer, 3, UNIGRAM), _bytes_of(rules, 2)
+        messages = list(protobuf.fields(data))
+        pieces = [_piece(dict(protobuf.fields(value))) for value in protobuf.repeated(messages, 1)]
+        trainer = protobuf.merged(protobuf.repeated(messages, 2))
+        rules = protobuf.merged(protobuf.repeated(messages, 3))
+        kind, charsmap = protobuf.integer_of(trainer, 3, UNIGRAM), protobuf.bytes_of(rules, 2)
     except malformed as error:
         raise ValueError("it is no SentencePiece model, or damaged") from error
     if not trainer or not rules or [piece.kind for piece in pieces].count(UNKNOWN) != 1:
@@ -252,61 +255,9 @@ def _splitter(model: SentencePieceModel):
     return pre_tokenizers.Sequence(steps) if steps else None
 
 
-def _submessages(messages: Iterable[tuple[int, int | bytes]], field: int) -> list[bytes]:
-    """The messages in a repeated field."""
-    return [_bytes_of({number: value}, field) for number, value in messages if number == field]
-
-
-def _merged(messages: Iterable[bytes]) -> Message:
-    """The fields of a protobuf message that may come in several parts."""
-    return {field: value for message in messages for field, value in _fields(message)}
-
-
-def _piece(fields: Message) -> Piece:
+def _piece(message: protobuf.Message) -> Piece:
     """The fields of a SentencePiece message -> Piece."""
-    (score,) = struct.unpack("<f", _bytes_of(fields, 2, bytes(4)))
+    (score,) = struct.unpack("<f", protobuf.bytes_of(message, 2, bytes(4)))
     if not math.isfinite(score):
         raise TypeError(f"score={score}")
-    return Piece(_bytes_of(fields, 1).decode(), score, _integer_of(fields, 3, NORMAL))
-
-
-def _bytes_of(message: Message, field: int, default: bytes = b"") -> bytes:
-    value = message.get(field, default)
-    if not isinstance(value, bytes):
-        raise TypeError(f"field {field} is an integer")
-    return value
-
-
-def _integer_of(message: Message, field: int, default: int) -> int:
-    value = message.get(field, default)
-    if not isinstance(value, int):
-        raise TypeError(f"field {field} is not an integer")
-    return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message: number, and integer or bytes. Raises IndexError where it is truncated."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        field, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield field, value
-            continue
-        if wire not in (1, 2, 5):
-            raise TypeError(f"wire type {wire}")
-        size, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
-        if at + size > len(data):
-            raise IndexError(f"{size} bytes at {at}")
-        yield field, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, lowest first, and the place after it."""
-    value = shift = 0
-    while data[at] > 127:
-        value |= (data[at] & 127) << shift
-        shift, at = shift + 7, at + 1
-    return value | data[at] << shift, at + 1
+    return Piece(protobuf.bytes_of(message, 1).decode(), score, protobuf.integer_of(message, 3, NORMAL))
