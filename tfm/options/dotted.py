@@ -20,13 +20,16 @@ T = TypeVar("T")
 # Elements that a list of dataclasses may have.
 MAX_ELEMENTS = 4096
 
+# Values of fields by their dotted names.
+Values = dict[str, Any]
+
 # (dotted name, value, type of the field) -> a value of that type.
 Read = Callable[[str, Any, Hint], Any]
 
 
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(config: Any, prefix: str = "") -> Values:
     """Dotted names and values of a dataclass, the tag of a chosen class under the name of its field."""
-    values: dict[str, Any] = {}
+    values: Values = {}
     for field in dataclasses.fields(config):
         value, key = getattr(config, field.name), prefix + field.name
         hint = type_hints(type(config))[field.name]
@@ -44,9 +47,9 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return values
 
 
-def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> Values:
     """Dotted names and values of a dataclass that went through `dataclasses.asdict` and JSON; a tag is `mixer.name`."""
-    values: dict[str, Any] = {}
+    values: Values = {}
     for name, value in saved.items():
         key = prefix + name
         if isinstance(value, Mapping):
@@ -115,7 +118,7 @@ class _Layer(NamedTuple):
 
 def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
     """A dataclass that is not judged yet; its fields are called PREFIX.FIELD, and later prefixes win."""
-    changed: dict[str, Any] = {}
+    changed: Values = {}
     for field in dataclasses.fields(config):
         if not field.init:  # a tag
             continue
@@ -173,7 +176,7 @@ def _override_list(elements: tuple, hint: Hint, layer: _Layer, names: Sequence[s
 
 def _checked(config: Any, prefix: str = "") -> Any:
     """A dataclass after all dataclasses in it have judged themselves, the innermost first."""
-    changed: dict[str, Any] = {}
+    changed: Values = {}
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
         if dataclasses.is_dataclass(value):
