@@ -65,7 +65,7 @@ def mesh_for_weights(specs: PyTree, path: Path, mesh: Mesh | None = None) -> Mes
 
 
 def check_tokens(model: Config, tokens: int, parts: int = 1, flags: str = "--batch") -> None:
-    """Raises OutOfMemoryError where a batch of so many tokens, computed in `parts`, is more than memory can hold.
+    """Raises OutOfMemoryError where the `tokens` of a batch, computed in `parts`, are more than memory can hold.
 
     The error advises to take smaller ones of the `flags`.
     """

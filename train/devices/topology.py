@@ -104,7 +104,7 @@ def devices(topology: Topology, simulate: bool = False) -> "tuple[Sequence[Devic
     """Devices for which jax compiles in place of these, and whether programs compiled for them are the real ones.
 
     libtpu describes TPUs that are absent; its programs are the real ones. Otherwise CPU devices simulate them. Raises
-    UserError if libtpu fails, or if so many devices cannot be simulated.
+    UserError if libtpu fails, or if that number of devices cannot be simulated.
     """
     if topology.platform == "tpu" and not simulate and importlib.util.find_spec("libtpu"):
         return _described(topology), True

@@ -56,8 +56,9 @@ def largest_difference(name: str, x: jax.Array, read_x: jax.Array) -> float:
 def _inputs(config: tfm.Config, seed: int) -> jax.Array:
     """Two rows of random tokens, or two random pictures."""
     rng = np.random.default_rng(seed)
-    if isinstance(config.input, tfm.Patches):
-        return jnp.asarray(rng.normal(size=(2, *config.input.pixels)), jnp.float32)
+    pixels = getattr(config.input, "pixels", None)
+    if pixels is not None:
+        return jnp.asarray(rng.normal(size=(2, *pixels)), jnp.float32)
     return jnp.asarray(rng.integers(0, config.vocab, (2, min(config.length, 24))))
 
 
@@ -84,7 +85,7 @@ def _states(config: tfm.Config, params: PyTree) -> Iterator[tuple[str, jax.Array
 
 
 def _tower_states(config: tfm.Config, params: tfm.Towers) -> Iterator[tuple[str, jax.Array]]:
-    """The same of the towers of texts and of images."""
+    """The states of the towers of texts and of images after the embeddings and after each layer, by name."""
     for name, tower, tower_config in (("text", params.text, config), ("image", params.image, config.in_images())):
         for layer, x in enumerate(_stack_states(tower, tower_config, tower_config.head.causal, None)):
             yield f"{name} layer {layer - 1}" if layer else f"{name} embeddings", x

@@ -7,7 +7,6 @@ import jax
 from jax.sharding import Mesh
 
 from tfm.catalogue.models.interpolation import interpolate_positions
-from tfm.catalogue.options.inputs import Patches
 from tfm.config.model import Config
 from tfm.low_rank import low_rank_base, merge_low_rank, with_base
 from tfm.models.classifier import Classifier
@@ -42,7 +41,10 @@ def load_parts(
 
 
 def take_parts(origin: str, source: PyTree, params: PyTree) -> tuple[PyTree, list[str]]:
-    """The same from the parameters of another model; `origin` is what errors call it."""
+    """Parameters with the parts that the parameters `source` of another model have too, and the names of fresh ones.
+
+    `origin` names the other model in errors. Raises UserError for another architecture.
+    """
     base = low_rank_base(params)
     parts = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     main = next(iter(parts))
@@ -77,7 +79,8 @@ def _shapes(part: PyTree) -> dict[str, tuple[int, ...]]:
 def _pixels(model: Config) -> tuple[int, int] | None:
     """Height and width of the pictures that a model, or its tower, reads; None for one that reads none."""
     images = model.input if model.images is None else model.images.input
-    return images.pixels[:2] if isinstance(images, Patches) else None
+    pixels = getattr(images, "pixels", None)
+    return None if pixels is None else pixels[:2]
 
 
 def _sides(pixels: tuple[int, int]) -> str:

@@ -273,13 +273,8 @@ def describe(run: Run, facts: Mapping[str, object]) -> dict[str, object]:
 
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-    sections = {
-        "format": FORMAT,
-        "config": dataclasses.asdict(run),
-        "command": " ".join(sys.argv),
-        "versions": versions,
-        **facts,
-    }
+    sections: dict[str, object] = {"format": FORMAT, "config": dataclasses.asdict(run), "command": " ".join(sys.argv)}
+    sections |= {"versions": versions, **facts}
     return sections | {"checksums": _checksums(json.loads(json.dumps(sections)))}
 
 

@@ -134,9 +134,8 @@ def fingerprint(params: PyTree) -> str:
 
 def _picture(model: Config) -> str:
     """What a model of pictures reads."""
-    if isinstance(model.input, tfm.Patches):
-        return "pictures of " + " x ".join(map(str, model.input.pixels))
-    return f"{model.length} colours of a palette"
+    pixels = getattr(model.input, "pixels", None)
+    return f"{model.length} colours of a palette" if pixels is None else "pictures of " + " x ".join(map(str, pixels))
 
 
 def _state_shape(model: Config) -> tuple[object, ...]:

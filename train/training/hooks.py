@@ -199,7 +199,7 @@ class SaveRequest:
         self._looked = time.monotonic()
 
     def is_due(self, step: int, every: int) -> bool:
-        """Whether the file is there; looks once a second, or, with several processes, every so many steps."""
+        """Whether the file is there. Looks once a second; with several processes, every `every` steps."""
         if jax.process_count() > 1:
             return step % every == 0 and distributed.any_process(distributed.is_main() and self.path.exists())
         now = time.monotonic()

@@ -105,7 +105,7 @@ def batch_to_devices(job: Job, batch: Mapping[str, np.ndarray]) -> dict[str, jax
 
 
 def train_step_for(job: Job, shapes: int):
-    """The training step of batches of so many shapes, for each of which it is compiled."""
+    """The training step of batches of `shapes` different shapes; it is compiled for each."""
     run = job.run
     platform = job.mesh.devices.flat[0].platform
     options = step.compiler_options(platform, run.model.dtype, _largest_array(job), run.steps // shapes)

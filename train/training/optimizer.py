@@ -16,7 +16,7 @@ from train.settings.schema import Optim
 from train.training.optimizers import OPTIMIZERS
 from train.training.stochastic_rounding import widen
 
-# The rates of shorter runs are padded to so many.
+# Length of the array of learning rates: those of shorter runs are padded.
 _FEWEST_RATES = 1024
 
 

@@ -1,4 +1,4 @@
-"""The training step is compiled once for every planned shape of a batch; any other compilation is a mistake of ours."""
+"""The training step is compiled once for every planned shape of a batch; any other compilation is an error."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol

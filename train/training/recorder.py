@@ -119,7 +119,7 @@ class Clock:
         return seconds
 
     def left(self, steps: int) -> str:
-        """The time that so many steps will take, as h:mm:ss."""
+        """The time that the steps will take, as h:mm:ss."""
         if not self._steps:
             return "?"
         seconds = round((time.perf_counter() - self._began) / self._steps * steps)

@@ -16,9 +16,9 @@ from tfm.params import PyTree
 from train.losses.joint import JointLoss
 from train.losses.loss import MEMORY, Extra, Loss, Sums, scalar_sums
 from train.runs.state import RunNumbers, State
-from train.training import optimizer as optim
 from train.training import stochastic_rounding
 from train.training.gradient_cache import cached_gradient
+from train.training.optimizer import Optimizer, global_norm
 
 # The memory of the rows of a batch whose texts begin, leaves [parts, ...]; or None.
 NewMemory = Callable[[], tfm.SegmentMemory | None]
@@ -43,7 +43,7 @@ def no_memory() -> None:
 
 
 def new_state(
-    specs, optimizer: optim.Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
+    specs, optimizer: Optimizer, seed: int, mesh, ema: float | None = None, memory: NewMemory = no_memory
 ) -> State:
     """Fresh parameters, moments and memory, made where they live on the mesh; the average is in float32."""
     key = jax.random.key(seed)
@@ -54,9 +54,7 @@ def new_state(
     return dataclasses.replace(state, numbers=numbers)
 
 
-def abstract_state(
-    specs, optimizer: optim.Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory
-) -> State:
+def abstract_state(specs, optimizer: Optimizer, mesh, ema: float | None = None, memory: NewMemory = no_memory) -> State:
     """The shapes and shardings of `new_state`: nothing is allocated, and the devices of the mesh may be absent."""
 
     def fresh():
@@ -68,7 +66,7 @@ def abstract_state(
         return jax.eval_shape(fresh)
 
 
-def _fresh(specs, optimizer: optim.Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
+def _fresh(specs, optimizer: Optimizer, mesh, ema: float | None, memory: NewMemory, key: Array) -> State:
     params = tfm.init(specs, key, mesh)
     average = new_average(params) if ema else None
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, memory())
@@ -82,7 +80,7 @@ def new_average(params):
 def make_train_step(
     loss: Loss,
     model: tfm.Config,
-    optimizer: optim.Optimizer,
+    optimizer: Optimizer,
     seed: int,
     dropout: bool,
     ema: float | None = None,
@@ -119,7 +117,7 @@ def make_train_step(
         moved = jax.tree.map(lambda leaf, change: leaf + change / _parts(batch), running, changes)
         frozen = optimizer.join(moved, frozen)
         grads = jax.tree.map(lambda grad: grad / jnp.maximum(sums["weight"], 1), stochastic_rounding.widen(grads))
-        sums["grad_norm"] = optim.global_norm(grads)
+        sums["grad_norm"] = global_norm(grads)
         wide_params, params, opt = _updated(optimizer, state, trained, grads, numbers)
         average = _average(optimizer.specs, state, optimizer.join(wide_params, frozen), ema) if ema else None
         changed = State(state.step + 1, optimizer.join(params, frozen), opt, average, memory)
@@ -128,18 +126,18 @@ def make_train_step(
     return train_step
 
 
-def split_params(optimizer: optim.Optimizer, state: State, run_key: Array) -> tuple[PyTree, PyTree]:
+def split_params(optimizer: Optimizer, state: State, run_key: Array) -> tuple[PyTree, PyTree]:
     """The trained and the frozen parameters as a step reads them: some are drawn anew, by the key of the run."""
     return optimizer.split(tfm.redraw(optimizer.specs, state.params, run_key, state.step))
 
 
-def _params_of(optimizer: optim.Optimizer, frozen, changing, key: Array | None):
+def _params_of(optimizer: Optimizer, frozen, changing, key: Array | None):
     """The parameters of a pass; what changes are trained parameters and running state."""
     trained, running = changing
     return with_dropout_keys(optimizer.join(trained, optimizer.join(running, frozen)), key)
 
 
-def _updated(optimizer: optim.Optimizer, state: State, trained, grads, numbers: RunNumbers):
+def _updated(optimizer: Optimizer, state: State, trained, grads, numbers: RunNumbers):
     """The trained parameters after an update, in float32 and as the state keeps them, and the optimizer's state."""
     wide_params, wide_opt = stochastic_rounding.widen((trained, state.opt))
     updates, opt = optimizer.update(grads, wide_opt, wide_params, numbers.rates)
@@ -148,7 +146,7 @@ def _updated(optimizer: optim.Optimizer, state: State, trained, grads, numbers: 
     return wide_params, *stochastic_rounding.narrow((wide_params, opt), (trained, state.opt), key)
 
 
-def run_numbers(optimizer: optim.Optimizer, key: Array) -> RunNumbers:
+def run_numbers(optimizer: Optimizer, key: Array) -> RunNumbers:
     """The numbers of a run with the key of its seed."""
     return RunNumbers(jax.random.key_data(key), optimizer.rates())
 
