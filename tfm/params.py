@@ -1,7 +1,7 @@
 """Parameters are declared once, as a tree of specs; values, shapes, shardings, counts and decay masks are read off it.
 
-The spec tree has the structure of the parameter tree: the same dataclasses with a `Spec` where the array will be (typed
-Any for that reason), and None where a variant has no such parameter.
+The spec tree has the structure of the parameter tree: its dataclasses with a `Spec` where the array will be, and None
+where a variant has no such parameter.
 """
 
 import dataclasses
@@ -20,6 +20,9 @@ from tfm.sharding import named_sharding, spec_of
 
 # A tree of arrays, or of specs, shapes or shardings that stand for them; its classes differ from model to model.
 PyTree: TypeAlias = Any
+
+# A `Spec`, typed as the array in whose place it stands.
+ArraySpec: TypeAlias = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Spec:
     dtype: str = "float32"
 
 
-def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False, **sizes: int) -> Any:
+def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False, **sizes: int) -> ArraySpec:
     """A matrix or table: truncated normal of `config.init_std`, cut at two standard deviations, decayed.
 
     `sizes` are those that the configuration does not know. Source: Devlin et al. 2018.
@@ -64,35 +67,35 @@ def weight_spec(config: Config, axes: str, inputs: int = 1, branch: bool = False
     return dataclasses.replace(_spec(config, axes, init, sizes), decay=True, inputs=inputs, branch=branch)
 
 
-def bias_spec(config: Config, axes: str, **sizes: int) -> Any:
+def bias_spec(config: Config, axes: str, **sizes: int) -> ArraySpec:
     """A bias: zeros, not decayed."""
     return _spec(config, axes, constant(0.0), sizes)
 
 
-def vector_spec(config: Config, axes: str) -> Any:
+def vector_spec(config: Config, axes: str) -> ArraySpec:
     """A trained vector that stands among others: a truncated normal as that of matrices, not decayed."""
     return dataclasses.replace(weight_spec(config, axes, inputs=0), decay=False)
 
 
-def scale_spec(config: Config, axes: str, **sizes: int) -> Any:
+def scale_spec(config: Config, axes: str, **sizes: int) -> ArraySpec:
     """A norm's scale: ones, not decayed."""
     return _spec(config, axes, constant(1.0), sizes)
 
 
-def constant_spec(config: Config, axes: str, value: float) -> Any:
+def constant_spec(config: Config, axes: str, value: float) -> ArraySpec:
     """A scale that starts at this value, not decayed."""
     return _spec(config, axes, constant(value), {})
 
 
 def fixed_spec(
     config: Config, axes: str, init: Callable[..., jax.Array], redraw: int | None = None, **sizes: int
-) -> Any:
+) -> ArraySpec:
     """An array that is stored, sharded and checkpointed like a parameter, but never trained; its shape [...] is that of
     `axes`."""
     return dataclasses.replace(_spec(config, axes, init, sizes), trained=False, redraw=redraw)
 
 
-def running_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> Any:
+def running_spec(config: Config, axes: str, init: Callable[..., jax.Array], **sizes: int) -> ArraySpec:
     """Running state, float32 [...] of the shape of `axes`, that training steps change as its layers say
     (`running.py` of clusters)."""
     spec = _spec(config, axes, init, sizes)
@@ -159,7 +162,7 @@ def redraw(specs, params, key: jax.Array, step: jax.Array):
     return jax.tree_util.tree_map_with_path(make, specs, params)
 
 
-def _leaf_key(key: jax.Array, path: Any) -> jax.Array:
+def _leaf_key(key: jax.Array, path: jax.tree_util.KeyPath) -> jax.Array:
     return jax.random.fold_in(key, zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
