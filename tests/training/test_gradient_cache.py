@@ -12,7 +12,8 @@ import tfm
 from train.data import feed
 from train.settings.contrast import Contrast
 from train.settings.schema import Batch, Data, Optim, Run
-from train.tasks.contrast.task import CONTRAST, compare, encode_rows
+from train.tasks.contrast.loss import compare, encode_rows
+from train.tasks.contrast.task import CONTRAST
 from train.training import optimizer as optim
 from train.training import step
 from train.training.gradient_cache import cached_gradient
