@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from small import FLAGS, call, write_text
-from tasks.test_translate import SMALL, counting, write_sides
+from tasks.translate.test_task import SMALL, counting, write_sides
 
 import tfm
 from train.evaluate import main as evaluate

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from small import call
-from tasks.test_translate import SMALL, counting, write_sides
+from tasks.translate.test_task import SMALL, counting, write_sides
 
 from tfm.config.model import Config
 from tfm.options.choices import alternatives, type_hints

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small import FLAGS, call, write_text
-from tasks.test_translate import SMALL, counting, write_sides
+from tasks.translate.test_task import SMALL, counting, write_sides
 
 from train import evaluate, prune
 from train.main import main
