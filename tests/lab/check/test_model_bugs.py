@@ -14,8 +14,7 @@ from tfm.models import pooling
 from tfm.tables.mixers import MIXERS
 from train.data import packing
 from train.lab.check import model
-from train.tasks.lm import rows
-from train.tasks.lm.task import task
+from train.tasks.lm import rows, task
 from train.training import step
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from tfm.losses import vocabulary
 from train.data.corpus import Corpus
 from train.lab.check import training
 from train.runs.saved import SavedCheckpoints
-from train.tasks.lm.task import task
+from train.tasks.lm import task
 from train.training import step
 
 pytestmark = pytest.mark.slow
