@@ -351,7 +351,7 @@ print(tfm.Shaw())
 
 def test_no_code_names_the_variant_of_another_file():
     """The catalogue, a variant's own file and those that build on it, presets and Hugging Face families name it."""
-    own = rf"tfm/(catalogue/)?({'|'.join(SLOTS)})/(\w+/)*(?!__init__)\w+\.py"
+    own = rf"tfm/(catalogue/)?({'|'.join(SLOTS)})/(\w+/)*(?!__init__)\w+\.py|tfm/(residuals|inputs)\.py"
     places = re.compile(rf"{own}|{LISTS}")
     named = {}
     for name, nodes in files().items():

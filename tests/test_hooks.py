@@ -31,12 +31,12 @@ POSITIONAL = {"positions", "slots"}
 SINGLE: dict[str, set[str]] = {
     "Mixer": {"rewinds"},  # softmax alone can forget tokens; speculative decoding asks
     "Position": set(),
-    "Residual": {"start", "finish", "reverse", "rescale_embed", "sublayers"},
-    "Input": {"spell"},
+    "Residual": set(),
+    "Input": set(),
     "Pattern": {"windows", "replace", "extend", "in_row"},
     "ScoreBias": {"of_blocks"},
-    "AttentionContext": {"condition", "segment_memory", "layers_around"},
-    "Options": {"recomputes", "streams", "depends_on_heads"},
+    "AttentionContext": {"segment_memory"},
+    "Options": set(),
 }
 
 

@@ -159,12 +159,12 @@ def test_between_blocks_devices_that_share_a_layer_have_some_positions_each(size
     """Before and after each block; what comes out of the stack lives where its input did."""
     mesh, config, seen = tfm.make_mesh(*sizes), tfm.override(CONFIG, {"residual": "pre", "layers": 3, "period": 2}), []
 
-    def watch(layer, kind, config, x, block_input, key):
-        y, output = tfm.transformer_block(layer, kind, config, x, block_input, key)
+    def watch(layer, x, **arguments):
+        y, output = tfm.transformer_block(layer, x=x, **arguments)
         seen.extend(spec_of(array)[1] for array in (x, y))
         return y, output
 
-    monkeypatch.setattr("tfm.layers.stack.transformer_block", watch)
+    monkeypatch.setattr("tfm.layers.groups.transformer_block", watch)
     with jax.set_mesh(mesh):
         x = put(mesh, "BTD", jnp.ones((2, length, 16)))
         model = tfm.abstract(tfm.encoder_specs(config), mesh)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfm.attention.attend import attend, attention_scores, attention_weights, weighted_sum
     from tfm.attention.bias import ScoreBias
-    from tfm.attention.cross import Memory
     from tfm.attention.kernels.choice import Choice, KernelError, choose_kernel, chunked, cudnn, splash
     from tfm.attention.project import (
         Attention,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tfm.catalogue.decoding.speculation import Speculation
     from tfm.catalogue.inputs.patches import PatchEmbed
     from tfm.catalogue.models.bidirectional_lm import BidirectionalLM, bidirectional_lm_specs, directions
-    from tfm.catalogue.models.calibrate import calibrate
+    from tfm.catalogue.models.calibration import calibrate, needs_calibration
     from tfm.catalogue.models.interpolation import interpolate_positions
     from tfm.catalogue.models.segments import SegmentMemory, read_segment, segment_memory
     from tfm.catalogue.models.skip_thought import SkipThought, sentence_vector, skip_thought_specs, write_sentence
@@ -53,11 +52,15 @@ if TYPE_CHECKING:
     from tfm.inputs import MaskedPixels, default_positions
     from tfm.inputs.tokens import Embed
     from tfm.int8 import Int8
-    from tfm.interfaces import AttentionContext, BlockOutput, LayerCall, MixerOutput, VariantError
-    from tfm.layers.block import Block, BlockInput, block_specs, transformer_block
-    from tfm.layers.calibration import needs_calibration
-    from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-    from tfm.layers.stack import Layers, by_layer, stack, stack_specs
+    from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, Memory, MixerOutput, VariantError
+    from tfm.layers.block import (
+        FeedForward,
+        block_specs,
+        feed_forward,
+        feed_forward_specs,
+        transformer_block,
+    )
+    from tfm.layers.stack import Layers, by_layer, prepare_layers, stack, stack_specs
     from tfm.losses.contrast import in_batch_losses, sigmoid_losses, symmetric_losses
     from tfm.losses.distillation import cosine_losses, hard_losses, soft_losses
     from tfm.losses.sampled import log_uniform, sampled_loss

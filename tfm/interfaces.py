@@ -16,7 +16,7 @@ functions have one calling convention:
 - `prepare(call, context)` runs once a pass, before all layers; its result is `call.prepared` in each of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
@@ -51,9 +51,8 @@ class AttentionContext:
     keep: layers return what their decode states take
     record: layers return their attention weights
     record_inputs: layers return what they have read
-    record_branches: layers return what each sublayer adds to the stream, before dropout
-    layers_around: layers of other stages before and after these
-    condition: [B,D], a vector of another text, for layers that ask for it
+    memory: what cross-attention reads, without its layers, or None
+    prepared: for each of `config.kinds`, what its mixer and its position prepare (`tfm.prepare_layers`)
     """
 
     positions: Array
@@ -66,9 +65,8 @@ class AttentionContext:
     keep: bool = struct.field(pytree_node=False, default=False)
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
-    record_branches: bool = struct.field(pytree_node=False, default=False)
-    layers_around: tuple[int, int] = struct.field(pytree_node=False, default=(0, 0))
-    condition: Array | None = None
+    memory: "Memory | None" = None
+    prepared: tuple[tuple[Any, Any], ...] = ()
 
     @property
     def key_positions(self) -> Array:
@@ -81,6 +79,23 @@ class AttentionContext:
     def text_length(self) -> int:
         """Tokens of the longest text, which is static: slots of the decode states, or keys of the pass."""
         return self.segment_memory + self.positions.shape[1] if self.slots is None else self.slots
+
+
+@struct.dataclass
+class Memory:
+    """The states of an encoder, as the layers of a decoder read them.
+
+    layers: `Layers` of pairs of keys and values [R,B,K,S,H]
+    valid: bool [B,S], True for a token
+    coverage: None, or float32 [W*B,S]: the attention that each token has got so far from each of W texts of its row, a
+        mean over heads and layers
+    mask: which tokens a target may see, where rows hold several texts; None: all that are valid
+    """
+
+    layers: Any
+    valid: Array
+    coverage: Array | None = None
+    mask: Mask | None = None
 
 
 class LayerCall(NamedTuple, Generic[OptionsT, ParamsT, PreparedT]):
@@ -103,6 +118,21 @@ class LayerCall(NamedTuple, Generic[OptionsT, ParamsT, PreparedT]):
 
 
 @struct.dataclass
+class Block:
+    """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
+
+    Those of L blocks have L in front of their shapes. `cross` is the attention of a decoder to the memory of an
+    encoder. A residual scheme may have no feed-forward layer.
+    """
+
+    mixer: Any
+    position: Any
+    feed_forward: Any
+    residual: Any
+    cross: Any = None
+
+
+@struct.dataclass
 class MixerOutput:
     """What a mixer returns beside its result.
 
@@ -122,14 +152,12 @@ class BlockOutput:
     weights: attention weights [B,K,G,T,S]
     cross_weights: those of cross-attention
     inputs: what the block has read [B,T,D]
-    branches: what each sublayer adds to the stream [B,T,D], by name
     """
 
     state: Any = None
     weights: Array | None = None
     cross_weights: Array | None = None
     inputs: Array | None = None
-    branches: dict[str, Array] | None = None
 
 
 class VariantError(ValueError):
@@ -228,83 +256,25 @@ class Position(NamedTuple):
     score: Callable[..., Any] = plain_score
 
 
-# The sublayers of a block, in order; only decoders with a memory have cross-attention.
-SUBLAYERS = ("mixer", "cross", "feed_forward")
-
-
-class Sublayer(NamedTuple):
-    """A sublayer: a function from x [B,T,D] to y [B,T,D] and an output, the key of the dropout of y, and the rate at
-    which examples skip it."""
-
-    function: Callable[[Array], tuple[Array, Any]]
-    key: Array | None
-    drop_path: Array | None = None
-
-
-Sublayers = Mapping[str, Sublayer]  # by name, in order
-
-
-class Reverse(NamedTuple):
-    """How a backward pass gets what a block has read out of what it has returned.
-
-    evaluate: (params, options, config, name of a sublayer, x, sublayer) -> what the sublayer adds for a stream x
-    invert: (names of the sublayers, pull, streams, cotangents) -> the streams that the block has read, and their
-        cotangents; `pull(name, x, cotangent)` -> what a sublayer adds for x, and the cotangent of x
-    """
-
-    evaluate: Callable[..., Array]
-    invert: Callable[..., tuple[Any, Any]]
-
-
-class Profile(NamedTuple):
-    """One pass over a batch without dropout.
-
-    x: what the first block has read [B,T,D]
-    branches: for each layer, what its sublayers have added to the stream [B,T,D], by name
-    specs: for each layer, the spec tree of its block
-    """
-
-    x: Array
-    branches: list[dict[str, Array]]
-    specs: list[Any]
-
-
 def unchanged(options: Options, config: Config, specs: Any) -> Any:
     """The spec tree as it is."""
     return specs
-
-
-def one_stream(options: Options, config: Config, x: Array) -> Array:
-    """The stream as it is."""
-    return x
 
 
 class Residual(NamedTuple):
     """How the sublayers of a block join the stream.
 
     specs: (options, config, names of the sublayers) -> the spec tree of one block
-    chain: (call, x, sublayers) -> x and the outputs of the sublayers by name
+    chain: (call, x, `Sublayers`) -> x and the outputs of the sublayers by name
     final_norm: a norm follows the last block
-    sublayers: those that a block has
-    rescale: (options, config, specs of a block) -> the specs with other initializers
-    rescale_embed: (options, config, specs of the embeddings) -> the specs with other initializers
-    calibrate: None, or (blocks, options, config, profile) -> the parameters of all blocks, set by a batch: a list with
-        an element a layer, and the `Profile` of the same layers (`tfm.calibrate`)
-    start: (options, config, x) -> what the first block reads
-    finish: (options, config, what a block returns) -> x [B,T,D], or [B,T,o] (`output_axis`)
-    reverse: None, or how the backward pass does without stored values
+    revise: (options, config, specs of a block, or of the embeddings) -> the specs with other initializers, or without a
+        sublayer
     """
 
     specs: Callable[..., Any]
     chain: Callable[..., tuple[Any, dict[str, Any]]]
     final_norm: bool
-    sublayers: tuple[str, ...] = SUBLAYERS
-    rescale: Callable[..., Any] = unchanged
-    rescale_embed: Callable[..., Any] = unchanged
-    calibrate: Callable[..., Any] | None = None
-    start: Callable[..., Any] = one_stream
-    finish: Callable[..., Array] = one_stream
-    reverse: Reverse | None = None
+    revise: Callable[..., Any] = unchanged
 
 
 class Input(NamedTuple):
@@ -314,11 +284,8 @@ class Input(NamedTuple):
     embed: (call, inputs, positions, types) -> embeddings [B,T,D] in `config.dtype`
     contents: (options, config, count, length) -> `count` inputs, each of `length` equal contents or more; None for an
         input that no model begins with
-    spell: None, or (tables, texts of all tokens, whether each continues a word) -> the embeddings of tokens with these
-        texts
     """
 
     specs: Callable[..., Any]
     embed: Callable[..., Array]
     contents: Callable[..., Array] | None = None
-    spell: Callable[..., Any] | None = None

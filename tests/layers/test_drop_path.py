@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.layers.shared import drop_path_rates
+from tfm.layers.stack import drop_path_rates
 from tfm.ops import drop_rows
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -33,11 +33,13 @@ def test_examples_are_zero_or_scaled():
 
 def test_rates_grow_in_equal_steps_over_all_stages():
     config = dataclasses.replace(CONFIG, layers=3, drop_path=0.4)
-    context = tfm.AttentionContext(jnp.zeros((1, 1), jnp.int32))
-    np.testing.assert_allclose(drop_path_rates(config, context), [0, 0.2, 0.4], rtol=1e-6)
-    of_stage = dataclasses.replace(context, layers_around=(2, 4))
-    np.testing.assert_allclose(drop_path_rates(config, of_stage), 0.4 * np.array([2, 3, 4]) / 8, rtol=1e-6)
-    assert drop_path_rates(CONFIG, context) is None
+    np.testing.assert_allclose(drop_path_rates(config)[0], [0, 0.2, 0.4], rtol=1e-6)
+    stages = {"layers": 2, "stages": 2, "stages.0.layers": 3, "stages.1.layers": 4}
+    config = tfm.override(config, {"input": "patches", "input.size": 32, "input.patch": 4, "input.cls": False}, stages)
+    first, second, third = drop_path_rates(config)
+    np.testing.assert_allclose(second, 0.4 * np.array([2, 3, 4]) / 8, rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate([first, second, third]), 0.4 * np.arange(9) / 8, rtol=1e-6)
+    assert drop_path_rates(CONFIG) == [None]
 
 
 def test_every_example_skips_sublayers_of_its_own(fill):

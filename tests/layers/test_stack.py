@@ -12,7 +12,7 @@ import pytest
 from layers.blocks import context_of, run_block
 
 import tfm
-from tfm.layers.rows import unstack
+from tfm.layers.groups import unstack
 from tfm.layers.stack import map_layers
 from tfm.norms import norm
 

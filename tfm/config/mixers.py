@@ -60,11 +60,6 @@ class Softmax(Options):
         """As the pattern does."""
         return self.pattern.reads_packed
 
-    @property
-    def depends_on_heads(self) -> bool:  # type: ignore[override]
-        """As the pattern does."""
-        return self.pattern.depends_on_heads
-
     def within(self, tokens: int) -> "Softmax":
         return dataclasses.replace(self, pattern=self.pattern.within(tokens))
 

@@ -1,137 +1,133 @@
 """One block: a mixer, perhaps cross-attention, and a feed-forward layer, joined by a residual scheme."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from tfm.attention.cross import cross_attention, cross_specs
 from tfm.config.model import Config, Kind
-from tfm.interfaces import AttentionContext, BlockOutput, LayerCall, MixerOutput, Sublayer
-from tfm.layers.feed_forward import FeedForward, feed_forward, feed_forward_specs
-from tfm.ops import split
+from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, MixerOutput
+from tfm.ops import GATES, Linear, activation, linear, linear_specs, split
+from tfm.residuals import Sublayer
 from tfm.sharding import replicate_length
 from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
 from tfm.tables.residuals import RESIDUALS
 
 
-@struct.dataclass
-class Block:
-    """Parameters of one block: of its mixer, of positions in it, of its feed-forward layer and of its residual scheme.
-
-    Those of L blocks have L in front of their shapes. `cross` is the attention of a decoder to the memory of an
-    encoder. A residual scheme may have no feed-forward layer.
-    """
-
-    mixer: Any
-    position: Any
-    feed_forward: FeedForward | None
-    residual: Any
-    cross: Any = None
-
-
-class BlockInput(NamedTuple):
-    """What a block reads beside x.
-
-    context: the pass
-    mixer, position: what their `prepare` made for this kind of layer
-    state: the decode state of this layer, or its states of the segment before, or None
-    memory: what cross-attention reads, or None
-    drop_path: the rate at which examples skip a sublayer, or None
-    """
-
-    context: AttentionContext
-    mixer: Any
-    position: Any
-    state: Any = None
-    memory: Any = None
-    drop_path: Array | None = None
-
-
 def block_specs(kind: Kind, config: Config, cross: bool = False) -> Block:
     """The spec tree of one block of a kind; with `cross` it attends to a memory too."""
     residual = RESIDUALS[kind.residual.name]
-    names = tuple(name for name in residual.sublayers if cross or name != "cross")
+    names = ("mixer", "cross", "feed_forward") if cross else ("mixer", "feed_forward")
     specs = Block(
         mixer=MIXERS[kind.mixer.name].specs(kind.mixer, config),
         position=POSITIONS[kind.position.name].specs(kind.position, config),
-        feed_forward=feed_forward_specs(config) if "feed_forward" in names else None,
+        feed_forward=feed_forward_specs(config),
         residual=residual.specs(kind.residual, config, names),
         cross=cross_specs(kind.mixer, config) if cross else None,
     )
-    return residual.rescale(kind.residual, config, specs)
+    return residual.revise(kind.residual, config, specs)
 
 
 def transformer_block(
-    layer: Block, kind: Kind, config: Config, x: Any, block_input: BlockInput, key: Array | None = None
-) -> tuple[Any, BlockOutput]:
-    """What `Residual.start` or a block has returned, [B,T,D] for one stream -> the same; a key turns dropout on."""
-    residual, sublayers = RESIDUALS[kind.residual.name], sublayers_of(layer, kind, config, block_input, key)
-    branches: dict[str, Array] = {}
+    layer: Block,
+    kind: Kind,
+    config: Config,
+    x: Array,
+    context: AttentionContext,
+    state: Any = None,
+    keys_values: tuple[Array, Array] | None = None,
+    noise: tuple[Array, Array | None] | None = None,
+) -> tuple[Array, BlockOutput]:
+    """x [B,T,D] -> [B,T,D], and what the pass asks for; x may be all streams of a residual scheme.
 
-    def recorded(name: str, sublayer: Sublayer) -> Sublayer:
-        def run(y: Array):
-            branches[name], output = sublayer.function(y)
-            return branches[name], output
-
-        return sublayer._replace(function=run)
-
-    if block_input.context.record_branches:
-        sublayers = {name: recorded(name, sublayer) for name, sublayer in sublayers.items()}
-    y, outputs = residual.chain(LayerCall(kind.residual, config, layer.residual), x, sublayers)
+    context: the pass, with what `prepare_layers` adds
+    state: the decode state of this layer
+    keys_values: those of the memory that cross-attention reads [B,K,S,H]
+    noise: the key of dropout, and the rate at which examples skip a sublayer; None turns both off
+    """
+    x = checkpoint_name(x, "block input")
+    sublayers = sublayers_of(layer, kind, config, context, state, keys_values, noise)
+    call = LayerCall(kind.residual, config, layer.residual, None)
+    y, outputs = RESIDUALS[kind.residual.name].chain(call, x, sublayers)
     return y, BlockOutput(
         state=outputs["mixer"].state,
         weights=outputs["mixer"].weights,
         cross_weights=outputs.get("cross"),
-        inputs=residual.finish(kind.residual, config, x) if block_input.context.record_inputs else None,
-        branches=branches if block_input.context.record_branches else None,
+        inputs=x if context.record_inputs else None,
     )
 
 
 def sublayers_of(
-    layer: Block, kind: Kind, config: Config, block_input: BlockInput, key: Array | None
+    layer: Block,
+    kind: Kind,
+    config: Config,
+    context: AttentionContext,
+    state: Any = None,
+    keys_values: tuple[Array, Array] | None = None,
+    noise: tuple[Array, Array | None] | None = None,
 ) -> dict[str, Sublayer]:
-    """The sublayers of a block by name, in order; a key turns dropout on."""
+    """The sublayers of a block by name, in order. Arguments are those of `transformer_block`."""
+    key, drop_path = noise or (None, None)
     mixer_key, mixer_drop, ffn_drop, cross_key, cross_drop = split(key, 5)
-    position_call = LayerCall(kind.position, config, layer.position, block_input.position, mixer_key)
-    position = POSITIONS[kind.position.name]
-    score, in_scores = partial(position.score, position_call), kind.position.in_scores
-    mixer_call = LayerCall(kind.mixer, config, layer.mixer, block_input.mixer, mixer_key, in_scores)
+    mixer, position = context.prepared[config.kinds.index(kind)]
+    position_call = LayerCall(kind.position, config, layer.position, position, mixer_key)
+    score = partial(POSITIONS[kind.position.name].score, position_call)
+    call = LayerCall(kind.mixer, config, layer.mixer, mixer, mixer_key, kind.position.in_scores)
+    mix = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
-    def mixed(y: Array):
-        result, output = MIXERS[kind.mixer.name].forward(mixer_call, y, score, block_input.state)
-        return result, _keep_states(output, block_input, y)
+    if context.segment_memory:
+        mix = partial(_keeping_states, mix, state, context.segment_memory)
 
-    def attend_memory(y: Array):
-        call = LayerCall(kind.mixer, config, layer.cross, None, cross_key)
-        return cross_attention(call, y, block_input.memory, block_input.context)
+    def feed(x: Array) -> tuple[Array, None]:
+        return feed_forward(layer.feed_forward, config, x), None
 
-    ffn: Any = layer.feed_forward
-
-    def feed(y: Array):
-        return feed_forward(ffn, config, y), None
-
-    def sublayer(name: str, function, drop_key: Array | None) -> Sublayer:
-        return Sublayer(jax.named_scope(name)(function), drop_key, block_input.drop_path)
-
-    sublayers = {"mixer": sublayer("mixer", mixed, mixer_drop)}
+    sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mix), mixer_drop, drop_path)}
     if layer.cross is not None:
-        sublayers["cross"] = sublayer("cross", attend_memory, cross_drop)
+        call = LayerCall(kind.mixer, config, layer.cross, keys_values, cross_key)
+        attend = partial(cross_attention, call, context=context)
+        sublayers["cross"] = Sublayer(jax.named_scope("cross")(attend), cross_drop, drop_path)
     if layer.feed_forward is not None:
-        sublayers["feed_forward"] = sublayer("feed_forward", feed, ffn_drop)
+        sublayers["feed_forward"] = Sublayer(jax.named_scope("feed_forward")(feed), ffn_drop, drop_path)
     return sublayers
 
 
-def _keep_states(output: MixerOutput, block_input: BlockInput, y: Array) -> MixerOutput:
-    """The output of a mixer that has read y [B,T,D]; with a memory of segments, its state is the last M of the states
-    before y and of y. No gradient reaches them."""
-    size = block_input.context.segment_memory
-    if not size:
-        return output
-    states = jnp.concatenate([block_input.state, replicate_length(y)], axis=1)
-    return replace(output, state=jax.lax.stop_gradient(states[:, -size:]))
+def _keeping_states(mix: Callable[..., Any], states: Array, size: int, x: Array) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D] of a mixer, whose state is the last M of the states [B,M,D] before x and of x. No gradient
+    reaches them."""
+    y, output = mix(x)
+    read = jnp.concatenate([states, replicate_length(x)], axis=1)
+    return y, replace(output, state=jax.lax.stop_gradient(read[:, -size:]))
+
+
+@struct.dataclass
+class FeedForward:
+    """Two linear maps, `up` [D,F] and `down` [F,D]; `gate` [D,F] is a third one that only the gated variants have."""
+
+    up: Linear
+    gate: Linear | None
+    down: Linear
+
+
+def feed_forward_specs(config: Config) -> FeedForward:
+    """The spec tree of a feed-forward layer: `up` [D,F], `down` [F,D], and `gate` [D,F] of a gated activation."""
+    up = linear_specs(config, "D", "F", branch=True)
+    return FeedForward(
+        up=up, gate=up if config.activation in GATES else None, down=linear_specs(config, "F", "D", branch=True)
+    )
+
+
+def feed_forward(layer: FeedForward, config: Config, x: Array) -> Array:
+    """x [B,T,D] -> [B,T,D]: down(act(up(x))) (Vaswani et al. 2017, eq. 2), or down(act(gate(x)) * up(x)) (Shazeer 2020,
+    eq. 6)."""
+    act = activation(config)
+    hidden = linear(layer.up, "BTD,DF->BTF", x)
+    hidden = act(hidden) if layer.gate is None else act(linear(layer.gate, "BTD,DF->BTF", x)) * hidden
+    return linear(layer.down, "BTF,FD->BTD", hidden)

@@ -10,30 +10,27 @@ of layer sees is static, so that its kernel can use it. With one kind this is th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.ad_checkpoint import checkpoint_name
 
 from tfm import params
-from tfm.attention.cross import Memory
-from tfm.config.model import Config, Kind
-from tfm.interfaces import SUBLAYERS, AttentionContext, BlockOutput
-from tfm.layers.block import block_specs, sublayers_of, transformer_block
-from tfm.layers.remat import REMAT
-from tfm.layers.reverse import ReversibleLayers, run_reversible
-from tfm.layers.rows import unstack
-from tfm.layers.shared import Shared, block_input, drop_path_rates, shared_inputs
+from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, Memory
+from tfm.layers.block import block_specs
+from tfm.layers.groups import Group, run_group, unstack
 from tfm.norms import Norm, norm, norm_specs
 from tfm.residuals import output_axis
-from tfm.scopes import layer_scope
 from tfm.sharding import gather_sequence, scatter_sequence
+from tfm.tables.loops import LOOPS
+from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
-from tfm.tables.residuals import RESIDUALS, has_final_norm
+from tfm.tables.residuals import has_final_norm
 
 
 @struct.dataclass
@@ -65,16 +62,11 @@ class Stacked(Protocol):
 
 def stack_specs(config: Config, cross: bool = False) -> dict[str, Any]:
     """The spec trees of a stack, by the fields of `Stacked`; with `cross` its blocks attend to a memory too."""
-    plan = config.layer_plan
-    rows = 1 if config.share_layers else plan.times
+    plan, blocks = config.layer_plan, partial(block_specs, config=config, cross=cross)
+    period = params.stacked(tuple(map(blocks, plan.period)), 1 if config.share_layers else plan.times)
     axis, sizes = output_axis(config)
-    layers = Layers(
-        prefix=tuple(block_specs(kind, config, cross) for kind in plan.prefix),
-        period=tuple(params.stacked(block_specs(kind, config, cross), rows) for kind in plan.period),
-        tail=tuple(block_specs(kind, config, cross) for kind in plan.tail),
-    )
     return {
-        "layers": layers,
+        "layers": Layers(tuple(map(blocks, plan.prefix)), period, tuple(map(blocks, plan.tail))),
         "positions": tuple(POSITIONS[options.name].shared_specs(options, config) for options in config.positions),
         "norm": norm_specs(config, axis, **sizes) if has_final_norm(config) else None,
     }
@@ -88,32 +80,101 @@ def stack(
     states: Layers | None = None,
     memory: Memory | None = None,
     key: Array | None = None,
+    drop_path: Array | None = None,
 ) -> tuple[Array, Layers]:
     """x [B,T,D] -> [B,T,D], and the `BlockOutput` of every layer (see `by_layer`).
 
-    states: decode states to read, or states of the segment before
+    states: decode states to read
     memory: for blocks with cross-attention
     key: turns dropout on
+    drop_path: float32 [L], the rates of stochastic depth; None: those of `drop_path_rates`
     """
-    trained, constants = shared_inputs(model.positions, config, context, memory)
-    run = Pass(
-        config=config,
-        trained=trained,
-        constants=constants,
-        blocks=_blocks(config, trained, constants),
-        params=model.layers,
-        states=states,
-        memory=None if memory is None else memory.layers,
-        noise=None if key is None else (jax.random.split(key, config.layers), drop_path_rates(config, context)),
-    )
-    residual = RESIDUALS[config.residual.name]
-    x, prefix = _unstacked(run, "prefix", residual.start(config.residual, config, scatter_sequence(x)), 0)
-    x, period = _repeated(run, x)
-    x, tail = _unstacked(run, "tail", x, config.layers - len(model.layers.tail))
-    x = residual.finish(config.residual, config, x)
+    context = prepare_layers(context, config, model.positions, memory)
+    noise = None
+    if key is not None:
+        rates = drop_path_rates(config)[0] if drop_path is None else drop_path
+        noise = jax.random.split(key, config.layers), rates
+    groups = groups_of(model.layers, config, states, None if memory is None else memory.layers, noise)
+    x, outputs, loop = scatter_sequence(x), [], LOOPS.get(config.residual.name)
+    if loop is not None:
+        x, outputs = loop(groups, config, x, context, model.positions)
+    else:
+        for group in groups:
+            x, output = run_group(group, config, x, context)
+            outputs.append(output)
     with jax.named_scope("norm"):
         x = gather_sequence(x if model.norm is None else norm(config, model.norm, x))
-    return x, Layers(prefix, period, tail)
+    return x, Layers(*outputs)
+
+
+def prepare_layers(
+    context: AttentionContext,
+    config: Config,
+    parameters: tuple[Any, ...] | None = None,
+    memory: Memory | None = None,
+) -> AttentionContext:
+    """The context of a pass, with what its layers share: what their mixers and positions prepare, and a memory.
+
+    parameters: of positions, in the order of `config.positions`; None: no layers share some
+    """
+    parameters = (None,) * len(config.positions) if parameters is None else parameters
+    positions = [
+        POSITIONS[options.name].prepare(LayerCall(options, config, shared), context)
+        for options, shared in zip(config.positions, parameters, strict=True)
+    ]
+    prepared = []
+    for kind in config.kinds:
+        mixer = MIXERS[kind.mixer.name].prepare(LayerCall(kind.mixer, config), context)
+        prepared.append((mixer, positions[config.positions.index(kind.position)]))
+    return replace(context, prepared=tuple(prepared), memory=None if memory is None else replace(memory, layers=None))
+
+
+def drop_path_rates(config: Config) -> list[Array | None]:
+    """By stage of a model, float32 [L]: the rates at which examples skip a sublayer of each layer; they grow over all
+    stages. None without stochastic depth."""
+    sizes = [stage.layers for stage in config.stage_configs]
+    if not config.drop_path:
+        return [None] * len(sizes)
+    step = config.drop_path / max(1, sum(sizes) - 1)
+    return [step * (sum(sizes[:index]) + jnp.arange(size, dtype=jnp.float32)) for index, size in enumerate(sizes)]
+
+
+def groups_of(
+    layers: Layers,
+    config: Config,
+    states: Layers | None,
+    keys_values: Layers | None,
+    noise: tuple[Array, Array | None] | None,
+) -> list[Group]:
+    """The prefix, the period and the tail.
+
+    keys_values: of a memory
+    noise: a key for each layer, and the rates of stochastic depth
+    """
+    plan, is_shared = config.layer_plan, config.share_layers
+    first, size = len(plan.prefix), len(plan.period)
+    end = first + plan.times * size
+
+    def once(part: str, start: int) -> Group:
+        kinds, params = getattr(plan, part), getattr(layers, part)
+        nothing = (None,) * len(kinds)
+        parts = (nothing if trees is None else getattr(trees, part) for trees in (states, keys_values))
+        of_states, of_memory = (tuple(unstack(tree, 1)[0] for tree in trees) for trees in parts)
+        keys = tuple(jax.tree.map(lambda rows, n=start + n: rows[n], noise) for n in range(len(kinds)))
+        return Group(kinds, None, start, params, of_states, of_memory, keys)
+
+    nothing = (None,) * size
+    period = Group(
+        kinds=plan.period,
+        times=plan.times,
+        first=first,
+        params=None if is_shared else layers.period,
+        states=nothing if states is None else states.period,
+        keys_values=nothing if keys_values is None else keys_values.period,
+        noise=tuple(jax.tree.map(lambda rows, n=first + n: rows[n:end:size], noise) for n in range(size)),
+        shared=layers.period if is_shared else None,
+    )
+    return [once("prefix", 0), period, once("tail", end)]
 
 
 def by_layer(config: Config, outputs: Layers) -> list[Any]:
@@ -150,145 +211,3 @@ def map_layers(function: Callable[[Any], Any], config: Config, layers: Layers) -
     times, shared = config.layer_plan.times, config.share_layers
     period = tuple(rows(unstack(tree, 1) * times if shared else unstack(tree, times)) for tree in layers.period)
     return Layers(tuple(rows([tree]) for tree in layers.prefix), period, tuple(rows([tree]) for tree in layers.tail))
-
-
-class Pass(NamedTuple):
-    """One pass through a stack.
-
-    trained, constants: what layers share, with parameters and without
-    blocks: for each kind of layer, (layer, x, state, keys and values of a memory, noise) -> x, output
-    params, states, memory: those of all layers; the last two may be None
-    noise: the keys of dropout and the rates of stochastic depth, one a layer; or None
-    """
-
-    config: Config
-    trained: tuple[Any, ...]
-    constants: Shared
-    blocks: dict[Kind, Callable]
-    params: Layers
-    states: Layers | None
-    memory: Layers | None
-    noise: tuple[Array, Array | None] | None
-
-    @property
-    def reverses(self) -> bool:
-        """Whether a backward pass computes what layers have read; not where layers return more than x."""
-        context = self.constants.context
-        returns_more = context.keep or context.record or context.record_inputs or context.record_branches
-        return RESIDUALS[self.config.residual.name].reverse is not None and self.states is None and not returns_more
-
-    @property
-    def shared_layers(self) -> tuple[Any, ...] | None:
-        """The parameters of a period that all repetitions share; None where each has its own."""
-        return self.params.period if self.config.share_layers else None
-
-    def inputs(self, part: str) -> tuple[tuple, tuple]:
-        """The states and memories of the layers of a part, None where there are none."""
-        nothing = (None,) * len(getattr(self.params, part))
-        states, memory = (nothing if trees is None else getattr(trees, part) for trees in (self.states, self.memory))
-        return states, memory
-
-
-def _blocks(config: Config, trained: tuple[Any, ...], shared: Shared) -> dict[Kind, Callable]:
-    """The block of each kind of layer, with what layers share."""
-
-    def block_of(kind: Kind) -> Callable:
-        def block(layer, x, state, keys_values, noise) -> tuple[Any, BlockOutput]:
-            key, drop_path = noise or (None, None)
-            inputs = block_input(kind, config, trained, shared, state, keys_values, drop_path)
-            return transformer_block(layer, kind, config, checkpoint_name(x, "block input"), inputs, key)
-
-        return REMAT[config.remat](block, prevent_cse=not config.scan)
-
-    return {kind: block_of(kind) for kind in config.kinds}
-
-
-def _unstacked(run: Pass, part: str, x: Any, first: int) -> tuple[Any, tuple]:
-    """x through the prefix or the tail, whose first layer is layer `first` of the model."""
-    outputs = []
-    kinds, layers = getattr(run.config.layer_plan, part), getattr(run.params, part)
-    for index, (kind, layer, *inputs) in enumerate(zip(kinds, layers, *run.inputs(part), strict=True)):
-        state, keys_values = (unstack(tree, 1)[0] for tree in inputs)
-        noise = jax.tree.map(lambda rows, layer=first + index: rows[layer], run.noise)
-        with layer_scope(first + index):
-            x, output = run.blocks[kind](layer, x, state, keys_values, noise)
-        outputs.append(jax.tree.map(lambda leaf: leaf[None], output))
-    return x, tuple(outputs)
-
-
-def _repeated(run: Pass, x: Any) -> tuple[Any, tuple]:
-    """x through all repetitions of the period, scanned or unrolled over the same leaves."""
-    if not run.config.layer_plan.period:
-        return x, ()
-    if run.reverses:
-        return _reversibly_repeated(run, x), (BlockOutput(),) * len(run.config.layer_plan.period)
-    return _loop(run.config, run.blocks, x, _period_rows(run), run.shared_layers)
-
-
-def _loop(config: Config, blocks: dict[Kind, Callable], x: Any, rows: tuple, shared: Any) -> tuple[Any, tuple]:
-    """x through rows of the period; `shared` are the parameters of layers that share them."""
-    plan = config.layer_plan
-    shared = None if shared is None else [unstack(tree, 1)[0] for tree in shared]
-    first, size = len(plan.prefix), len(plan.period)
-
-    def period(x, row, start=first, step=size):
-        layers, *inputs = row
-        outputs = []
-        kinds = zip(plan.period, shared or layers, *inputs, strict=True)
-        for index, (kind, layer, state, keys_values, noise) in enumerate(kinds):
-            with layer_scope(start + index, step):
-                x, output = blocks[kind](layer, x, state, keys_values, noise)
-            outputs.append(output)
-        return x, tuple(outputs)
-
-    if config.scan:
-        return jax.lax.scan(period, x, rows, plan.times)
-    outputs = []
-    for start, row in zip(range(first, first + plan.times * size, size), unstack(rows, plan.times), strict=True):
-        x, output = period(x, row, start, 0)
-        outputs.append(output)
-    return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
-
-
-def _period_rows(run: Pass) -> tuple:
-    """Parameters, states, memories and noise of the layers of the period; None where there are none."""
-    plan = run.config.layer_plan
-    first, size = len(plan.prefix), len(plan.period)
-    end = first + plan.times * size
-    noise = tuple(
-        jax.tree.map(lambda rows, start=first + index: rows[start:end:size], run.noise) for index in range(size)
-    )
-    return (None if run.config.share_layers else run.params.period, *run.inputs("period"), noise)
-
-
-def _reversibly_repeated(run: Pass, x: Any) -> Any:
-    """The same for a residual scheme with a `Reverse`, whose backward pass stores nothing of single layers."""
-    config, plan = run.config, run.config.layer_plan
-
-    def forward(x, rows, shared, constants):
-        layers, trained = shared
-        return _loop(config, _blocks(config, trained, constants), x, rows, layers)[0]
-
-    def evaluate(index: int, name: str, x, row, shared, constants):
-        layers, state, memory, noise = row
-        layer = unstack(shared[0][index], 1)[0] if layers is None else layers[index]
-        kind = plan.period[index]
-        key, drop_path = noise[index] or (None, None)
-        inputs = block_input(kind, config, shared[1], constants, state[index], memory[index], drop_path)
-        sublayer = sublayers_of(layer, kind, config, inputs, key)[name]
-        reverse: Any = RESIDUALS[kind.residual.name].reverse
-        return reverse.evaluate(layer.residual, kind.residual, config, name, x, sublayer)
-
-    def invert(y, cotangent, pull):
-        for index, kind in reversed(list(enumerate(plan.period))):
-            names = [name for name in SUBLAYERS if name != "cross" or run.params.period[index].cross is not None]
-
-            def pull_sublayer(name, x, cotangent, index=index):
-                return pull(partial(evaluate, index, name), x, cotangent)
-
-            reverse: Any = RESIDUALS[kind.residual.name].reverse
-            y, cotangent = reverse.invert(names, pull_sublayer, y, cotangent)
-        return y, cotangent
-
-    layers = ReversibleLayers(forward, invert, plan.times, config.scan)
-    return run_reversible(layers, x, _period_rows(run), (run.shared_layers, run.trained), run.constants)

@@ -7,11 +7,10 @@ import jax
 from flax import struct
 from jax import Array
 
-from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import AttentionContext
-from tfm.layers.stack import Layers, by_layer, stack, stack_specs
+from tfm.interfaces import AttentionContext, Memory
+from tfm.layers.stack import Layers, by_layer, drop_path_rates, stack, stack_specs
 from tfm.masks.mask import Mask
 from tfm.norms import Norm
 from tfm.ops import split
@@ -40,16 +39,13 @@ class Encoder:
 
 def encoder_specs(config: Config, cross: bool = False) -> Encoder:
     """The spec tree of an encoder, or of a decoder; with `cross` its blocks attend to a memory too."""
-    first, *stages = (_stage_specs(stage, cross) for stage in config.stage_configs)
-    last = stages[-1] if stages else first
-    first, *stages = (stage if stage is last else replace(stage, norm=None) for stage in (first, *stages))
-    return replace(first, stages=tuple(stages))
-
-
-def _stage_specs(config: Config, cross: bool) -> Encoder:
-    """The spec tree of one stage."""
-    embed = RESIDUALS[config.residual.name].rescale_embed(config.residual, config, embed_specs(config))
-    return Encoder(embed=embed, **stack_specs(config, cross))
+    stages: list[Encoder] = []
+    for stage in config.stage_configs:
+        embeddings = RESIDUALS[stage.residual.name].revise(stage.residual, stage, embed_specs(stage))
+        stages.append(Encoder(embed=embeddings, **stack_specs(stage, cross)))
+    if len(stages) > 1:  # the last norm is that of the last stage
+        stages = [*(replace(stage, norm=None) for stage in stages[:-1]), stages[-1]]
+    return replace(stages[0], stages=tuple(stages[1:]))
 
 
 def encoder(
@@ -73,23 +69,18 @@ def encoder(
     size than `config.input` says.
     """
     first, *stages = config.stage_configs
+    drop_path = [None] * (1 + len(stages)) if key is None else drop_path_rates(config)
     embed_key, stack_key = split(key, 2)
     x = embed(model.embed, first, inputs, positions, types, embed_key)
     context = pass_context(x, mask, positions, causal=False)
-    x = stack(model, first, x, _placed(context, config, 0), key=stack_key)[0]
+    x = stack(model, first, x, context, key=stack_key, drop_path=drop_path[0])[0]
     for index, (params, stage) in enumerate(zip(model.stages, stages, strict=True), 1):
         embed_key, stack_key = split(None if key is None else jax.random.fold_in(key, index), 2)
         with jax.named_scope(f"stage {index + 1}"):
             x = embed(params.embed, stage, x, key=embed_key)
-            context = _placed(pass_context(x, None, None, causal=False), config, index)
-            x = stack(params, stage, x, context, key=stack_key)[0]
+            context = pass_context(x, None, None, causal=False)
+            x = stack(params, stage, x, context, key=stack_key, drop_path=drop_path[index])[0]
     return x
-
-
-def _placed(context: AttentionContext, config: Config, index: int) -> AttentionContext:
-    """The pass of a stage, with the layers of the stages around it."""
-    layers = [stage.layers for stage in config.stage_configs]
-    return replace(context, layers_around=(sum(layers[:index]), sum(layers[index + 1 :])))
 
 
 def decoder(

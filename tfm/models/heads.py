@@ -7,9 +7,9 @@ from flax import struct
 from jax import Array
 
 from tfm import params
-from tfm.attention.cross import Memory
 from tfm.config.model import Config
 from tfm.inputs import MaskedPixels
+from tfm.interfaces import Memory
 from tfm.losses.vocabulary import unembed
 from tfm.masks.by_example import padding
 from tfm.masks.mask import Mask
@@ -144,7 +144,7 @@ def output_specs(config: Config) -> dict:
     if not config.tie_embeddings:
         table = params.weight_spec(config, "V" + axis, **sizes)
         unused = config.padded_vocab - config.outputs
-        table = dataclasses.replace(table, padding=unused * config.residual.streams * config.width)
+        table = dataclasses.replace(table, padding=unused * sizes.get(axis, config.width))
     return {"table": table, "bias": params.bias_spec(config, "V") if config.head.output_bias else None}
 
 

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.attention.cross import Memory
 from tfm.attention.project import keys_values, swap_heads
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import AttentionContext
-from tfm.layers.block import Block
+from tfm.interfaces import AttentionContext, Block, Memory
 from tfm.layers.stack import by_layer, map_layers, stack
 from tfm.masks.by_example import padding
 from tfm.masks.by_example import segments as segment_mask

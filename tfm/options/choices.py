@@ -84,9 +84,6 @@ class Options:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     name: str
     reads_packed: ClassVar[bool] = True  # several texts may share a row, and none sees another
-    depends_on_heads: ClassVar[bool] = False  # what a head gets depends on how many heads there are
-    recomputes: ClassVar[bool] = False  # the backward pass computes again what layers have read
-    streams: ClassVar[int] = 1  # width of what follows the last layer, in widths of the model
 
     def __post_init__(self):
         check_fields(self)

@@ -15,11 +15,11 @@ from tfm.catalogue.residuals import (
 from tfm.config.model import Config
 from tfm.interfaces import Residual
 from tfm.options.choices import Options
-from tfm.residuals import post, pre
+from tfm.residuals import POST, PRE
 
 RESIDUALS: dict[str, Residual] = {
-    "post": post.RESIDUAL,
-    "pre": pre.RESIDUAL,
+    "post": POST,
+    "pre": PRE,
     "res_post": res_post.RESIDUAL,
     "mixer_only": mixer_only.RESIDUAL,
     "conditional": conditional.RESIDUAL,

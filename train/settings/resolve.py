@@ -201,7 +201,7 @@ def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platf
 def _stores_activations(model: Config) -> bool:
     """Whether the backward pass recomputes nothing. Otherwise it would keep a copy of the kernels of each layer that is
     not scanned."""
-    return model.remat == "none" and not model.residual.recomputes
+    return model.remat == "none" and not getattr(model.residual, "recomputes", False)
 
 
 def help_text(argv: Sequence[str]) -> str | None:

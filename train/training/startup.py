@@ -196,15 +196,14 @@ def _with_layers_of_teacher(job: Job, state: State, log: Log) -> State:
 
 
 def _spelled(job: Job, state: State, corpus: Corpus) -> State:
-    """A fresh state whose embeddings know how the tokens are spelled, where they ask for that (`Input.spell`)."""
-    spell = tfm.input_of(job.model.input).spell
-    if spell is None:
-        return state
+    """A fresh state whose embeddings know how the tokens are spelled, where they have a place for that (`spelled`)."""
     fresh: PyTree = state.params
     main = next(field.name for field in dataclasses.fields(fresh))
     encoder = getattr(fresh, main)
+    if not hasattr(getattr(encoder, "embed", None), "spelled"):
+        return state
     words, continues = tokenize.spellings(corpus.processor)
-    tables = spell(encoder.embed, words, continues)
+    tables = encoder.embed.spelled(words, continues)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, encoder.embed)
     encoder = dataclasses.replace(encoder, embed=jax.device_put(tables, shardings))
     params = dataclasses.replace(fresh, **{main: encoder})

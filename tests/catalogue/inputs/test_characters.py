@@ -19,7 +19,7 @@ WORDS, INNER = ["cat", "s", "é", "elephants"], [False, True, False, False]
 @pytest.fixture(scope="module")
 def tables():
     params = jax.jit(lambda: tfm.init(tfm.embed_specs(CONFIG), jax.random.key(0)))()
-    return tfm.input_of(CONFIG.input).spell(params, WORDS, INNER)
+    return params.spelled(WORDS, INNER)
 
 
 def test_spelling(tables):

@@ -11,9 +11,10 @@ from oracles import scores as oracle
 
 import tfm
 from tfm.attention import scores
-from tfm.attention.cross import Memory, cross_attention, cross_specs
+from tfm.attention.cross import cross_attention, cross_specs
 from tfm.attention.kernels import blocks
 from tfm.attention.project import swap_heads
+from tfm.interfaces import Memory
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 
@@ -123,9 +124,8 @@ def test_a_decoder_compares_its_source_by_the_score(name):
 
     def forward(x, record=False):
         keys, values = map(swap_heads, tfm.keys_values(params, config, source))
-        memory = Memory(None, valid).of_layer((keys, values))
-        context = tfm.AttentionContext(jnp.arange(5)[None], record=record)
-        return cross_attention(tfm.LayerCall(config.mixer, config, params, None, None), x, memory, context)
+        context = tfm.AttentionContext(jnp.arange(5)[None], record=record, memory=Memory(None, valid))
+        return cross_attention(tfm.LayerCall(config.mixer, config, params, (keys, values)), x, context)
 
     def by_loop(x):
         rows = [slice(0, 1), slice(1, 2)]

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.interfaces import SUBLAYERS
-from tfm.layers.block import Block
-from tfm.residuals import post
-from tfm.tables.residuals import RESIDUALS
+from tfm.interfaces import Block
+from tfm.residuals import SUBLAYERS
+from tfm.tables.calibrations import CALIBRATIONS
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -21,7 +20,7 @@ TOKENS = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 def recorded(monkeypatch):
     """A scheme whose scales become the variances of what the sublayers before them have added."""
 
-    def calibrate(blocks, options, config, profile):
+    def calibrate(options, config, blocks, profile):
         total, results = jnp.zeros(()), []
         for block, outputs in zip(blocks, profile.branches, strict=True):
             norms, scales = block.residual, {}
@@ -31,7 +30,7 @@ def recorded(monkeypatch):
             results.append(block.replace(residual=norms.replace(**scales)))
         return results
 
-    monkeypatch.setitem(RESIDUALS, "post", post.RESIDUAL._replace(calibrate=calibrate))
+    monkeypatch.setitem(CALIBRATIONS, "post", calibrate)
 
 
 def test_other_models_are_returned_as_they_are():
@@ -45,7 +44,7 @@ def test_residual_parameters_are_set_by_what_the_layers_add(recorded):
     calibrated = tfm.calibrate(params, BASE, TOKENS)
     kind, config = BASE.kinds[0], BASE
     context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=True)
-    prepared = tfm.mixer_of(kind.mixer).prepare(tfm.LayerCall(kind.mixer, config), context)
+    context = tfm.prepare_layers(context, config)
     x, total = tfm.embed(params.decoder.embed, config, TOKENS), 0.0
     rows = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in params.decoder.layers.period]
     new_rows = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in calibrated.decoder.layers.period]
@@ -58,7 +57,7 @@ def test_residual_parameters_are_set_by_what_the_layers_add(recorded):
         np.testing.assert_allclose(new_block.residual.feed_forward.scale, np.full(8, total), rtol=1e-4)
         middle = tfm.layer_norm(block.residual.mixer, x + attended, config.norm_eps)
         total += float(tfm.feed_forward(block.feed_forward, config, middle).var())
-        x, _ = tfm.transformer_block(block, kind, config, x, tfm.BlockInput(context, prepared, None))
+        x, _ = tfm.transformer_block(block, kind, config, x, context)
     same = jax.tree.map(jnp.array_equal, params.replace(decoder=None), calibrated.replace(decoder=None))
     assert all(jax.tree.leaves(same))
     assert isinstance(calibrated.decoder.layers.period[0], Block)

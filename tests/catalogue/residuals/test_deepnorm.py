@@ -6,7 +6,7 @@ import pytest
 from oracles.residuals import start
 
 import tfm
-from tfm.interfaces import Sublayer
+from tfm.residuals import Sublayer
 
 pytestmark = pytest.mark.slow
 

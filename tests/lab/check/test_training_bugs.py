@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from tfm.layers import stack
+from tfm.layers import groups, stack
 from tfm.losses import vocabulary
 from train.data.corpus import Corpus
 from train.lab.check import training
@@ -60,15 +60,14 @@ def layers_in_another_order(plant):
     """A scan goes through the layers from the last to the first."""
 
     def reversed_scan(original):
-        def repeated(run, x):
-            if run.config.scan:
-                period = jax.tree.map(lambda leaf: leaf[::-1], run.params.period)
-                run = run._replace(params=dataclasses.replace(run.params, period=period))
-            return original(run, x)
+        def run_group(group, config, x, context):
+            if config.scan and group.times is not None:
+                group = group._replace(params=jax.tree.map(lambda leaf: leaf[::-1], group.params))
+            return original(group, config, x, context)
 
-        return repeated
+        return run_group
 
-    plant(stack, "_repeated", reversed_scan)
+    plant(stack, "run_group", reversed_scan)
 
 
 def sums_of_one_device(plant):
@@ -78,19 +77,19 @@ def sums_of_one_device(plant):
 
 def layer_without_gradient(plant):
     def constant(original):
-        return lambda layer, *arguments: original(jax.lax.stop_gradient(layer), *arguments)
+        return lambda layer, **arguments: original(jax.lax.stop_gradient(layer), **arguments)
 
-    plant(stack, "transformer_block", constant)
+    plant(groups, "transformer_block", constant)
 
 
 def gradients_that_vanish(plant):
     def vanishing(original):
-        def block(layer, kind, config, x, *rest):
-            return original(layer, kind, config, 1e-4 * x + jax.lax.stop_gradient((1 - 1e-4) * x), *rest)
+        def block(layer, x, **rest):
+            return original(layer, x=1e-4 * x + jax.lax.stop_gradient((1 - 1e-4) * x), **rest)
 
         return block
 
-    plant(stack, "transformer_block", vanishing)
+    plant(groups, "transformer_block", vanishing)
 
 
 def uphill(plant):

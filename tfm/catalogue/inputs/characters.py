@@ -53,9 +53,21 @@ class CharacterEmbed:
     norm: Norm | None
     tokens: None = None
 
+    def spelled(self, words: Sequence[str], continues: Sequence[bool]) -> "CharacterEmbed":
+        """The embeddings of tokens that are spelled as the words; those that continue a word have no mark of its start.
+
+        A word that is longer than its row loses its end.
+        """
+        spelling = np.full(self.spelling.shape, PADDING, np.float32)
+        for row, (word, is_inner) in enumerate(zip(words, continues, strict=True)):
+            characters = [*([] if is_inner else [WORD_START]), *word.encode(errors="replace")]
+            characters = [*characters[: spelling.shape[1] - 1], WORD_END]
+            spelling[row, : len(characters)] = characters
+        return dataclasses.replace(self, spelling=jnp.asarray(spelling))
+
 
 def specs(options: Characters, config: Config) -> CharacterEmbed:
-    """The spec tree of the embeddings; tokens are spelled as their numbers until `spell` says otherwise."""
+    """The spec tree of the embeddings; tokens are spelled as their numbers until `spelled` says otherwise."""
     count = sum(count for _, count in options.widths)
     spelling = fixed_spec(config, "Vc", _as_numbers, c=options.length)
 
@@ -123,17 +135,4 @@ def _as_numbers(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
     return digits if sharding is None else jax.sharding.reshard(digits, sharding)
 
 
-def spell(tables: CharacterEmbed, words: Sequence[str], continues: Sequence[bool]) -> CharacterEmbed:
-    """The embeddings of tokens that are spelled as the words; those that continue a word have no mark of its start.
-
-    A word that is longer than its row loses its end.
-    """
-    spelling = np.full(tables.spelling.shape, PADDING, np.float32)
-    for row, (word, is_inner) in enumerate(zip(words, continues, strict=True)):
-        characters = [*([] if is_inner else [WORD_START]), *word.encode(errors="replace")]
-        characters = [*characters[: spelling.shape[1] - 1], WORD_END]
-        spelling[row, : len(characters)] = characters
-    return dataclasses.replace(tables, spelling=jnp.asarray(spelling))
-
-
-INPUT = Input(specs, embed, contents, spell)
+INPUT = Input(specs, embed, contents)

@@ -7,11 +7,11 @@ from flax import struct
 from jax import Array
 
 from tfm import params
+from tfm.catalogue.mixers.recurrent import ConditionedContext
 from tfm.catalogue.options.reading import conditioned
 from tfm.config.layers import Layer
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import AttentionContext
 from tfm.layers.stack import Layers, stack, stack_specs
 from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
@@ -82,6 +82,6 @@ def write_sentence(
     token after each (Kiros et al. 2015, section 2.1, eq. 5 to 8). A key turns dropout on."""
     embed_key, stack_key = split(key, 2)
     x = embed(model.encoder.embed, config, tokens, key=embed_key)
-    context = AttentionContext(default_positions(x), causal=True, restarts=False, condition=vector)
+    context = ConditionedContext(default_positions(x), causal=True, restarts=False, condition=vector)
     hidden = stack(decoder, decoder_config(config), x, context, key=stack_key)[0]
     return linear(model.dense, "BTD,DU->BTU", hidden)

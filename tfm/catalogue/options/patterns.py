@@ -37,8 +37,8 @@ class Sliding(Options):
             )
 
     @property
-    def depends_on_heads(self) -> bool:  # type: ignore[override]
-        """The last heads have other windows."""
+    def depends_on_heads(self) -> bool:
+        """What a head gets depends on how many there are: the last heads have other windows."""
         return self.dilated_heads is not None
 
     def within(self, tokens: int) -> "Sliding":

@@ -148,12 +148,12 @@ class Reversible(Options):
     """
 
     name: Literal["reversible"] = tag("reversible")
-    recomputes: ClassVar[bool] = True
+    recomputes: ClassVar[bool] = True  # the backward pass computes again what layers have read
     merge: Literal["mean", "concatenated"] = "mean"
 
     @property
-    def streams(self) -> int:  # type: ignore[override]
-        """Two where both are kept."""
+    def streams(self) -> int:
+        """Streams that follow the last layer beside one another: two where both are kept."""
         return 2 if self.merge == "concatenated" else 1
 
     def in_encoder(self, config: ModelConfig) -> Self:

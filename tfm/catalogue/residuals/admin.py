@@ -16,12 +16,13 @@ from flax import struct
 from jax import Array
 
 from tfm.catalogue.options.residuals import Admin
+from tfm.catalogue.residuals.profile import Profile
 from tfm.config.model import Config
-from tfm.interfaces import SUBLAYERS, LayerCall, Profile, Residual, Sublayers
+from tfm.interfaces import Block, LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import scale_spec
-from tfm.residuals import Norms, branch, sublayer_norms
+from tfm.residuals import SUBLAYERS, Norms, Sublayers, branch, norms_specs
 
 
 @struct.dataclass
@@ -34,7 +35,7 @@ class ScaledNorms:
 
 def specs(options: Admin, config: Config, names: tuple[str, ...]) -> ScaledNorms:
     """Scales are 1 until `tfm.calibrate` sets them."""
-    return ScaledNorms(sublayer_norms(config, names), {name: scale_spec(config, "D") for name in names})
+    return ScaledNorms(norms_specs(options, config, names), {name: scale_spec(config, "D") for name in names})
 
 
 def chain(call: LayerCall[Admin, ScaledNorms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
@@ -46,7 +47,7 @@ def chain(call: LayerCall[Admin, ScaledNorms, None], x: Array, sublayers: Sublay
     return x, outputs
 
 
-def calibrate(blocks: list[Any], options: Admin, config: Config, profile: Profile) -> list[Any]:
+def calibrate(options: Admin, config: Config, blocks: list[Block], profile: Profile) -> list[Block]:
     """The blocks with the scales that the variances on a batch ask for, in float32."""
     variance, calibrated = jnp.ones((), jnp.float32), []
     for block, branches in zip(blocks, profile.branches, strict=True):
@@ -59,4 +60,4 @@ def calibrate(blocks: list[Any], options: Admin, config: Config, profile: Profil
     return calibrated
 
 
-RESIDUAL = Residual(specs, chain, final_norm=False, calibrate=calibrate)
+RESIDUAL = Residual(specs, chain, final_norm=False)

@@ -9,11 +9,11 @@ from jax import Array
 from tfm.catalogue.grid import depthwise
 from tfm.catalogue.options.residuals import Conditional
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayers
+from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
-from tfm.residuals import Norms, branch, sublayer_norms
+from tfm.residuals import Norms, Sublayers, branch, norms_specs
 from tfm.sharding import shard_axis, spec_of
 
 
@@ -37,7 +37,7 @@ def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> Condi
     """A norm and a convolution for each sublayer."""
     sides: dict[str, Any] = {"h": options.kernel, "w": options.kernel}
     convolution = Convolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
-    return ConditionalNorms(sublayer_norms(config, names), dict.fromkeys(names, convolution))
+    return ConditionalNorms(norms_specs(options, config, names), dict.fromkeys(names, convolution))
 
 
 def chain(

@@ -11,19 +11,18 @@ from typing import Any
 from jax import Array
 
 from tfm.catalogue.options.residuals import DeepNorm
+from tfm.catalogue.residuals.unnormalized import xavier_branches
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayers
+from tfm.interfaces import Block, LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, branch, sublayer_norms, xavier_branches
+from tfm.params import PyTree
+from tfm.residuals import Norms, Sublayers, branch, norms_specs
 
 
-def specs(options: DeepNorm, config: Config, names: tuple[str, ...]) -> Norms:
-    """A norm for each sublayer."""
-    return sublayer_norms(config, names)
-
-
-def rescale(options: DeepNorm, config: Config, specs: Any) -> Any:
-    """The specs of a block."""
+def revise(options: DeepNorm, config: Config, specs: PyTree) -> PyTree:
+    """The specs of a block; embeddings stay."""
+    if not isinstance(specs, Block):
+        return specs
     beta = ((8 if specs.cross is None else 12) * config.layers) ** -0.25
     return xavier_branches(specs, beta if options.beta is None else options.beta)
 
@@ -38,4 +37,4 @@ def chain(call: LayerCall[DeepNorm, Norms, None], x: Array, sublayers: Sublayers
     return x, outputs
 
 
-RESIDUAL = Residual(specs, chain, final_norm=False, rescale=rescale)
+RESIDUAL = Residual(norms_specs, chain, final_norm=False, revise=revise)

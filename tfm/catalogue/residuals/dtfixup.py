@@ -5,23 +5,23 @@ Linear maps start as Xavier's. With N layers, and the largest norm m of the embe
 feed-forward layers are then divided by sqrt(N (4 m^2 + 2 m + 2)). The paper takes m over all texts.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from tfm.catalogue.options.residuals import DTFixup
+from tfm.catalogue.residuals.profile import Profile
+from tfm.catalogue.residuals.unnormalized import sums, xavier_branches
 from tfm.config.model import Config
-from tfm.interfaces import Profile, Residual, no_parameters
-from tfm.residuals import sums, xavier_branches
+from tfm.interfaces import Block, Residual, no_parameters
+from tfm.params import PyTree
 
 
-def rescale(options: DTFixup, config: Config, specs: Any) -> Any:
-    """The specs of a block."""
-    return xavier_branches(specs)
+def revise(options: DTFixup, config: Config, specs: PyTree) -> PyTree:
+    """The specs of a block; embeddings stay."""
+    return xavier_branches(specs) if isinstance(specs, Block) else specs
 
 
-def calibrate(blocks: list[Any], options: DTFixup, config: Config, profile: Profile) -> list[Any]:
+def calibrate(options: DTFixup, config: Config, blocks: list[Block], profile: Profile) -> list[Block]:
     """The blocks, their branches scaled by the largest norm [] of an embedding of the batch, in float32."""
     norm = jnp.sqrt(jnp.square(profile.x.astype(jnp.float32)).sum(-1).max())
     scale = (config.layers * (4 * norm**2 + 2 * norm + 2)) ** -0.5
@@ -32,4 +32,4 @@ def calibrate(blocks: list[Any], options: DTFixup, config: Config, profile: Prof
     return [jax.tree.map(scaled, specs, block) for specs, block in zip(profile.specs, blocks, strict=True)]
 
 
-RESIDUAL = Residual(no_parameters, sums, final_norm=False, rescale=rescale, calibrate=calibrate)
+RESIDUAL = Residual(no_parameters, sums, final_norm=False, revise=revise)

@@ -1,17 +1,15 @@
 """f(x) or x + f(x) of the mixer alone: layers of a recurrent network (Hermans & Schrauwen 2013; Peters et al. 2018)."""
 
+from dataclasses import replace
 from typing import Any
 
 from jax import Array
 
 from tfm.catalogue.options.residuals import MixerOnly
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayers
-from tfm.residuals import branch
-
-
-def specs(options: MixerOnly, config: Config, names: tuple[str, ...]) -> None:
-    """Nothing is trained."""
+from tfm.interfaces import Block, LayerCall, Residual, no_parameters
+from tfm.params import PyTree
+from tfm.residuals import Sublayers, branch
 
 
 def chain(call: LayerCall[MixerOnly, None, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
@@ -23,4 +21,9 @@ def chain(call: LayerCall[MixerOnly, None, None], x: Array, sublayers: Sublayers
     return x, outputs
 
 
-RESIDUAL = Residual(specs, chain, final_norm=False, sublayers=("mixer", "cross"))
+def revise(options: MixerOnly, config: Config, specs: PyTree) -> PyTree:
+    """The specs of a block without a feed-forward layer; embeddings stay."""
+    return replace(specs, feed_forward=None) if isinstance(specs, Block) else specs
+
+
+RESIDUAL = Residual(no_parameters, chain, final_norm=False, revise=revise)

@@ -7,14 +7,14 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import Parallel
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayers
+from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, branch, scaled, scales, sublayer_norms
+from tfm.residuals import Norms, Sublayers, branch, norms_specs, scaled, scales
 
 
 def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
     """A norm for each sublayer, and perhaps a scale."""
-    return replace(sublayer_norms(config, names), scales=scales(options.layer_scale, config, names))
+    return replace(norms_specs(options, config, names), scales=scales(options.layer_scale, config, names))
 
 
 def chain(call: LayerCall[Parallel, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:

@@ -5,15 +5,9 @@ from typing import Any
 from jax import Array
 
 from tfm.catalogue.options.residuals import ResPostNorm
-from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayer, Sublayers
+from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, branch, sublayer_norms
-
-
-def specs(options: ResPostNorm, config: Config, names: tuple[str, ...]) -> Norms:
-    """A norm for each sublayer."""
-    return sublayer_norms(config, names)
+from tfm.residuals import Norms, Sublayer, Sublayers, branch, norms_specs
 
 
 def chain(call: LayerCall[ResPostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
@@ -30,4 +24,4 @@ def chain(call: LayerCall[ResPostNorm, Norms, None], x: Array, sublayers: Sublay
     return x, outputs
 
 
-RESIDUAL = Residual(specs, chain, final_norm=True)
+RESIDUAL = Residual(norms_specs, chain, final_norm=True)

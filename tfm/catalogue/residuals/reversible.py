@@ -14,20 +14,15 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import Reversible
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Reverse, Sublayer, Sublayers
+from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, branch, sublayer_norms
+from tfm.residuals import Norms, Sublayer, Sublayers, branch, norms_specs
 
 # Two streams float32 [B,T,D].
 Streams = tuple[Array, Array]
 
 
-def specs(options: Reversible, config: Config, names: tuple[str, ...]) -> Norms:
-    """A norm for each sublayer."""
-    return sublayer_norms(config, names)
-
-
-def start(options: Reversible, config: Config, x: Array) -> Streams:
+def start(x: Array) -> Streams:
     """x [B,T,D] twice."""
     x = x.astype(jnp.float32)
     return x, x
@@ -47,14 +42,9 @@ def chain(
     outputs = {}
     for name, sublayer in sublayers.items():
         first, second = streams
-        y, outputs[name] = _read(call.params, call.config, name, second, sublayer)
+        y, outputs[name] = added(call.params, call.config, name, second, sublayer)
         streams = second, first + y
     return streams, outputs
-
-
-def evaluate(norms: Norms, options: Reversible, config: Config, name: str, x: Array, sublayer: Sublayer) -> Array:
-    """What a sublayer adds for a stream x [B,T,D], float32 [B,T,D]."""
-    return _read(norms, config, name, x, sublayer)[0]
 
 
 def invert(
@@ -63,15 +53,15 @@ def invert(
     """The streams before the sublayers, and their cotangents (Gomez et al. 2017, algorithm 1)."""
     for name in reversed(names):
         (first, second), (d_first, d_second) = streams, cotangents
-        added, d_read = pull(name, first, d_second)
-        streams, cotangents = (second - added, first), (d_second, d_first + d_read)
+        y, d_read = pull(name, first, d_second)
+        streams, cotangents = (second - y, first), (d_second, d_first + d_read)
     return streams, cotangents
 
 
-def _read(norms: Norms, config: Config, name: str, x: Array, sublayer: Sublayer) -> tuple[Array, Any]:
+def added(norms: Norms, config: Config, name: str, x: Array, sublayer: Sublayer) -> tuple[Array, Any]:
     """What a sublayer adds for a stream x [B,T,D], float32 [B,T,D], and its output."""
     y, output = branch(sublayer, config, norm(config, getattr(norms, name), x).astype(config.dtype), x)
     return y.astype(jnp.float32), output
 
 
-RESIDUAL = Residual(specs, chain, final_norm=True, start=start, finish=finish, reverse=Reverse(evaluate, invert))
+RESIDUAL = Residual(norms_specs, chain, final_norm=True)

@@ -8,10 +8,10 @@ from jax import Array
 
 from tfm.catalogue.options.residuals import ReZero
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, Residual, Sublayers
+from tfm.interfaces import LayerCall, Residual
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec
-from tfm.residuals import branch
+from tfm.residuals import Sublayers, branch
 
 
 @struct.dataclass

@@ -13,31 +13,27 @@ from typing import Any
 import jax
 
 from tfm.catalogue.options.residuals import TFixup
+from tfm.catalogue.residuals.unnormalized import sums, xavier_branches
 from tfm.config.model import Config
-from tfm.interfaces import Residual, no_parameters
+from tfm.interfaces import Block, Residual, no_parameters
 from tfm.ops import Linear
-from tfm.params import normal, xavier
-from tfm.residuals import sums, xavier_branches
+from tfm.params import PyTree, normal, xavier
 
 
-def rescale(options: TFixup, config: Config, specs: Any) -> Any:
-    """The specs of a block."""
-    scale = 0.67 * config.layers**-0.25 if specs.cross is None else (9 * config.layers) ** -0.25
-    return xavier_branches(specs, scale)
-
-
-def rescale_embed(options: TFixup, config: Config, specs: Any) -> Any:
-    """The specs of the embeddings: tables and vectors are scaled, linear maps are not."""
-    scale = (9 * config.layers) ** -0.25
+def revise(options: TFixup, config: Config, specs: PyTree) -> PyTree:
+    """The specs of a block; of embeddings, whose tables and vectors are scaled, and linear maps are not."""
+    of_embeddings = (9 * config.layers) ** -0.25
+    if isinstance(specs, Block):
+        return xavier_branches(specs, 0.67 * config.layers**-0.25 if specs.cross is None else of_embeddings)
 
     def start(node: Any) -> Any:
         if isinstance(node, Linear):
             spec: Any = node.kernel
             kernel: Any = xavier(spec)
             return replace(node, kernel=kernel)
-        return normal(node, scale * node.shape[-1] ** -0.5) if len(node.axes) > 1 else node
+        return normal(node, of_embeddings * node.shape[-1] ** -0.5) if len(node.axes) > 1 else node
 
     return jax.tree.map(start, specs, is_leaf=lambda node: isinstance(node, Linear))
 
 
-RESIDUAL = Residual(no_parameters, sums, final_norm=False, rescale=rescale, rescale_embed=rescale_embed)
+RESIDUAL = Residual(no_parameters, sums, final_norm=False, revise=revise)

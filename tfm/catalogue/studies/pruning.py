@@ -18,7 +18,7 @@ from jax import Array
 
 from tfm.attention.project import Attention
 from tfm.config.model import Config
-from tfm.layers.block import Block
+from tfm.interfaces import Block
 from tfm.low_rank import kernel_of
 
 # By the name of an attention, such as encoder.layers.period.0.mixer: a number for each head, [K,G], or [L,K,G] where
@@ -88,7 +88,7 @@ def cut_config(config: Config, letter: str, count: int) -> Config:
     Raises ValueError for a variant that gives a head what depends on how many there are.
     """
     for options in (options for kind in config.kinds for options in kind):
-        if options.depends_on_heads:
+        if getattr(getattr(options, "pattern", options), "depends_on_heads", False):
             raise ValueError(f"{options.name} gives a head what depends on how many heads there are")
     sizes = config.sizes
     kv_heads = count if letter == "K" else sizes["K"]

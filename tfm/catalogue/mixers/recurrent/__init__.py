@@ -49,6 +49,13 @@ class State:
     cell: Array | None = None
 
 
+@struct.dataclass
+class ConditionedContext(AttentionContext):
+    """A pass whose layers also read a vector of another text: condition [B,D]."""
+
+    condition: Array | None = None
+
+
 class Prepared(NamedTuple):
     """The context of a pass; bool [B or 1,T], which places hold tokens; and int32 [B or 1,T], the segment of each.
 
@@ -117,7 +124,7 @@ def prepare(call: LayerCall[RecurrentOptions, None, None], context: AttentionCon
     """
     if context.causal and call.options.bidirectional:
         refuse(call.options, "with bidirectional=true reads later tokens", "a decoder needs mixer.bidirectional=false")
-    if call.options.condition and context.condition is None:
+    if call.options.condition and not isinstance(context, ConditionedContext):
         refuse(
             call.options, "with condition=true reads a vector of another text, and this model has none", "leave it out"
         )
@@ -154,7 +161,7 @@ def read(call: LayerCall, x: Array, state: State | None, step: Step, has_cell: b
 
 def _gates(call: LayerCall, x: Array) -> Array:
     """x [B,T,D] -> [B,T,n,g,r], what the gates of each direction read of a token, and of the vector of another text."""
-    layer, vector = call.params, call.prepared.context.condition
+    layer, context = call.params, call.prepared.context
     if call.options.separate:
         halves = jnp.stack(jnp.split(x, 2, axis=-1), axis=2)
         gates = linear(layer.input, "BTnd,ndgr->BTngr", halves)
@@ -162,7 +169,7 @@ def _gates(call: LayerCall, x: Array) -> Array:
         gates = linear(layer.input, "BTD,Dngr->BTngr", x)
     if layer.condition is None:
         return gates
-    return gates + linear(layer.condition, "BD,Dngr->Bngr", vector.astype(x.dtype))[:, None]
+    return gates + linear(layer.condition, "BD,Dngr->Bngr", context.condition.astype(x.dtype))[:, None]
 
 
 def _token(step: Step, kernel: Array, projection: Array | None, state: State, inputs: tuple[Array, Any, Any]):

@@ -34,7 +34,7 @@ class Alibi(PositionOptions):
     """
 
     name: Literal["alibi"] = tag("alibi")
-    depends_on_heads: ClassVar[bool] = True
+    depends_on_heads: ClassVar[bool] = True  # the slope of a head depends on how many there are
     slopes: Literal["geometric", "interleaved"] = "geometric"
 
     def __post_init__(self):
