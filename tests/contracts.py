@@ -89,11 +89,11 @@ def model_of(name):
 
 def parameters(specs):
     """As initialized, plus noise: a parameter that starts at 0 or 1 would hide mistakes."""
-    params, key = tfm.init(specs, jax.random.key(0)), jax.random.key(1)
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + 0.1 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, noisy)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf) + np.float32(0.1) * rng.normal(size=leaf.shape).astype(np.float32)),
+        tfm.init(specs, jax.random.key(0)),
+    )
 
 
 def assert_near(actual, expected, tolerance=1e-4):
@@ -109,14 +109,23 @@ def assert_near(actual, expected, tolerance=1e-4):
 def test_mixers_are_their_oracles(name):
     """A mixer alone, on random states, against numpy."""
     row = VARIANTS[name]
+    params, forward = mixer_alone(row)
+    x = np.random.default_rng(0).normal(size=(2, 8, row.config.width)).astype(np.float32)
+    y = jax.jit(forward)(params, x)
+    np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-5, atol=1e-5)
+
+
+def mixer_alone(row):
+    """The parameters of the mixer of a row, and (parameters, x [B,T,D]) -> what it returns without a mask."""
     options, config = row.config.mixer, row.config
     mixer = tfm.mixer_of(options)
-    params = parameters(mixer.specs(options, config))
-    x = np.random.default_rng(0).normal(size=(2, 8, config.width)).astype(np.float32)
-    context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
-    call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
-    y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
-    np.testing.assert_allclose(y, row.oracle(params, x.astype(np.float64)), rtol=1e-5, atol=1e-5)
+
+    def forward(params, x):
+        context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
+        call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
+        return mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)[0]
+
+    return parameters(mixer.specs(options, config)), forward
 
 
 def slope(function, x, direction):
@@ -129,20 +138,15 @@ def slope(function, x, direction):
 def test_gradients_of_mixers_are_slopes_of_their_oracles(name):
     """Along a random direction of the states, as `test_mixers_are_their_oracles`."""
     row, rng = VARIANTS[name], np.random.default_rng(0)
-    options, config = row.config.mixer, row.config
-    mixer = tfm.mixer_of(options)
-    params = parameters(mixer.specs(options, config))
-    x, direction, weights = (rng.normal(size=(2, 8, config.width)).astype(np.float32) for _ in range(3))
-    context = tfm.AttentionContext(tfm.default_positions(TOKENS), causal=not row.encoder)
-    call = tfm.LayerCall(options, config, params, mixer.prepare(tfm.LayerCall(options, config), context), None)
+    width = row.config.width
+    params, forward = mixer_alone(row)
+    x, direction, weights = (rng.normal(size=(2, 8, width)).astype(np.float32) for _ in range(3))
 
     def loss(x):
-        y, _ = mixer.forward(call, x, lambda q, k, projections: (q, k, None), None)
-        return (y[..., : config.width] * weights).sum()
+        return (forward(params, x)[..., :width] * weights).sum()
 
-    expected = (
-        slope(lambda x: row.oracle(params, x), x.astype(np.float64), direction)[..., : config.width] * weights
-    ).sum()
+    slopes = slope(lambda x: row.oracle(params, x), x.astype(np.float64), direction)
+    expected = (slopes[..., :width] * weights).sum()
     actual = (np.asarray(jax.jit(jax.grad(loss))(x), np.float64) * direction).sum()
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
