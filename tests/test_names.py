@@ -47,7 +47,7 @@ BANNED_IN = {
 
 # They say nothing of what a file is for.
 BANNED_FILES = BANNED | frozenset(
-    """base best cores foreign guard handover helpers kinds manager misc output plain processes quiet rounding run spm
+    """base best cores foreign guard handover helpers kinds manager misc output processes quiet rounding run spm
     utils window""".split()
 )
 
