@@ -16,13 +16,13 @@ from guide.pages import ROOT, blocks, close
 
 import tfm
 from tfm import plain
-from tfm.config.dotted import flatten
 from tfm.config.model import COMPUTE, MAX_SIZES
+from tfm.options.dotted import flatten
 from tfm.plain import bert, gpt, translation, vit
-from train import tasks
 from train.settings import flags
 from train.settings.presets import PRESETS
 from train.settings.schema import Run
+from train.tasks.table import task_of
 
 FILES = sorted(Path(plain.__file__).parent.glob("*.py"))
 LENGTH = 16
@@ -86,8 +86,8 @@ PLAIN = [(task, preset) for task in PAGES for preset in PRESETS[task] if is_plai
 def small_problem(task, preset):
     """Of a preset with small sizes: the model, its specs, the loss of the task, and the fields of a batch."""
     run = run_of(task, preset, PAGES[task].sizes | UNUSED)
-    module = tasks.of(run)
-    return run.model, module.specs(run), module.loss, module.batch_spec(run)
+    record = task_of(run)
+    return run.model, record.specs(run), record.loss, record.batch_spec(run)
 
 
 def random_params(specs):
