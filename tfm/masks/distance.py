@@ -28,7 +28,7 @@ def strided(stride: int) -> Mask:
     """
     if stride < 1:
         raise ValueError(f"stride={stride} must be at least 1")
-    return Strided(stride)
+    return StridedMask(stride)
 
 
 def as_window(mask: Mask) -> "Window | None":
@@ -102,7 +102,7 @@ class MaskParts(NamedTuple):
 
 
 @struct.dataclass
-class Strided(Mask):
+class StridedMask(Mask):
     """See `strided`."""
 
     stride: int = struct.field(pytree_node=False)

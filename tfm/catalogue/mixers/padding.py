@@ -1,11 +1,24 @@
 """What mixers without scores of pairs of tokens can follow of a mask: padding, and perhaps segments."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.interfaces import AttentionContext, refuse
 from tfm.masks.distance import MaskParts, Window, decompose
 from tfm.options.choices import Options
+
+
+class SegmentedContext(NamedTuple):
+    """The context of a pass; bool [B or 1,T], which places hold tokens; and int32 [B or 1,T], the segment of each.
+
+    None: all are tokens, and of one segment.
+    """
+
+    context: AttentionContext
+    valid: Array | None
+    segments: Array | None
 
 
 def refuse_decoders(options: Options, context: AttentionContext, remedy: str = "mixer, such as mixer=softmax") -> None:

@@ -29,7 +29,7 @@ class GlobalQueries:
     distance: Array
 
 
-class Prepared(NamedTuple):
+class SharedQueries(NamedTuple):
     """The queries of all layers, and whether later keys do not matter."""
 
     queries: GlobalQueries
@@ -58,13 +58,13 @@ def specs(options: TransformerXL, config: Config) -> Linear:
     return linear_specs(config, "D", "KH", bias=False)
 
 
-def prepare(call: LayerCall[TransformerXL, GlobalQueries, None], context: AttentionContext) -> Prepared:
-    """See `Prepared`."""
-    return Prepared(call.params, context.causal)
+def prepare(call: LayerCall[TransformerXL, GlobalQueries, None], context: AttentionContext) -> SharedQueries:
+    """See `SharedQueries`."""
+    return SharedQueries(call.params, context.causal)
 
 
 def score(
-    call: LayerCall[TransformerXL, Linear, Prepared], q: Array, k: Array, projections: Attention
+    call: LayerCall[TransformerXL, Linear, SharedQueries], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, TransformerXLBias]:
     """Queries of contents, keys as they are, and the bias."""
     queries, causal = call.prepared

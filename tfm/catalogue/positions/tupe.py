@@ -45,7 +45,7 @@ class UntiedPositions:
     buckets: Array | None
 
 
-class Prepared(NamedTuple):
+class ProjectedPositions(NamedTuple):
     """Positions as queries [B,T,K,G,H] and keys [B,T,K,H], and the bias of all layers."""
 
     queries: Array
@@ -97,8 +97,8 @@ def shared_specs(options: Tupe, config: Config) -> UntiedPositions:
     )
 
 
-def prepare(call: LayerCall[Tupe, UntiedPositions, None], context: AttentionContext) -> Prepared:
-    """See `Prepared`."""
+def prepare(call: LayerCall[Tupe, UntiedPositions, None], context: AttentionContext) -> ProjectedPositions:
+    """See `ProjectedPositions`."""
     positions = context.positions
     rows = norm(call.config, call.params.norm, lookup(call.params.table, positions)).astype(call.config.dtype)
     queries, keys = linear(call.params.query, "BTD,DKGH->BTKGH", rows), linear(call.params.key, "BTD,DKH->BTKH", rows)
@@ -112,11 +112,13 @@ def prepare(call: LayerCall[Tupe, UntiedPositions, None], context: AttentionCont
         if call.params.buckets is None
         else T5Bias(call.params.buckets, not context.causal, call.options.max_distance)
     )
-    return Prepared(queries, keys, UntiedBias(call.params.first, buckets, is_first, replicate_length(is_first), starts))
+    return ProjectedPositions(
+        queries, keys, UntiedBias(call.params.first, buckets, is_first, replicate_length(is_first), starts)
+    )
 
 
 def score(
-    call: LayerCall[Tupe, None, Prepared], q: Array, k: Array, projections: Attention
+    call: LayerCall[Tupe, None, ProjectedPositions], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, ScoreBias]:
     """Queries and keys with positions behind contents, [...,2 H], and the bias."""
     prepared = call.prepared

@@ -18,7 +18,7 @@ from tfm.sharding import shard_axis, spec_of
 
 
 @struct.dataclass
-class Convolution:
+class DepthwiseConvolution:
     """The weights of the places of a square [h,w,D], and a bias [D]."""
 
     weights: Array
@@ -36,7 +36,7 @@ class ConditionalNorms:
 def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> ConditionalNorms:
     """A norm and a convolution for each sublayer."""
     sides: dict[str, Any] = {"h": options.kernel, "w": options.kernel}
-    convolution = Convolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
+    convolution = DepthwiseConvolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
     return ConditionalNorms(norms_specs(options, config, names), dict.fromkeys(names, convolution))
 
 

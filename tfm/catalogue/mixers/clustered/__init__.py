@@ -39,7 +39,7 @@ class TokenRows(NamedTuple):
     segments: Array | None
 
 
-class Prepared(NamedTuple):
+class ClusterContext(NamedTuple):
     """The context of a pass, and its tokens and segments."""
 
     context: AttentionContext
@@ -57,11 +57,11 @@ def shared_specs(config: Config, bias: bool = True) -> SharedAttention:
     )
 
 
-def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> ClusterContext:
     """The tokens and segments of the pass. Raises ValueError for a mask of another kind."""
     valid, segments = valid_tokens_and_segments(call.options, context)
     valid = jnp.ones((1, context.positions.shape[1]), bool) if valid is None else valid
-    return Prepared(context, TokenRows(valid, segments))
+    return ClusterContext(context, TokenRows(valid, segments))
 
 
 def positioned(call: LayerCall, score: Score, attention: SharedAttention, q: Array) -> Array:

@@ -16,7 +16,7 @@ from jax import Array
 
 from tfm.attention.project import merge_heads
 from tfm.catalogue.mixers.clustered import (
-    Prepared,
+    ClusterContext,
     SharedAttention,
     attend_in_buckets,
     positioned,
@@ -54,7 +54,7 @@ def specs(options: Reformer, config: Config) -> ReformerParams:
     return ReformerParams(shared_specs(config, options.bias), rotations if options.seed is None else None)
 
 
-Call = LayerCall[Reformer, ReformerParams, Prepared]
+Call = LayerCall[Reformer, ReformerParams, ClusterContext]
 
 
 def forward(call: Call, x: Array, score: Score, state: BucketedKeys | None) -> tuple[Array, MixerOutput]:

@@ -17,7 +17,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import merge_heads
-from tfm.catalogue.mixers.clustered import Prepared, SharedAttention, attend_in_buckets, positioned, shared_specs
+from tfm.catalogue.mixers.clustered import ClusterContext, SharedAttention, attend_in_buckets, positioned, shared_specs
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.clustered.buckets import BucketedKeys
 from tfm.catalogue.mixers.clustered.running import observe, running_value
@@ -54,7 +54,7 @@ def specs(options: Routing, config: Config) -> RoutingParams:
     return RoutingParams(shared_specs(config), running_spec(config, "KGch", init, **sizes))
 
 
-def prepare(call: LayerCall[Routing, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Routing, None, None], context: AttentionContext) -> ClusterContext:
     """The tokens and segments of the pass. Raises ValueError for masks of other kinds, and for causality and segments
     where centroids take tokens of a whole row."""
     prepared = prepare_rows(call, context)
@@ -66,7 +66,7 @@ def prepare(call: LayerCall[Routing, None, None], context: AttentionContext) -> 
 
 
 def forward(
-    call: LayerCall[Routing, RoutingParams, Prepared], x: Array, score: Score, state: BucketedKeys | None
+    call: LayerCall[Routing, RoutingParams, ClusterContext], x: Array, score: Score, state: BucketedKeys | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, options = call.params, call.options
@@ -98,7 +98,7 @@ def closeness_to(keys: Array, centroids: Array) -> Array:
 
 
 def attend_to_nearest(
-    call: LayerCall[Routing, RoutingParams, Prepared], projected: tuple[Array, Array, Array], closeness: Array
+    call: LayerCall[Routing, RoutingParams, ClusterContext], projected: tuple[Array, Array, Array], closeness: Array
 ) -> Array:
     """q and k [B,T,K,G,H], v [B,T,K,H] and closeness [B,T,K,G,c] -> [B,T,K,G,H]: attention among the tokens that each
     centroid takes, and the mean of its results (Roy et al. 2021, algorithm 1); softmax in float32."""

@@ -17,7 +17,7 @@ from jax import Array
 
 from tfm.attention.attend import attention_scores, weighted_sum
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.catalogue.mixers.clustered import Prepared
+from tfm.catalogue.mixers.clustered import ClusterContext
 from tfm.catalogue.mixers.clustered import prepare as prepare_rows
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.clustered import Sinkhorn
@@ -49,7 +49,7 @@ def specs(options: Sinkhorn, config: Config) -> SinkhornParams:
     return SinkhornParams(attention_specs(config), blocks)
 
 
-def prepare(call: LayerCall[Sinkhorn, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Sinkhorn, None, None], context: AttentionContext) -> ClusterContext:
     """The tokens of the pass. Raises ValueError for masks of other kinds than padding."""
     prepared = prepare_rows(call, context)
     if prepared.rows.segments is not None:
@@ -66,7 +66,7 @@ class SummedKeys:
     sums: Array
 
 
-Call = LayerCall[Sinkhorn, SinkhornParams, Prepared]
+Call = LayerCall[Sinkhorn, SinkhornParams, ClusterContext]
 
 
 def forward(call: Call, x: Array, score: Score, state: SummedKeys | None) -> tuple[Array, MixerOutput]:
@@ -97,7 +97,7 @@ def _read(call: Call, rows: tuple[Array, ...]) -> Array:
     noise_key, drop_key = split(call.key, 2)
     length, causal = rows[0].shape[1], call.prepared.context.causal
     q, k, v, text, valid = (cut(y, min(call.options.block, length)) for y in rows)
-    blocks = Blocks(q, k, v, valid, causal)
+    blocks = SinkhornBlocks(q, k, v, valid, causal)
     scores = _scores(call, sums_of_blocks(text, causal))
     mixture = mixtures(scores, blocks, call.options, noise_key)
     return attend_to_blocks(blocks, mixture, call.config.attn_rate, drop_key)[:, :length]
@@ -128,7 +128,7 @@ def attend_to_cached_blocks(call: Call, q: Array, new: SummedKeys, state: Summed
     column = jnp.where(is_token, place + jnp.where(place < first, context.length - first, slots - first), 0)
     is_own = jax.nn.one_hot(positions // size, count)
     sums = take_positions(jnp.concatenate([state.sums, new.sums], axis=1), column[:, ::size]).astype(q.dtype)
-    blocks = Blocks(q, state.keys, state.values, cut(is_token, size), causal=True)
+    blocks = SinkhornBlocks(q, state.keys, state.values, cut(is_token, size), causal=True)
     mixture = jnp.einsum("BTn,BKnm->BKTm", is_own, mixtures(_scores(call, sums), blocks, call.options))
 
     scores = jnp.concatenate([attention_scores(q, keys) for keys in (state.keys, new.keys)], axis=-1)
@@ -162,7 +162,7 @@ def _take(x: Array, index: Array) -> Array:
     return jnp.take_along_axis(x, index[:, None, None, None], axis=-1)
 
 
-class Blocks(NamedTuple):
+class SinkhornBlocks(NamedTuple):
     """n blocks of b tokens: q [B,n,b,K,G,H], k and v [B,n,b,K,H], which of them are tokens [B or 1,n,b], and whether no
     token sees a later one."""
 
@@ -196,7 +196,7 @@ def sums_of_blocks(text: Array, causal: bool) -> Array:
     return sums.astype(text.dtype)
 
 
-def mixtures(scores: Array, blocks: Blocks, options: Sinkhorn, key: Array | None = None) -> Array:
+def mixtures(scores: Array, blocks: SinkhornBlocks, options: Sinkhorn, key: Array | None = None) -> Array:
     """float32 scores [B,K,n,n] of blocks for blocks -> [B,K,n,n]: how much of the second a block mixes.
 
     Sinkhorn's normalization of exp(log(relu(scores)) / temperature) (section 3.1), its padding and, with causality,
@@ -216,7 +216,7 @@ def mixtures(scores: Array, blocks: Blocks, options: Sinkhorn, key: Array | None
     return jnp.exp(logits)
 
 
-def attend_to_blocks(blocks: Blocks, mixture: Array, rate: float = 0.0, key: Array | None = None) -> Array:
+def attend_to_blocks(blocks: SinkhornBlocks, mixture: Array, rate: float = 0.0, key: Array | None = None) -> Array:
     """Blocks and mixtures [B,K,n,n] -> [B,n*b,K,G,H]: attention of a block to its mixture and to itself; softmax in
     float32. `rate` and `key` drop attention weights."""
     k, v = (

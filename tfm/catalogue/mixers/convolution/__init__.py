@@ -1,14 +1,14 @@
 """Mixers that read a window of tokens by a depth-wise convolution."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from tfm.catalogue.mixers.padding import valid_tokens_and_segments
+from tfm.catalogue.mixers.padding import SegmentedContext, valid_tokens_and_segments
 from tfm.catalogue.options.mixers.convolution import ConvolutionOptions
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse_scores
@@ -18,7 +18,7 @@ from tfm.sharding import replicate_length
 
 
 @struct.dataclass
-class Convolution:
+class GatedConvolution:
     """Maps of a token to channels and to their gates, the kernels, and the map back."""
 
     value: Linear
@@ -27,20 +27,9 @@ class Convolution:
     output: Linear
 
 
-class Prepared(NamedTuple):
-    """The context of a pass; bool [B or 1,T], which places hold tokens; and int32 [B or 1,T], the segment of each.
-
-    None: all are tokens, and of one segment.
-    """
-
-    context: AttentionContext
-    valid: Array | None
-    segments: Array | None
-
-
-def convolution_specs(config: Config, kernel: Any) -> Convolution:
+def convolution_specs(config: Config, kernel: Any) -> GatedConvolution:
     """The spec tree of one layer, out of that of its kernels."""
-    return Convolution(
+    return GatedConvolution(
         value=linear_specs(config, "D", "KGH", branch=True),
         gate=linear_specs(config, "D", "KGH"),
         kernel=kernel,
@@ -48,13 +37,13 @@ def convolution_specs(config: Config, kernel: Any) -> Convolution:
     )
 
 
-def prepare(call: LayerCall[ConvolutionOptions, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[ConvolutionOptions, None, None], context: AttentionContext) -> SegmentedContext:
     """The tokens of a pass. Raises ValueError for masks of pairs, such as windows."""
     valid, segments = valid_tokens_and_segments(call.options, context)
-    return Prepared(context, valid, None if segments is None else replicate_length(segments))
+    return SegmentedContext(context, valid, None if segments is None else replicate_length(segments))
 
 
-def gated_inputs(layer: Convolution, x: Array) -> Array:
+def gated_inputs(layer: GatedConvolution, x: Array) -> Array:
     """x [B,T,D] -> [B,T,K,G,H]: channels times the sigmoid of their gates (Dauphin et al. 2017, eq. 1)."""
     gate = linear(layer.gate, "BTD,DKGH->BTKGH", x)
     return linear(layer.value, "BTD,DKGH->BTKGH", x) * jax.nn.sigmoid(gate)

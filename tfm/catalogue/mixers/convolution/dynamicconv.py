@@ -4,14 +4,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.catalogue.mixers.convolution import (
-    Convolution,
-    Prepared,
+    GatedConvolution,
     convolution_specs,
     convolve,
     gated_inputs,
     last_inputs,
     prepare,
 )
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.options.mixers.convolution import DynamicConv
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -19,7 +19,7 @@ from tfm.ops import linear, linear_specs
 from tfm.sharding import named_sharding, replicate_length, spec_of
 
 
-def specs(options: DynamicConv, config: Config) -> Convolution:
+def specs(options: DynamicConv, config: Config) -> GatedConvolution:
     """A map from the channels of a token to the kernels [n,w] of all n heads."""
     sizes = config.sizes
     kernel = linear_specs(config, "KGH", "nw", bias=False, n=sizes["K"] * sizes["G"], w=options.window)
@@ -27,7 +27,7 @@ def specs(options: DynamicConv, config: Config) -> Convolution:
 
 
 def forward(
-    call: LayerCall[DynamicConv, Convolution, Prepared], x: Array, score: Score, state: Array | None
+    call: LayerCall[DynamicConv, GatedConvolution, SegmentedContext], x: Array, score: Score, state: Array | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     channels = gated_inputs(call.params, x)

@@ -3,14 +3,14 @@
 from jax import Array
 
 from tfm.catalogue.mixers.convolution import (
-    Convolution,
-    Prepared,
+    GatedConvolution,
     convolution_specs,
     convolve,
     gated_inputs,
     last_inputs,
     prepare,
 )
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.options.mixers.convolution import LightConv
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -18,13 +18,13 @@ from tfm.params import weight_spec
 from tfm.sharding import unshard_fsdp
 
 
-def specs(options: LightConv, config: Config) -> Convolution:
+def specs(options: LightConv, config: Config) -> GatedConvolution:
     """A kernel [K,G,w]."""
     return convolution_specs(config, weight_spec(config, "KGw", inputs=2, w=options.window))
 
 
 def forward(
-    call: LayerCall[LightConv, Convolution, Prepared], x: Array, score: Score, state: Array | None
+    call: LayerCall[LightConv, GatedConvolution, SegmentedContext], x: Array, score: Score, state: Array | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     kernel = unshard_fsdp(call.params.kernel)[None, None]

@@ -53,7 +53,7 @@ class MergedKeys:
     first: Array | None = None
 
 
-class Prepared(NamedTuple):
+class CompressedContext(NamedTuple):
     """The context of a pass, and bool [B or 1,T], which places hold tokens; None: all."""
 
     context: AttentionContext
@@ -67,12 +67,12 @@ def specs(options: Compressed, config: Config) -> CompressedParams:
     )
 
 
-def prepare(call: LayerCall[Compressed, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Compressed, None, None], context: AttentionContext) -> CompressedContext:
     """Which places hold tokens. Raises ValueError for masks that ask about queries."""
-    return Prepared(context, valid_tokens(call.options, context))
+    return CompressedContext(context, valid_tokens(call.options, context))
 
 
-Call = LayerCall[Compressed, CompressedParams, Prepared]
+Call = LayerCall[Compressed, CompressedParams, CompressedContext]
 
 
 def forward(call: Call, x: Array, score: Score, state: MergedKeys | None) -> tuple[Array, MixerOutput]:

@@ -7,7 +7,7 @@ logarithms, so that none overflows.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention, keys_values, merge_heads, queries
-from tfm.catalogue.mixers.padding import valid_tokens_and_segments
+from tfm.catalogue.mixers.padding import SegmentedContext, valid_tokens_and_segments
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse_bias
 from tfm.options.choices import Options
@@ -41,20 +41,9 @@ class FeatureSums:
     segment: Array
 
 
-class Prepared(NamedTuple):
-    """The context of a pass; bool [B or 1,T], which places hold tokens; and int32 [B or 1,T], the segment of each.
-
-    None: all of them, and one.
-    """
-
-    context: AttentionContext
-    valid: Array | None
-    segments: Array | None
-
-
-def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[Options, None, None], context: AttentionContext) -> SegmentedContext:
     """What of the mask a sum over keys can follow. Raises ValueError for the rest, such as windows."""
-    return Prepared(context, *valid_tokens_and_segments(call.options, context))
+    return SegmentedContext(context, *valid_tokens_and_segments(call.options, context))
 
 
 def attend_by_features(

@@ -15,7 +15,8 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.catalogue.mixers.kernels import NOTHING, Prepared, cut_chunks, positive, prepare
+from tfm.catalogue.mixers.kernels import NOTHING, cut_chunks, positive, prepare
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.mixers.token_states import pad_slots, write_slots
 from tfm.catalogue.options.mixers.kernels import AttentionFree
 from tfm.config.model import Config
@@ -48,7 +49,7 @@ class Sums:
 
 
 @struct.dataclass
-class KeysValues:
+class AftKeysValues:
     """Keys and values [B,S,K,H] of one layer, [R,B,S,K,H] of R layers; token n is in slot n."""
 
     keys: Array
@@ -61,7 +62,7 @@ def specs(options: AttentionFree, config: Config) -> AftParams:
     return AftParams(attention_specs(config), places, places)
 
 
-Call = LayerCall[AttentionFree, AftParams, Prepared]
+Call = LayerCall[AttentionFree, AftParams, SegmentedContext]
 
 
 def forward(call: Call, x: Array, score: Score, state: Any) -> tuple[Array, MixerOutput]:
@@ -76,19 +77,19 @@ def forward(call: Call, x: Array, score: Score, state: Any) -> tuple[Array, Mixe
     tokens = Sums(v.astype(jnp.float32), jnp.ones_like(k, jnp.float32), k.astype(jnp.float32))
     if prepared.valid is not None:
         tokens = _where(prepared.valid, tokens)
-    output: Sums | KeysValues
+    output: Sums | AftKeysValues
     if call.options.reach == "simple":
         sums, output = _simple(tokens, prepared, state)
     elif state is not None:
-        sums, output = _cached(call, tokens, state), KeysValues(k, v)
+        sums, output = _cached(call, tokens, state), AftKeysValues(k, v)
     else:
-        sums, output = _by_reach(call, tokens), KeysValues(k, v)
+        sums, output = _by_reach(call, tokens), AftKeysValues(k, v)
     means = (sums.values / positive(sums.mass)).astype(x.dtype)
     heads = jax.nn.sigmoid(q) * means[:, :, :, None]
     return merge_heads(layer.attention, heads), MixerOutput(state=output if prepared.context.keep else None)
 
 
-def _simple(tokens: Sums, prepared: Prepared, state: Sums | None) -> tuple[Sums, Sums]:
+def _simple(tokens: Sums, prepared: SegmentedContext, state: Sums | None) -> tuple[Sums, Sums]:
     """The sums of all keys that a token sees, and the next state."""
     if not prepared.context.causal and prepared.segments is None:
         top = jax.lax.stop_gradient(tokens.top.max(1, keepdims=True))
@@ -143,7 +144,7 @@ def _near(call: Call, tokens: Sums, reach: int) -> Sums:
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])[:, :length], sums)
 
 
-def _cached(call: Call, tokens: Sums, state: KeysValues) -> Sums:
+def _cached(call: Call, tokens: Sums, state: AftKeysValues) -> Sums:
     """The sums of the next tokens, over the keys of a state and their own."""
     context, slots, length = call.prepared.context, state.keys.shape[1], tokens.top.shape[1]
     old_places = jnp.arange(slots)[None] - context.length + context.positions[:, :1]

@@ -12,9 +12,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries
-from tfm.catalogue.mixers.kernels import Prepared, cut_chunks, extend_segments, positive, segments_per_row, start
+from tfm.catalogue.mixers.kernels import cut_chunks, extend_segments, positive, segments_per_row, start
 from tfm.catalogue.mixers.kernels import prepare as prepare_kernel
 from tfm.catalogue.mixers.kernels.linear import log_features
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.options.mixers.kernels import DeltaRule
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse, refuse_bias
@@ -43,7 +44,7 @@ def specs(options: DeltaRule, config: Config) -> DeltaParams:
     return DeltaParams(attention_specs(config), linear_specs(config, "D", "K"))
 
 
-def prepare(call: LayerCall[DeltaRule, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[DeltaRule, None, None], context: AttentionContext) -> SegmentedContext:
     """Which places hold tokens, and their segments. Raises ValueError for encoders and for other masks."""
     if not context.causal:
         refuse(call.options, "reads a text from left to right", "an encoder needs another mixer, such as mixer=linear")
@@ -51,7 +52,7 @@ def prepare(call: LayerCall[DeltaRule, None, None], context: AttentionContext) -
 
 
 def forward(
-    call: LayerCall[DeltaRule, DeltaParams, Prepared], x: Array, score: Score, state: FastWeights | None
+    call: LayerCall[DeltaRule, DeltaParams, SegmentedContext], x: Array, score: Score, state: FastWeights | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; sums in float32."""
     layer, config, prepared = call.params, call.config, call.prepared

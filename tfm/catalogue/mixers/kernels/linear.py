@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.project import Attention, attention_specs
-from tfm.catalogue.mixers.kernels import FeatureSums, Prepared, attend_by_features, prepare, start
+from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.options.mixers.kernels import LinearAttention
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -17,7 +18,7 @@ def specs(options: LinearAttention, config: Config) -> Attention:
 
 
 def forward(
-    call: LayerCall[LinearAttention, Attention, Prepared], x: Array, score: Score, state: FeatureSums | None
+    call: LayerCall[LinearAttention, Attention, SegmentedContext], x: Array, score: Score, state: FeatureSums | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return attend_by_features(call, call.params, x, score, state, log_features)

@@ -14,7 +14,8 @@ from jax import Array
 from jax.sharding import reshard
 
 from tfm.attention.project import Attention, attention_specs
-from tfm.catalogue.mixers.kernels import FeatureSums, Prepared, attend_by_features, prepare, start
+from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
+from tfm.catalogue.mixers.padding import SegmentedContext
 from tfm.catalogue.options.mixers.kernels import Performer
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -49,7 +50,7 @@ def orthogonal_features(key: Array, shape: tuple[int, ...], sharding: Any) -> Ar
 
 
 def forward(
-    call: LayerCall[Performer, PerformerParams, Prepared], x: Array, score: Score, state: FeatureSums | None
+    call: LayerCall[Performer, PerformerParams, SegmentedContext], x: Array, score: Score, state: FeatureSums | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     features = jax.lax.stop_gradient(call.params.features).astype(jnp.float32)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from flax import struct
 from jax import Array
 from jax.sharding import reshard
 
-from tfm.catalogue.mixers.padding import valid_tokens_and_segments
+from tfm.catalogue.mixers.padding import SegmentedContext, valid_tokens_and_segments
 from tfm.catalogue.options.mixers.recurrent import RecurrentOptions
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse, refuse_scores
@@ -39,7 +39,7 @@ class Recurrent:
 
 
 @struct.dataclass
-class State:
+class RecurrentState:
     """What is known of the tokens so far, float32: hidden [n,B,s] and cell [n,B,r]; GRUs have no cells.
 
     A decode state has no n.
@@ -56,20 +56,9 @@ class ConditionedContext(AttentionContext):
     condition: Array | None = None
 
 
-class Prepared(NamedTuple):
-    """The context of a pass; bool [B or 1,T], which places hold tokens; and int32 [B or 1,T], the segment of each.
-
-    None: all are tokens, and of one segment.
-    """
-
-    context: AttentionContext
-    valid: Array | None
-    segments: Array | None
-
-
 # (what gates read of a token [n,B,g,r] and of the state [n,B,g,r], the state, the kernel of the projection or None) ->
 # the next state, all float32 but the kernel
-Step = Callable[[Array, Array, State, Array | None], State]
+Step = Callable[[Array, Array, RecurrentState, Array | None], RecurrentState]
 
 
 def recurrent_specs(options: RecurrentOptions, config: Config, gates: int) -> Recurrent:
@@ -117,7 +106,7 @@ def _reflections(vectors: Array) -> Array:
     return jax.lax.scan(reflect, start, (jnp.arange(size), jnp.moveaxis(vectors, -2, 0)))[0]
 
 
-def prepare(call: LayerCall[RecurrentOptions, None, None], context: AttentionContext) -> Prepared:
+def prepare(call: LayerCall[RecurrentOptions, None, None], context: AttentionContext) -> SegmentedContext:
     """The tokens of a pass.
 
     Raises VariantError for masks of pairs, for two directions in a decoder, and where the vector of a text is missing.
@@ -129,10 +118,12 @@ def prepare(call: LayerCall[RecurrentOptions, None, None], context: AttentionCon
             call.options, "with condition=true reads a vector of another text, and this model has none", "leave it out"
         )
     valid, segments = valid_tokens_and_segments(call.options, context)
-    return Prepared(context, valid, None if segments is None else replicate_length(segments))
+    return SegmentedContext(context, valid, None if segments is None else replicate_length(segments))
 
 
-def read(call: LayerCall, x: Array, state: State | None, step: Step, has_cell: bool) -> tuple[Array, MixerOutput]:
+def read(
+    call: LayerCall, x: Array, state: RecurrentState | None, step: Step, has_cell: bool
+) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D], and the state [B,s] after it.
 
     The second direction reads the tokens from right to left. A state starts at zeros in every segment, and padding
@@ -145,7 +136,7 @@ def read(call: LayerCall, x: Array, state: State | None, step: Step, has_cell: b
         zeros = jnp.zeros_like(gates[0, :, :, 0], jnp.float32)
         size = layer.hidden.shape[1]
         hidden = zeros if size == zeros.shape[-1] else jnp.repeat(zeros[..., :1], size, axis=-1)
-        state = State(hidden, zeros if has_cell else None)
+        state = RecurrentState(hidden, zeros if has_cell else None)
     else:
         state = jax.tree.map(lambda leaf: leaf[None], state)
     projection = None if layer.projection is None else layer.projection.astype(x.dtype)
@@ -172,7 +163,7 @@ def _gates(call: LayerCall, x: Array) -> Array:
     return gates + linear(layer.condition, "BD,Dngr->Bngr", context.condition.astype(x.dtype))[:, None]
 
 
-def _token(step: Step, kernel: Array, projection: Array | None, state: State, inputs: tuple[Array, Any, Any]):
+def _token(step: Step, kernel: Array, projection: Array | None, state: RecurrentState, inputs: tuple[Array, Any, Any]):
     """The state after one token, and what the next layer reads of it."""
     gates, starts, valid = inputs
     if starts is not None:
@@ -185,7 +176,7 @@ def _token(step: Step, kernel: Array, projection: Array | None, state: State, in
     return after, after.hidden.astype(kernel.dtype)
 
 
-def _inputs(gates: Array, prepared: Prepared) -> tuple[Array, Array | None, Array | None]:
+def _inputs(gates: Array, prepared: SegmentedContext) -> tuple[Array, Array | None, Array | None]:
     """What each step reads, [T,n,...]: gates, whether a segment starts [n,B or 1], whether it is a token [n,B or 1]."""
     starts = valid = None
     if prepared.segments is not None:
@@ -202,6 +193,6 @@ def _flip_second(x: Array) -> Array:
     return x if x.shape[1] == 1 else jnp.stack([x[:, 0], jnp.flip(x[:, 1], 0)], axis=1)
 
 
-def last_state(options: RecurrentOptions, config: Config, output: State, slots: int) -> State:
+def last_state(options: RecurrentOptions, config: Config, output: RecurrentState, slots: int) -> RecurrentState:
     """The state after a prefill: it has the same size for any number of slots."""
     return output

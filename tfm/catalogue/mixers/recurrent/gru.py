@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.catalogue.mixers.recurrent import Prepared, Recurrent, State, last_state, prepare, read, recurrent_specs
+from tfm.catalogue.mixers.padding import SegmentedContext
+from tfm.catalogue.mixers.recurrent import Recurrent, RecurrentState, last_state, prepare, read, recurrent_specs
 from tfm.catalogue.options.mixers.recurrent import Gru
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -18,15 +19,15 @@ def specs(options: Gru, config: Config) -> Recurrent:
     return recurrent_specs(options, config, gates=3)
 
 
-def step(gates: Array, products: Array, state: State, projection: Array | None = None) -> State:
+def step(gates: Array, products: Array, state: RecurrentState, projection: Array | None = None) -> RecurrentState:
     """What gates read of a token and of the state, both [n,B,3,r], and the state -> the next state."""
     reset, update = jnp.moveaxis(jax.nn.sigmoid(gates[..., :2, :] + products[..., :2, :]), -2, 0)
     candidate = jnp.tanh(gates[..., 2, :] + reset * products[..., 2, :])
-    return State(candidate + update * (state.hidden - candidate))
+    return RecurrentState(candidate + update * (state.hidden - candidate))
 
 
 def forward(
-    call: LayerCall[Gru, Recurrent, Prepared], x: Array, score: Score, state: State | None
+    call: LayerCall[Gru, Recurrent, SegmentedContext], x: Array, score: Score, state: RecurrentState | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return read(call, x, state, step, has_cell=False)

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tfm.catalogue.mixers.recurrent import Prepared, Recurrent, State, last_state, prepare, read, recurrent_specs
+from tfm.catalogue.mixers.padding import SegmentedContext
+from tfm.catalogue.mixers.recurrent import Recurrent, RecurrentState, last_state, prepare, read, recurrent_specs
 from tfm.catalogue.options.mixers.recurrent import Lstm
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
@@ -35,7 +36,9 @@ def specs(options: Lstm, config: Config) -> Recurrent:
     return replace(layer, input=replace(layer.input, bias=replace(bias, init=init)))
 
 
-def step(clip: float | None, gates: Array, products: Array, state: State, projection: Array | None = None) -> State:
+def step(
+    clip: float | None, gates: Array, products: Array, state: RecurrentState, projection: Array | None = None
+) -> RecurrentState:
     """What gates read of a token and of the state, both [n,B,4,r], and the state -> the next state.
 
     `clip` is the largest size of cells and of projected states.
@@ -45,10 +48,10 @@ def step(clip: float | None, gates: Array, products: Array, state: State, projec
     cell = _clipped(forget * state.cell + scale * jnp.tanh(sums[..., 3, :]), clip)
     hidden = output * jnp.tanh(cell)
     if projection is None:
-        return State(hidden, cell)
+        return RecurrentState(hidden, cell)
     hidden = hidden.astype(projection.dtype)
     hidden = jnp.einsum("nBr,nrs->nBs", hidden, projection, preferred_element_type=jnp.float32)
-    return State(_clipped(hidden, clip), cell)
+    return RecurrentState(_clipped(hidden, clip), cell)
 
 
 def _clipped(x: Array, clip: float | None) -> Array:
@@ -56,7 +59,7 @@ def _clipped(x: Array, clip: float | None) -> Array:
 
 
 def forward(
-    call: LayerCall[Lstm, Recurrent, Prepared], x: Array, score: Score, state: State | None
+    call: LayerCall[Lstm, Recurrent, SegmentedContext], x: Array, score: Score, state: RecurrentState | None
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     return read(call, x, state, partial(step, call.options.clip), has_cell=True)

@@ -51,7 +51,7 @@ class SynthesizerParams:
 
 
 @struct.dataclass
-class State:
+class SynthesizerState:
     """Keys, where the scores read them, and values [B,slots,K,H]."""
 
     keys: Any
@@ -86,7 +86,10 @@ def prepare(call: LayerCall[Synthesizer, None, None], context: AttentionContext)
 
 
 def forward(
-    call: LayerCall[Synthesizer, SynthesizerParams, AttentionContext], x: Array, score: Score, state: State | None
+    call: LayerCall[Synthesizer, SynthesizerParams, AttentionContext],
+    x: Array,
+    score: Score,
+    state: SynthesizerState | None,
 ) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     layer, context, rate = call.params, call.prepared, call.config.attn_rate
@@ -114,7 +117,7 @@ def forward(
     if context.record or call.key is not None or bias is not None:
         weights = per_row(weights, v)
     heads = sum_values(dropout(weights, rate, call.key), v, bias, pairs, state)
-    output = MixerOutput(State(k, v) if context.keep else None, weights if context.record else None)
+    output = MixerOutput(SynthesizerState(k, v) if context.keep else None, weights if context.record else None)
     return linear(layer.output, "BTKGH,KGHD->BTD", heads), output
 
 
@@ -123,7 +126,7 @@ def project(layer: Linear | None, equation: str, x: Array) -> Any:
     return None if layer is None else replicate_length(linear(layer, equation, x))
 
 
-def sum_values(weights: Array, v: Array, bias: ScoreBias | None, pairs: Pairs, state: State | None) -> Array:
+def sum_values(weights: Array, v: Array, bias: ScoreBias | None, pairs: Pairs, state: SynthesizerState | None) -> Array:
     """weights [B or 1,K,G,T,S], new values [B,T,K,H] and those of a state -> [B,T,K,G,H]; plus the values of a bias."""
     if state is None:
         return apply_weights(weights, v, bias, pairs.i, pairs.i) if len(weights) == len(v) else shared_sum(weights, v)
