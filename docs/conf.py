@@ -75,7 +75,7 @@ BESIDE = {
     "The trainer from Python": {
         "train.embedding": ("embed",),
         "train.runs.run_folder": ("open_folder", "RunFolder"),
-        "train.settings.presets": ("model",),
+        "train.tasks.presets": ("model",),
         "train.sentences": ("evaluate", "read_tasks"),
         "train.lab.sentences.settings": ("PROTOCOLS", "Settings"),
         "train": ("UserError",),

@@ -12,8 +12,9 @@ from train import main
 from train.devices import mesh
 from train.lab.timing import random_task
 from train.runs.tuning import specs_of
-from train.settings import resolve, schema
-from train.tasks import table
+from train.settings import schema
+from train.tasks import resolve, table
+from train.tasks.table import AnyRun
 from train.training.job import Job
 
 # A run of seconds; a test adds what it is about.
@@ -76,5 +77,5 @@ def random_job(family="gpt", predict=1.0):
     """A plain model on random tokens and two devices, which compiles in a moment."""
     shape = {"layers": 1, "heads": 2, "width": 16, "vocab": 64, "length": 12}
     model = tfm.override(random_task.MODEL, shape)
-    run = schema.Run(model=model, batch=schema.Batch(size=8, length=12), optim=random_task.OPTIM, steps=1)
+    run = AnyRun(model=model, batch=schema.Batch(size=8, length=12), optim=random_task.OPTIM, steps=1)
     return Job(run, random_task.RandomTexts(family, predict), tfm.make_mesh(devices=jax.devices()[:2]))

@@ -283,7 +283,8 @@ TAGS = [(folder, tag) for folder, variants in SLOTS.items() for tag in variants]
 
 # Where variants are listed: their options, the tables, presets and Hugging Face families.
 LISTS = (
-    r"tfm/config/.*|tfm/catalogue/options/.*|tfm/tables(/.*|\.py)|tfm/hf/.*|tfm/__init__\.py|train/settings/presets/.*"
+    r"tfm/config/.*|tfm/catalogue/options/.*|tfm/tables(/.*|\.py)|tfm/hf/.*|tfm/__init__\.py|train/settings/recipes/.*|"
+    r"train/tasks/\w+/(preset|towers)\.py"
 )
 
 # Tags that are also words for something else. Of these, only code counts that names the variant.

@@ -105,7 +105,7 @@ def test_links_lead_to_files_and_headings():
 # Files that a reader of the page makes, and those of transformers.
 OF_THE_READER = {
     "tfm/catalogue/mixers/static/average.py",
-    "train/tasks/reversed.py",
+    "train/tasks/order/",
     "tests/models/*/test_modeling_flax_*.py",
 }
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 import tfm
 from tfm.config.inputs import Tokens
 from train.planning import counting
-from train.settings import presets
+from train.tasks import presets
 
 pytestmark = pytest.mark.usefixtures("strict")
 

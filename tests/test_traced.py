@@ -14,7 +14,7 @@ from tracing import Counts, Tracer, forget, names, own_stack
 
 import tfm
 from train import main
-from train.settings import resolve
+from train.tasks import resolve
 from train.tasks.table import task_of
 from train.training.recompilation import Guard
 

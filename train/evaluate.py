@@ -19,11 +19,10 @@ from train.files.strict_json import json_text
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.runs.weights import as_weights
-from train.settings import flags, resolve, schema
+from train.settings import flags, schema
 from train.settings.limits import MAX_BEAMS
 from train.settings.predict import Weights
-from train.settings.tasks import TASKS
-from train.tasks import table
+from train.tasks import resolve, table
 
 USAGE = """usage: python -m train.evaluate --run=DIR [--data=SOURCE] [--average=N] [--weights=int8]
                                 [--stride=N | --beams=N --against=FILE | --to=FILE --nbest=FILE]
@@ -146,7 +145,7 @@ def _measure(
 
 def _check(options: Options, run: schema.Run, explicit: set[str]):
     """Raises UserError for flags of another task that are no options of it."""
-    options_of_tasks = {name for section in TASKS.values() for name in _field_names(section)}
+    options_of_tasks = {name for entry in table.ENTRIES for name in _field_names(entry.options)}
     foreign = sorted(explicit - COMMON - options_of_tasks - set(table.task_of(run).evaluate_flags))
     if foreign:
         raise UserError(
@@ -159,7 +158,7 @@ def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[st
     changes: dict[str, Any] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
     changes |= {"data.eval": options.data} if options.data else {}
     for name in explicit:
-        owners = [task for task, section in TASKS.items() if name in _field_names(section)]
+        owners = [task for task, entry in table.TASKS.items() if name in _field_names(entry.options)]
         if owners and f"task.{name}" not in values:
             flag = name.replace("_", "-")
             raise UserError(
@@ -168,7 +167,7 @@ def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[st
             )
         if owners:
             changes[f"task.{name}"] = explicit[name]
-    return flags.build(schema.Run, {**values, **changes})
+    return flags.build(table.AnyRun, {**values, **changes})
 
 
 def _field_names(section: type) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import time
 
 from train import exit_code
-from train.settings import resolve
+from train.tasks import resolve
 
 
 def main(argv=None) -> int:

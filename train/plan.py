@@ -26,8 +26,9 @@ from train.planning import advice
 from train.planning.report import Report, speed_rows
 from train.runs import run_folder
 from train.screens.console import Log, human_bytes
-from train.settings import flags, resolve
+from train.settings import flags
 from train.settings.schema import Run
+from train.tasks import resolve
 
 if TYPE_CHECKING:
     from jax import Device

@@ -14,8 +14,9 @@ from train.files.strict_json import json_text
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.runs.weights import as_weights
-from train.settings import flags, resolve
+from train.settings import flags
 from train.settings.predict import PredictOptions
+from train.tasks import resolve
 
 if TYPE_CHECKING:
     from train.tasks.record import Predictor

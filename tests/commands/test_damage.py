@@ -14,7 +14,7 @@ from train import evaluate
 from train.main import main
 from train.runs import manifest, run_folder, saved
 from train.runs.claim import OWNER, claimed_folder
-from train.settings.schema import Run
+from train.tasks.table import AnyRun
 
 FLIPS = int(os.environ.get("TFM_TEST_FLIPS", "12"))
 
@@ -168,7 +168,7 @@ def test_damaged_lines_of_metrics(copy):
 
 
 def test_a_live_run_is_left_alone(copy):
-    with claimed_folder(Run(out=str(copy), resume=True)):
+    with claimed_folder(AnyRun(out=str(copy), resume=True)):
         before = contents(copy)
         assert f"{copy} belongs to process {os.getpid()} on " in refused(main, "--resume", f"--out={copy}", "--steps=8")
         assert contents(copy) == before

@@ -183,11 +183,11 @@ CLAIM = """
 import sys
 from train import UserError
 from train.runs.claim import claimed_folder
-from train.settings.schema import Run
+from train.tasks.table import AnyRun
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        with claimed_folder(Run(preset="p", out=line.strip())) as folder:
+        with claimed_folder(AnyRun(preset="p", out=line.strip())) as folder:
             print(folder, flush=True)
             sys.stdin.readline()
     except UserError as error:

@@ -15,7 +15,7 @@ import tfm
 from train import UserError, plan
 from train.devices import mesh, specs, topology
 from train.planning.memory import step_memory
-from train.settings import resolve
+from train.tasks import resolve
 from train.tasks.lm.task import LM
 from train.training.job import Job
 

@@ -5,7 +5,7 @@ import pytest
 
 from train import UserError
 from train.data.labels import Labels, LossFields, class_weights, label_checker
-from train.settings.tasks import Classify
+from train.tasks.classify.options import Classify
 
 
 def rows(*labels):

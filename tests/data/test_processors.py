@@ -12,7 +12,7 @@ from train.data.corpus import Corpus
 from train.data.processors import ProcessorKind
 from train.runs import run_folder
 from train.settings.schema import Run
-from train.settings.tasks import Lm
+from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import tfm
 from train.devices import mesh
-from train.settings.schema import Batch, Mesh, Run
+from train.settings.schema import Batch, Mesh
+from train.tasks.table import AnyRun
 
 SPECS = tfm.masked_lm_specs(tfm.Config(layers=1, width=32, heads=6, kv_heads=3, head_size=4, ffn=64, vocab=100))
 
@@ -59,7 +60,7 @@ def test_fsdp_where_the_state_does_not_fit(params, memory, widths, fsdp, reason)
 
 
 def test_a_run_that_asks_for_no_mesh_gets_one_that_it_fits_on(monkeypatch):
-    run = Run()
+    run = AnyRun()
     reports: list[str] = []
     assert mesh.mesh_for(run, SPECS, report=reports.append).shape["data"] == 8
     monkeypatch.setattr(
@@ -86,7 +87,7 @@ def test_cores_that_have_no_device(rows, devices, reason, monkeypatch):
     monkeypatch.setattr(mesh.cpu, "core_count", lambda: 16)
     monkeypatch.setattr(jax, "devices", lambda: [jax.local_devices(backend="cpu")[0]] * devices)
     reports = []
-    mesh.mesh_for(Run(batch=Batch(size=rows, length=16)), SPECS, report=reports.append)
+    mesh.mesh_for(AnyRun(batch=Batch(size=rows, length=16)), SPECS, report=reports.append)
     assert reports[0].startswith(f"{rows} rows are split over {devices} of 16 cores: {reason}")
 
 
@@ -119,13 +120,13 @@ def test_devices_on_a_cpu(cores, rows, sizes, count):
     ],
 )
 def test_layers_are_cut_where_there_are_few_tokens_for_their_width(cores, width, heads, rows, length, parts):
-    run = Run(model=tfm.Config(width=width, heads=heads), batch=Batch(size=rows, length=length))
+    run = AnyRun(model=tfm.Config(width=width, heads=heads), batch=Batch(size=rows, length=length))
     assert mesh.tensor_parallelism(cores, run) == parts
     assert mesh.tensor_parallelism(cores, dataclasses.replace(run, mesh=Mesh(data=1))) == 1, "a wish is a wish"
 
 
 def test_a_run_with_few_tokens_for_its_width_shares_layers():
-    run = Run(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64))
+    run = AnyRun(model=tfm.Config(width=256, heads=8), batch=Batch(size=1, length=64))
     reports: list[str] = []
     assert dict(mesh.mesh_for(run, SPECS, report=reports.append).shape) == {
         "data": 1,

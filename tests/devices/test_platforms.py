@@ -6,7 +6,7 @@ from small import run_of
 
 from train.devices.topology import installed_cudnn, parse
 from train.plan import Planner
-from train.settings import resolve
+from train.tasks import resolve
 from train.training.job import largest_batch
 
 TEXT = "--model.length=128 --batch.length=128 --batch.size=8".split()

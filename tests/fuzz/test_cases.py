@@ -20,8 +20,9 @@ from train.files.lines import line_writer
 from train.generation import options as generation
 from train.runs import run_folder
 from train.runs.metrics_lines import MetricsFile, Written, read_lines
-from train.settings import flags, resolve, schema
-from train.settings.tasks import Lm
+from train.settings import flags, schema
+from train.tasks import resolve
+from train.tasks.lm.options import Lm
 from train.tasks.translate.rows import RowOptions, TranslationPairs
 from train.text import tokenize
 from train.training import startup

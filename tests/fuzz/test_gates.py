@@ -30,10 +30,12 @@ from train.lab.glue.command import GlueOptions
 from train.lab.sentences.command import SentencesOptions
 from train.lab.timing.options import BenchOptions
 from train.runs import run_folder
-from train.settings import flags, resolve, schema
+from train.settings import flags, schema
 from train.settings.gate import user_errors
+from train.tasks import resolve
 from train.tasks.choice.source import MultipleChoice
 from train.tasks.span.source import Squad, questions_of
+from train.tasks.table import AnyRun
 from train.tasks.tag.source import TaggedWords
 from train.tasks.translate.source import load_pairs
 from train.text import tokenize
@@ -110,7 +112,7 @@ DATA = {"source": "builtin", "hash": "0", "classes": ["a", "b"], "train_tokens":
 
 
 def run_json() -> dict[str, Any]:
-    run = schema.Run(preset="bert-tiny", model=dataclasses.replace(schema.Run().model, layers=3, prefix=()))
+    run = AnyRun(preset="bert-tiny", model=dataclasses.replace(AnyRun().model, layers=3, prefix=()))
     sections = json.loads(json.dumps(run_folder.describe(run, {"data": DATA})))
     sections.pop("checksums", None)  # else they alone would refuse what is changed
     return sections
@@ -175,7 +177,7 @@ READERS: dict[str, Callable[[schema.Data], Any]] = {
     "columns": classify("multi", "label,langue"),
     "regression": classify("regression", "label"),
     "translate": lambda data: load_pairs(
-        dataclasses.replace(data, field="text,langue"), schema.Run(task=TASKS["translate"]()).task, list
+        dataclasses.replace(data, field="text,langue"), TASKS["translate"].options(), list
     ),
     "tag": lambda data: sources.load(data, TaggedWords("tokens", "tags"), list),
     "span": lambda data: questions_of(sources.load(data, Squad(), list)[0], data.source, repair=True),
@@ -224,7 +226,7 @@ OPTIONS = {
     "train.predict": predict.PredictOptions,
     **{module.__name__: module.Options for module in (evaluate, export)},
 }
-RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(schema.Run())}
+RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(AnyRun())}
 RUN_FLAGS |= {
     f"{slot}.{name}" for slot in ("task", "model.mixer", "model.position", "tune") for name in ("name", "rank")
 }

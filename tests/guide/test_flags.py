@@ -15,13 +15,14 @@ from guide import pages
 from tfm.options.choices import alternatives, is_list, type_hints
 from train import UserError
 from train.__main__ import command_paths
-from train.settings import flags, resolve, schema
-from train.settings.presets import PRESETS
-from train.settings.tasks import TASKS
+from train.settings import flags
+from train.tasks import resolve
+from train.tasks.presets import PRESETS
+from train.tasks.table import TASKS, AnyRun
 
 EVERYWHERE = [*pages.PAGES, *pages.NOTEBOOKS]
 COMMANDS = sorted({(pages.name_of(path), command) for path in EVERYWHERE for command in pages.commands(path)})
-COMMANDS = [(page, command) for page, command in COMMANDS if "--task=reversed" not in command]  # test_task_page.py
+COMMANDS = [(page, command) for page, command in COMMANDS if "--task=order" not in command]  # test_task_page.py
 
 # Flags that may be repeated, and list values of others.
 REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
@@ -107,7 +108,7 @@ def _inside(hint: Any, name: str) -> Iterator[tuple[type, str]]:
 
 def all_flags() -> set[str]:
     """The flags of all commands."""
-    sections = [*names(schema.Run), *(name for task in TASKS.values() for name in names(task, "task."))]
+    sections = [*names(AnyRun), *(name for task in TASKS.values() for name in names(task.options, "task."))]
     modules = [
         f"train.{name}" + (".__main__" if path.name == "__main__.py" else "") for name, path in command_paths().items()
     ]

@@ -20,24 +20,25 @@ FLAGS = (
 )
 
 
+# A block and where it goes: the path of a file, or of one that is there and the line after which it comes.
+BLOCK = re.compile(r"^`([\w/.]+)`(?:, after the line `([^`]+)`)?:\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+
+
 @pytest.fixture
 def copy(tmp_path):
     """The project with the task of the page."""
-    options, preset, module = re.findall(r"^```python\n(.*?)^```\n", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     for folder in ("tfm", "train"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    insert(tmp_path / "train/settings/tasks.py", "# A run has the options of its own task;", f"{options}\n\n")
-    insert(tmp_path / "train/settings/tasks.py", "Mlm | Lm | ", "Reversed | ")
-    insert(tmp_path / "train/settings/presets/__init__.py", '    "mlm": {\n', f"    {preset}")
-    (tmp_path / "train/tasks/reversed.py").write_text(module)
+    for name, line, block in BLOCK.findall(PAGE.read_text()):
+        path = tmp_path / name
+        if not line:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block)
+            continue
+        before, after = path.read_text().split(f"\n{line}\n")
+        path.write_text(f"{before}\n{line}\n{block}{after}")
     write_text(tmp_path / "text.txt", lines=1500)
     return tmp_path
-
-
-def insert(path, place, text):
-    """Puts a text before the one place in a file."""
-    before, after = path.read_text().split(place)
-    path.write_text(before + text + place + after)
 
 
 def call(folder, *command):
@@ -51,12 +52,12 @@ def call(folder, *command):
 
 @pytest.mark.slow
 def test_the_task_of_the_page_learns_resumes_and_is_evaluated(copy):
-    call(copy, "train.main", "--task=reversed", "--out=run", *FLAGS.split())
+    call(copy, "train.main", "--task=order", "--out=run", *FLAGS.split())
     result = json.loads((copy / "run/result.json").read_text())
     assert result["eval_majority"] == 0.5
     assert result["eval_accuracy"] > 0.7, "the order of random words is seen at the stop at their end"
     call(copy, "train.main", "--resume", "--out=run", "--steps=260")
     out, _ = call(copy, "train.evaluate", "--run=run", "--data=text.txt")
     assert json.loads(out)["accuracy"] > 0.7
-    out, err = call(copy, "train.main", "--task=reversed", "--help")
+    out, err = call(copy, "train.main", "--task=order", "--help")
     assert "share of sentences that are" in out + err

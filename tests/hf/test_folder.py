@@ -18,7 +18,7 @@ from tfm.config.positions import Rotary
 from tfm.config.residuals import PreNorm
 from tfm.hf import tensors
 from tfm.hf.match import differences
-from train.settings.resolve import resolve
+from train.tasks.resolve import resolve
 
 # Of each model one architecture is written again; of each family, the plain command reads one and writes one.
 FIRST = {name: architectures[min(1, len(architectures) - 1)] for name, (_, _, architectures) in MODELS.items()}

@@ -19,7 +19,8 @@ from train.main import main
 from train.runs import run_folder
 from train.runs.run_folder import open_folder
 from train.settings import schema
-from train.settings.tasks import Lm, Mlm
+from train.tasks.lm.options import Lm
+from train.tasks.mlm.options import Mlm
 
 ROW = 32
 STEPS = ("--steps=60", "--eval.every=60", "--checkpoint.every=60", "--log.every=60")

@@ -10,7 +10,7 @@ from tfm.options.dotted import flatten
 from train import UserError, main
 from train.planning import advice
 from train.settings import flags
-from train.settings.schema import Run
+from train.tasks.table import AnyRun
 from train.training import step
 
 
@@ -26,7 +26,7 @@ def needing(sizes):
     return needs
 
 
-RUN = dataclasses.replace(Run(), batch=dataclasses.replace(Run().batch, size=8))
+RUN = dataclasses.replace(AnyRun(), batch=dataclasses.replace(AnyRun().batch, size=8))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_flags_that_lead_from_one_run_to_another_can_be_pasted():
     run = run_of()
     changed = dataclasses.replace(run, batch=dataclasses.replace(run.batch, accumulate=2))
     pasted = flags.parse(advice.changed_flags(run, changed).split())
-    assert flags.build(Run, flatten(run), pasted) == changed
+    assert flags.build(AnyRun, flatten(run), pasted) == changed
 
 
 def fails_with(text):

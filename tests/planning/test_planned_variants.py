@@ -9,7 +9,7 @@ from train.devices.topology import installed_cudnn, parse
 from train.plan import Planner
 from train.planning import counting
 from train.planning.memory import step_memory
-from train.settings import resolve
+from train.tasks import resolve
 
 LONG = "--model.length=4096 --batch.length=4096 --batch.size=64 --model.dropout=0".split()
 

@@ -14,7 +14,7 @@ import pytest
 from train import UserError
 from train.runs import claim
 from train.runs.claim import OWNER, claimed_folder
-from train.settings.schema import Run
+from train.tasks.table import AnyRun
 
 LIVES = r"belongs to process \d+ on .*, which trains in it; wait until it ends, or choose another folder with --out"
 
@@ -29,7 +29,7 @@ def everything(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("run", [Run(preset="p"), Run(out="a/b/c")])
+@pytest.mark.parametrize("run", [AnyRun(preset="p"), AnyRun(out="a/b/c")])
 def test_what_stays_empty_is_removed(home, run):
     with claimed_folder(run) as folder:
         assert json.loads((folder / OWNER).read_text())["process"] == os.getpid()
@@ -41,9 +41,9 @@ def test_what_stays_empty_is_removed(home, run):
 
 def test_what_was_there_or_has_content_stays(home):
     (home / "empty").mkdir()
-    with claimed_folder(Run(out="empty")):
+    with claimed_folder(AnyRun(out="empty")):
         pass
-    with claimed_folder(Run(out="a/b")) as folder:
+    with claimed_folder(AnyRun(out="a/b")) as folder:
         (folder / "run.json").write_text("{}")
     assert everything(home) == ["a", "a/b", "a/b/run.json", "empty"]
 
@@ -52,7 +52,7 @@ def test_each_start_gets_a_folder_of_its_own(home):
     """Also those that start at the same moment."""
 
     def start(_):
-        with claimed_folder(Run(preset="p")) as folder:
+        with claimed_folder(AnyRun(preset="p")) as folder:
             (folder / "mine").open("x").close()
             time.sleep(0.2)
             return str(folder)
@@ -65,17 +65,17 @@ def test_each_start_gets_a_folder_of_its_own(home):
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_live_owner_is_named(home, resume):
     """Before what else is wrong with the folder."""
-    with claimed_folder(Run(out="a")) as folder:
+    with claimed_folder(AnyRun(out="a")) as folder:
         (folder / "run.json").write_text("{}")
         before = everything(home)
-        with pytest.raises(UserError, match=rf"^a {LIVES}$"), claimed_folder(Run(out="a", resume=resume)):
+        with pytest.raises(UserError, match=rf"^a {LIVES}$"), claimed_folder(AnyRun(out="a", resume=resume)):
             pass
         assert everything(home) == before
-    with claimed_folder(Run(out="a", resume=True)):
+    with claimed_folder(AnyRun(out="a", resume=True)):
         pass
     with (
         pytest.raises(UserError, match="--out=a already holds something; choose another folder, or add --resume"),
-        claimed_folder(Run(out="a")),
+        claimed_folder(AnyRun(out="a")),
     ):
         pass
     assert everything(home) == ["a", "a/run.json"]
@@ -84,8 +84,8 @@ def test_a_live_owner_is_named(home, resume):
 HOLD = """
 import sys, time
 from train.runs.claim import claimed_folder
-from train.settings.schema import Run
-with claimed_folder(Run(preset="p")):
+from train.tasks.table import AnyRun
+with claimed_folder(AnyRun(preset="p")):
     print("claimed", flush=True)
     time.sleep(600)
 """
@@ -97,13 +97,13 @@ def test_a_killed_owner_gives_way(home):
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", HOLD], env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "claimed\n"
-        with pytest.raises(UserError, match=LIVES), claimed_folder(Run(out="runs/mlm-p-1")):
+        with pytest.raises(UserError, match=LIVES), claimed_folder(AnyRun(out="runs/mlm-p-1")):
             pass
-        with claimed_folder(Run(preset="p")) as folder:
+        with claimed_folder(AnyRun(preset="p")) as folder:
             assert str(folder) == "runs/mlm-p-2"
         process.kill()
     assert everything(home) == ["runs", "runs/mlm-p-1", f"runs/mlm-p-1/{OWNER}"]
-    with claimed_folder(Run(preset="p")) as folder:
+    with claimed_folder(AnyRun(preset="p")) as folder:
         assert str(folder) == "runs/mlm-p-1"
     assert everything(home) == ["runs", "runs/mlm-p-1"]
 
@@ -135,17 +135,17 @@ def test_an_owner_without_a_lock(home, monkeypatch, machine, age, locks, lives):
     moment = time.time() - age
     os.utime(home / "a" / OWNER, (moment, moment))
     if lives:
-        with pytest.raises(UserError, match="^a belongs to process 7 on h, which"), claimed_folder(Run(out="a")):
+        with pytest.raises(UserError, match="^a belongs to process 7 on h, which"), claimed_folder(AnyRun(out="a")):
             pass
         assert (home / "a" / OWNER).stat().st_mtime == pytest.approx(moment), "asking keeps nobody alive"
     else:
-        with claimed_folder(Run(out="a")):
+        with claimed_folder(AnyRun(out="a")):
             assert json.loads((home / "a" / OWNER).read_text())["process"] == os.getpid()
 
 
 def test_an_owner_touches_its_file(home, monkeypatch):
     monkeypatch.setattr(claim, "_TOUCH", 0.01)
-    with claimed_folder(Run(out="a")) as folder:
+    with claimed_folder(AnyRun(out="a")) as folder:
         os.utime(folder / OWNER, (0, 0))
         deadline = time.time() + 10
         while (folder / OWNER).stat().st_mtime == 0 and time.time() < deadline:
@@ -164,6 +164,9 @@ def test_an_owner_touches_its_file(home, monkeypatch):
 )
 def test_places_where_no_folder_can_be(home, out, sentence):
     (home / "file").write_text("")
-    with pytest.raises(UserError, match=f"--out={out} {sentence}; choose another folder"), claimed_folder(Run(out=out)):
+    with (
+        pytest.raises(UserError, match=f"--out={out} {sentence}; choose another folder"),
+        claimed_folder(AnyRun(out=out)),
+    ):
         pass
     assert everything(home) == ["file"]

@@ -12,8 +12,8 @@ from train import UserError
 from train.runs import run_folder
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
-from train.settings import resolve
 from train.settings.schema import Run
+from train.tasks import resolve
 
 FACTS = {"hash": "a", "segmentation_hash": "", "source": "text.txt", "classes": ["bad", "good"]}
 SMALL = "--task=classify --preset=bert-tiny --model.layers=1 --model.width=16 --model.heads=2 --model.vocab=128"

@@ -22,8 +22,9 @@ from train import UserError, export, predict
 from train.export import Options
 from train.lab import embed
 from train.serving import forward, onnx, stablehlo
-from train.settings import presets, schema
-from train.settings.tasks import Classify
+from train.settings import schema
+from train.tasks import presets
+from train.tasks.classify.options import Classify
 from train.tasks.classify.task import CLASSIFY
 from train.text import hf_tokenizer, tokenize
 

@@ -13,7 +13,7 @@ from train import UserError
 from train.data.tokens import Tokens
 from train.lab import embed
 from train.lab.embedding.expansion import Expansion
-from train.settings import presets
+from train.tasks import presets
 from train.tasks.bilm.rows import BothDirections, Samples
 from train.tasks.bilm.task import BILM
 from train.tasks.skipthought.rows import SentenceTriples, check_triples

@@ -13,8 +13,9 @@ import tfm
 from train import UserError
 from train.screens.console import Log
 from train.settings import schema
-from train.settings.tasks import Lm, Mlm
+from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
+from train.tasks.mlm.options import Mlm
 from train.tasks.mlm.predict import blank_rows
 from train.tasks.mlm.task import MLM
 from train.text import tokenize

@@ -19,12 +19,12 @@ from train.main import main
 from train.runs import saved
 from train.runs.state import State
 from train.runs.teacher import TeacherModel, fingerprint
-from train.settings import resolve
-from train.settings.schema import Batch, Optim, Run
+from train.settings.schema import Batch, Optim
 from train.settings.teacher import Teacher
-from train.tasks import table
+from train.tasks import resolve, table
 from train.tasks.image.task import IMAGE
 from train.tasks.mlm.task import MLM
+from train.tasks.table import AnyRun
 from train.tasks.translate.task import TRANSLATE
 from train.training import optimizer as optim
 from train.training import step
@@ -179,7 +179,7 @@ def rows_of(task):
 
 
 def specs_of(task, model):
-    return table.load_task(task, model).specs(dataclasses.replace(Run(), model=model, batch=Batch(length=16)))
+    return table.load_task(task, model).specs(dataclasses.replace(AnyRun(), model=model, batch=Batch(length=16)))
 
 
 def logits_of(task, params, model, batch):
@@ -275,7 +275,7 @@ def test_steps_on_a_mesh_are_those_of_a_device(shape):
         losses = []
         with jax.set_mesh(mesh):
             for _ in range(3):
-                fields = feed.to_devices(text_batch(), MLM.batch_spec(Run()), mesh, 2)
+                fields = feed.to_devices(text_batch(), MLM.batch_spec(AnyRun()), mesh, 2)
                 state, sums = train_step(state, fields)
                 losses.append([float(sums[name]) for name in ("loss", "loss_teacher", "loss_hidden", "grad_norm")])
         assert fingerprint(state.teacher) == before

@@ -17,9 +17,10 @@ from train.main import main
 from train.runs.run_folder import CHECKPOINTS, RunFolder, read_saved
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
-from train.settings import flags, schema
+from train.settings import flags
 from train.tasks import table
 from train.tasks.lm.task import Corpus
+from train.tasks.table import AnyRun
 from train.training.diverged import blackbox, replay
 from train.training.job import Job
 
@@ -54,7 +55,7 @@ def home(tmp_path_factory):
 
 def job_of(folder):
     """The run of a folder on one device."""
-    settings = flags.build(schema.Run, RunFolder(folder).values)
+    settings = flags.build(AnyRun, RunFolder(folder).values)
     return Job(settings, table.task_of(settings), tfm.make_mesh(devices=jax.devices()[:1]))
 
 

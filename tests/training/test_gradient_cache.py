@@ -10,9 +10,9 @@ from contracts import MESHES, assert_near
 
 import tfm
 from train.data import feed
-from train.settings.contrast import Contrast
 from train.settings.schema import Batch, Data, Optim, Run
 from train.tasks.contrast.loss import compare, encode_rows
+from train.tasks.contrast.options import Contrast
 from train.tasks.contrast.task import CONTRAST
 from train.training import optimizer as optim
 from train.training import step

@@ -6,8 +6,7 @@ import pytest
 from small import FLAGS, job_of, write_text
 
 from train.screens.console import Log
-from train.settings import resolve
-from train.tasks import table
+from train.tasks import resolve, table
 from train.training.job import largest_batch
 
 

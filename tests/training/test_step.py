@@ -14,19 +14,22 @@ from tfm.config.residuals import PreNorm
 from train.data import feed
 from train.devices.mesh import bytes_per_device
 from train.runs.state import State
-from train.settings import presets
 from train.settings.schema import Optim, Run
-from train.settings.tasks import Lm, Span, Translate
+from train.tasks import presets
+from train.tasks.lm.options import Lm
 from train.tasks.lm.task import LM
 from train.tasks.mlm.task import MLM
+from train.tasks.span.options import Span
 from train.tasks.span.task import SPAN
+from train.tasks.table import AnyRun
+from train.tasks.translate.options import Translate
 from train.tasks.translate.task import TRANSLATE
 from train.training import optimizer as optim
 from train.training import step
 
 MODEL = tfm.Config(layers=1, heads=8, width=16, ffn=16, vocab=60, length=16, pad_vocab_to=64, dropout=0.1)
 SPECS = tfm.masked_lm_specs(MODEL)
-BATCH_SPEC = MLM.batch_spec(Run())
+BATCH_SPEC = MLM.batch_spec(AnyRun())
 
 
 def batch(n, rows=8, length=16):

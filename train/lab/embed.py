@@ -11,9 +11,11 @@ from train import UserError, exit_code
 from train.files.lines import line_writer, whole_file
 from train.files.strict_json import json_text
 from train.lab.embedding.options import TextEncoderOptions, checked_vectors, open_encoder
-from train.settings import flags, resolve, schema
+from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.text import Data
+from train.tasks import resolve
+from train.tasks.table import AnyRun
 
 USAGE = """usage: python -m train.embed --run=DIR|--encoder=bow:FILE --file=IN [--to=OUT.npy|OUT.jsonl] [--pool=mean]
                              [--layer=-1] [--query=TEXT] [--map=MAP.png]
@@ -77,7 +79,7 @@ def embed(argv):
     options = flags.options(EmbedOptions, USAGE, argv)
     if options is None:
         return
-    items, labels = _items(options, flags.build(schema.Run, {}, changes).data)
+    items, labels = _items(options, flags.build(AnyRun, {}, changes).data)
     count, texts = len(items), [str(item) for item in items]
 
     from train.lab.embedding import picture, search

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from train import UserError, exit_code
 from train.runs.run_folder import CONFIG, RunFolder, read_saved
-from train.settings import flags, schema
+from train.settings import flags
+from train.settings.schema import Mesh
+from train.tasks.table import AnyRun
 
 USAGE = """usage: python -m train.replay --run=DIR [--step=N]
 
@@ -46,8 +48,8 @@ def run_step(argv):
     folder = RunFolder(options.run)
     if not (folder.path / CONFIG).is_file():
         raise UserError(f"--run={options.run} is not a run folder: it has no {CONFIG}; name one that train.main made")
-    run = flags.build(schema.Run, folder.values | {"resume": True})
-    run = dataclasses.replace(run, mesh=schema.Mesh(data=1))
+    run = flags.build(AnyRun, folder.values | {"resume": True})
+    run = dataclasses.replace(run, mesh=Mesh(data=1))
 
     import jax
 

@@ -12,7 +12,9 @@ from train import UserError, exit_code
 from train.files.lines import whole_file
 from train.files.strict_json import json_text
 from train.lab.embedding.word_vectors import ENDINGS, parts_of
-from train.settings import flags, resolve, schema
+from train.settings import flags
+from train.tasks import resolve
+from train.tasks.table import AnyRun
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors, Word2Vec
@@ -72,7 +74,7 @@ def learn(argv):
     options = flags.options(WordsOptions, USAGE, argv)
     if options is None:
         return
-    run = flags.build(schema.Run, {}, changes | {"data.source": options.data})
+    run = flags.build(AnyRun, {}, changes | {"data.source": options.data})
     if not Path(options.to).parent.is_dir():
         raise UserError(f"--to={options.to}: there is no folder {Path(options.to).parent}; make it, or choose another")
     word2vec = _word2vec()

@@ -13,8 +13,6 @@ from train.screens import finite
 from train.settings import flags
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.settings.task_options import TaskOptions
-from train.settings.tasks import TASKS
 from train.tasks import table
 
 if TYPE_CHECKING:
@@ -57,14 +55,13 @@ class HfFolder:
         values = flatten(model, "model.") | {"task": self._task_name, "preset": ""}
         values |= {"batch.length": 512, "batch.size": 8} | self._task_named(self._task_name).hf_run_values(head, self)
         values["batch.length"] = min(model.length, values["batch.length"])
-        return flatten(flags.build(Run, values, self.changes)) | {"out": str(self.path)}
+        return flatten(flags.build(table.AnyRun, values, self.changes)) | {"out": str(self.path)}
 
     @cached_property
     def _task_name(self) -> str:
         """The task that trains such a model; one with another head, or with none, can still be started from."""
         model, head = self._opened.config, self._opened.head.kind
-        options = {name: cls for name, cls in TASKS.items() if issubclass(cls, TaskOptions)}
-        readers = [name for name, cls in options.items() if model.input.name in cls.inputs]
+        readers = [name for name, entry in table.TASKS.items() if model.input.name in entry.options.inputs]
         return next((name for name in readers if head in self._task_named(name).hf_heads), readers[0])
 
     def _task_named(self, name: str) -> "table.Task":
@@ -83,7 +80,7 @@ class HfFolder:
     @cached_property
     def config(self) -> Run:
         """A run that could have made the model."""
-        return flags.build(Run, self.values)
+        return flags.build(table.AnyRun, self.values)
 
     @property
     def task(self) -> "table.Task":

@@ -52,12 +52,12 @@ class RunFolder:
         if self._sections.get("format") != FORMAT:
             raise UserError(f"{self.path} was written by an earlier version, which alone can read it; train it again")
         try:
-            values = flatten(override(Run(), saved))
+            values = flatten(override(table.AnyRun(), saved))
         except ValueError as error:
             raise UserError(f"{self.path / CONFIG} has a configuration that cannot be used: {error}") from error
         self._check_unchanged()
         values |= {"out": str(self.path)}
-        return flatten(flags.build(Run, values, self.changes)) if self.changes else values
+        return flatten(flags.build(table.AnyRun, values, self.changes)) if self.changes else values
 
     @cached_property
     def config(self) -> Run:
@@ -66,7 +66,7 @@ class RunFolder:
         The attention kernel is auto, whatever the devices of the training had. A moving average is float32, whatever
         dtype was trained.
         """
-        run = flags.build(Run, self.values)
+        run = flags.build(table.AnyRun, self.values)
         model = dataclasses.replace(run.model, kernel="auto")
         if run.optim.ema is not None:
             model = dataclasses.replace(model, param_dtype="float32")

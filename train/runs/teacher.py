@@ -18,7 +18,6 @@ from train.runs.pretrained import take_parts
 from train.runs.run_folder import SavedData, open_folder
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.settings.tasks import TASKS
 from train.tasks import table
 from train.tasks.record import Task
 
@@ -31,7 +30,7 @@ class TeacherModel:
         self.path = run.teacher.folder
         self.folder = open_folder(self.path)
         if not isinstance(task.loss, OutputLoss):
-            teachable = [name for name in TASKS if isinstance(table.load_task(name, run.model).loss, OutputLoss)]
+            teachable = [name for name in table.TASKS if isinstance(table.load_task(name, run.model).loss, OutputLoss)]
             raise UserError(f"--task={run.task.name} has no teacher; those with one are {', '.join(teachable)}")
         if self.folder.config.task.name != run.task.name:
             raise UserError(

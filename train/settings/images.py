@@ -1,11 +1,9 @@
 """The settings of pictures: how they become pixels, how they are changed at random in training, and --task=pixels."""
 
 import dataclasses
-import math
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
-from train.settings.task_options import TaskOptions, parsed_weights
+from tfm.options.choices import check_fields, check_maximum, check_minimum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,84 +80,3 @@ class Augment:
     def changes(self) -> bool:
         """Whether pictures are changed one by one before they are normalized."""
         return bool(self.flip or self.crop or self.color or self.randaugment)
-
-
-@dataclasses.dataclass(frozen=True)
-class Image(TaskOptions):
-    """Classes of pictures (Dosovitskiy et al. 2021).
-
-    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
-    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
-    pixels: how a picture becomes pixels
-    augment: random changes of training pictures
-    """
-
-    reads_pictures: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
-
-    name: Literal["image"] = tag("image")
-    smoothing: float = 0.0
-    class_weights: str = "none"
-    pixels: Pixels = Pixels()
-    augment: Augment = Augment()
-
-    def __post_init__(self):
-        check_fields(self)
-        check_rates(self, "smoothing", usual="0.1 is usual")
-        if parsed_weights(self.class_weights) is not None and self.augment.mixes:
-            raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
-
-    def check(self, run: Any) -> None:
-        if run.model.input.grid:
-            return
-        name = run.model.input.name
-        if not run.model.head.causal:
-            raise ValueError(f"model.input={name} does not read the pictures of task=image; say --model.input=patches")
-        if self.augment.mixes or self.augment.erase:
-            raise ValueError(
-                f"model.input={name} reads colours of a palette, which do not mix; leave mixes and erase out"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class NextPixel(TaskOptions):
-    """Pictures, pixel by pixel (ImageGPT: Chen et al. 2020). model.length says how many pixels a picture has.
-
-    colours: of the palette, at most, by k-means over the training pictures
-    grey: the palette is of greys
-    resample: nearest | bilinear | bicubic | lanczos: how pictures are resized
-    samples: pictures that the model makes at each evaluation, and of halves that it completes; 0: none
-    """
-
-    reads_pictures: ClassVar[bool] = True
-
-    name: Literal["pixels"] = tag("pixels")
-    colours: int = 512
-    grey: bool = False
-    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
-    samples: int = 8
-
-    def __post_init__(self):
-        check_fields(self)
-        check_minimum(self, colours=2, samples=0)
-        check_maximum(self, "k-means compares every pixel with every colour", colours=1 << 14)
-        check_maximum(self, "they stand on one sheet", samples=64)
-        if self.grey and self.colours > 256:
-            raise ValueError(f"colours={self.colours} must be at most 256 with grey=true; 2 to 16 are usual")
-
-    @property
-    def vocab(self) -> int:
-        """The colours and the start token."""
-        return self.colours + 1
-
-    def check(self, run: Any) -> None:
-        side = math.isqrt(run.model.length)
-        if side**2 != run.model.length:
-            closest = max(1, round(run.model.length**0.5)) ** 2
-            raise ValueError(
-                f"model.length={run.model.length} must be the pixels of a square picture; try model.length={closest}"
-            )
-        if run.model.head.input_only != 1:
-            raise ValueError(
-                f"model.head.input_only={run.model.head.input_only} must be 1: the start token is never predicted"
-            )

@@ -1,16 +1,18 @@
 """What a run is: nested dataclasses. The docstring of a class explains its fields; it is also the text of `--help`."""
 
 import dataclasses
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from tfm.config.model import Config
 from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates
 from train.settings.limits import MAX_ROWS, MAX_SEED, MAX_STEPS, STEPS
 from train.settings.log import Logging
-from train.settings.tasks import Mlm, Task
+from train.settings.task_options import TaskOptions
 from train.settings.teacher import Teacher
 from train.settings.text import Data, Tokenizer
 from train.settings.tuning import All, Tune
+
+TaskT = TypeVar("TaskT", bound=TaskOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,8 +214,8 @@ class Eval:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """Everything that decides a run.
+class Run(Generic[TaskT]):
+    """Everything that decides a run of a task.
 
     task: what to train for
     preset: the model's shape and what goes with it
@@ -228,7 +230,7 @@ class Run:
     resume: go on with the run in --out, or with the newest one
     """
 
-    task: Task = Mlm()
+    task: TaskT
     preset: str = ""
     teacher: Teacher = Teacher()
     tune: Tune = All()

@@ -7,7 +7,7 @@ from tfm.options.choices import Options
 
 
 class TaskOptions(Options):
-    """The options of one task; `check` judges the whole run."""
+    """The options of one task; `check_run` judges the whole run."""
 
     # Whether batches may be of rows of similar lengths, --batch.tokens at most.
     has_buckets: ClassVar[bool] = False
@@ -27,11 +27,6 @@ class TaskOptions(Options):
     # What the model may read them as (--model.input), the usual one first.
     inputs: ClassVar[tuple[str, ...]] = ("tokens", "characters")
 
-    @classmethod
-    def module(cls, model: Any) -> str:
-        """The file of train/tasks/ that trains such a model."""
-        return cls.name
-
     @property
     def vocab(self) -> int | None:
         """Tokens of the model, where the options say and no tokenizer does."""
@@ -50,7 +45,10 @@ class TaskOptions(Options):
                 f"model.images={run.model.images.name} reads pictures beside texts, and task={self.name} does not; say "
                 "--task=contrast, or leave it out"
             )
-        self.check(run)
+        self.check_task(run)
+
+    def check_task(self, run: Any) -> None:
+        """Raises ValueError for what this task alone refuses."""
 
 
 def check_model(check: Callable[[Any], None], model: Any) -> None:
@@ -72,3 +70,11 @@ def parsed_weights(text: str) -> str | list[float] | None:
     if not weights or min(weights) < 0 or not 0 < sum(weights) < 1e6:
         raise ValueError(f"class_weights={text} must be none, balanced, or a number for each class, such as 1,2.5")
     return weights
+
+
+def check_focal(focal: float) -> None:
+    """Raises ValueError for an exponent that no focal loss has."""
+    if focal < 0:
+        raise ValueError(f"focal={focal} must not be negative; the paper has 2")
+    if not focal <= 1000:
+        raise ValueError(f"focal={focal} must be at most 1000: the loss of every row would vanish")

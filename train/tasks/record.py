@@ -15,7 +15,7 @@ from train.data.processors import ProcessorKind
 from train.losses.loss import Sums
 from train.screens.console import Log
 from train.settings.predict import PredictOptions
-from train.settings.schema import Run
+from train.settings.schema import Run, TaskT
 
 Params = TypeVar("Params")
 Inputs = TypeVar("Inputs")
@@ -91,10 +91,12 @@ class Predictor(Generic[Params, Inputs]):
     predict: Callable[[Params, Folder, Inputs, Log, int], Iterator[Prediction]]
 
 
-class Load(Protocol[AnyRows]):
+class Load(Protocol[TaskT, AnyRows]):
     """How a task reads its data."""
 
-    def __call__(self, run: Run, log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[AnyRows]:
+    def __call__(
+        self, run: Run[TaskT], log: Log, saved: Saved | None = None, valid_only: bool = False
+    ) -> Corpus[AnyRows]:
         """Tokenizer and rows as a run describes them. Raises UserError for bad data.
 
         saved: processor and facts of the run to resume, to start from or to evaluate; None: a new processor
@@ -108,17 +110,17 @@ def nothing_generated(params: Any, run: Run, corpus: Corpus, log: Log, **options
 
 
 @dataclass(frozen=True)
-class Task(Generic[Params, AnyRows]):
+class Task(Generic[TaskT, Params, AnyRows]):
     """What commands ask of a task; `train/tasks/mlm/task.py` is an example. A field with a default may be left out."""
 
     # run -> the spec tree of the parameters.
-    specs: Callable[[Run], Params]
+    specs: Callable[[Run[TaskT]], Params]
 
     # run -> the fields of a batch: axes, dtypes, which of them weigh targets.
-    batch_spec: Callable[[Run], BatchSpec]
+    batch_spec: Callable[[Run[TaskT]], BatchSpec]
 
     # (run, log, saved, valid_only) -> the corpus, at the start of a run and of train.evaluate.
-    load: Load[AnyRows]
+    load: Load[TaskT, AnyRows]
 
     # (params, model, batch, key of dropout) -> float32 sums over the rows of a batch, "loss" and "weight" among them;
     # those of parts of a batch add up. In evaluation, without a key, also arrays [B, ...] of all rows.
@@ -134,7 +136,7 @@ class Task(Generic[Params, AnyRows]):
     baselines: Callable[[Corpus[AnyRows]], dict[str, float]]
 
     # (params, run, corpus, log, outcomes, folder): prints and draws examples after the last step.
-    report: Callable[[Params, Run, Corpus[AnyRows], Log, Outcomes, Path], None]
+    report: Callable[[Params, Run[TaskT], Corpus[AnyRows], Log, Outcomes, Path], None]
 
     # How a run folder keeps what turns examples into rows, such as a tokenizer.
     processor: ProcessorKind
@@ -152,7 +154,7 @@ class Task(Generic[Params, AnyRows]):
     generation_metrics: Callable[..., dict[str, Any]] = nothing_generated
 
     # (params, run, corpus, folder): draws pictures that the model makes, at every evaluation.
-    draw_progress: Callable[[Params, Run, Corpus[AnyRows], Path], None] | None = None
+    draw_progress: Callable[[Params, Run[TaskT], Corpus[AnyRows], Path], None] | None = None
 
     # How train.predict asks the task; None: it predicts nothing.
     predictor: Predictor[Params, Any] | None = None
@@ -170,10 +172,10 @@ class Task(Generic[Params, AnyRows]):
     encode_items: Callable[[Params, Folder, list[Any], Log], np.ndarray] | None = None
 
     # run -> how train.embed makes a vector of the states of a text.
-    text_pool: Callable[[Run], str] = lambda run: "mean"
+    text_pool: Callable[[Run[TaskT]], str] = lambda run: "mean"
 
     # (run, tokenizer) -> the tokens before every document in training, of a language model.
-    text_prefix: Callable[[Run, Any], list[int]] = lambda run, tokenizer: []
+    text_prefix: Callable[[Run[TaskT], Any], list[int]] = lambda run, tokenizer: []
 
     # Kinds of heads of Hugging Face models that the task trains.
     hf_heads: tuple[str, ...] = ()
@@ -185,17 +187,17 @@ class Task(Generic[Params, AnyRows]):
     hf_run_values: Callable[[str, HfSource], dict[str, Any]] = lambda head, folder: {}
 
     # (run, processor, facts of run.json about the data) -> fields of config.json that depend on the task.
-    hf_fields: Callable[[Run, Any, Facts], dict[str, Any]] = lambda run, processor, facts: {}
+    hf_fields: Callable[[Run[TaskT], Any, Facts], dict[str, Any]] = lambda run, processor, facts: {}
 
     # run -> how the exported tokenizer marks a text and a pair of texts; (): the tokenizer marks texts itself.
-    hf_template: Callable[[Run], tuple[str, ...]] = lambda run: ("{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1")
+    hf_template: Callable[[Run[TaskT]], tuple[str, ...]] = lambda run: ("{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1")
 
     # (run, folder): writes files of other libraries beside those of transformers.
-    save_hf: Callable[[Run, Path], None] = lambda run, folder: None
+    save_hf: Callable[[Run[TaskT], Path], None] = lambda run, folder: None
 
 
 def measure(
-    task: Task[Any, AnyRows], outcomes: Outcomes, corpus: Corpus[AnyRows], during_training: bool = False
+    task: Task[Any, Any, AnyRows], outcomes: Outcomes, corpus: Corpus[AnyRows], during_training: bool = False
 ) -> dict[str, float]:
     """The metrics of a task, from the sums and arrays of validation rows and from these rows themselves."""
     return task.metrics(outcomes) | task.corpus_metrics(outcomes, corpus, during_training)

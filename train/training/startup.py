@@ -23,10 +23,9 @@ from train.runs.teacher import TeacherModel, fingerprint
 from train.runs.tuning import specs_of
 from train.screens import trackers
 from train.screens.console import Log
-from train.settings import resolve
 from train.settings.gate import user_errors
 from train.settings.schema import Run
-from train.tasks import table
+from train.tasks import resolve, table
 from train.text import tokenize
 from train.training import step
 from train.training.early_stopping import EarlyStopping

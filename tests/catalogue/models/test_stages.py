@@ -10,7 +10,7 @@ from oracles import grid as oracle
 
 import tfm
 from tfm.catalogue.inputs import merging
-from train.settings.presets.stages import MODELS
+from train.settings.recipes.stages import MODELS
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfm
-from train.settings.presets import model as preset
+from train.tasks.presets import model as preset
 
 pytestmark = pytest.mark.slow
 

@@ -154,7 +154,7 @@ def test_a_folder_of_one_tower(tmp_path):
 
 def test_what_folders_cannot_say_is_refused(tmp_path):
     """The last sentence of a refusal names the options; a file that says what cannot be is refused, too."""
-    from train.settings.presets.towers import MODELS
+    from train.tasks.captions.towers import MODELS
 
     values = {key.removeprefix("model."): value for key, value in MODELS["siglip-tiny"].items()}
     config = tfm.override(tfm.Config(), values | {"images.reads_padding": False, "vocab": 50})

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from oracles import towers as oracle
 
 import tfm
-from train.settings.presets.towers import MODELS
+from train.tasks.captions.towers import MODELS
 
 pytestmark = pytest.mark.usefixtures("strict")
 

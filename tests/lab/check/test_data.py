@@ -11,8 +11,7 @@ from small import FLAGS, write_text
 from train.lab.check import data
 from train.lab.check.subject import Subject
 from train.screens.console import Log
-from train.settings import resolve
-from train.tasks import table
+from train.tasks import resolve, table
 from train.training.job import Job
 
 

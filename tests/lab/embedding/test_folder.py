@@ -21,8 +21,7 @@ from train.runs import run_folder
 from train.runs.run_folder import RunFolder, open_folder
 from train.runs.tuning import specs_of
 from train.screens.console import Log
-from train.settings import resolve
-from train.tasks import table
+from train.tasks import resolve, table
 from train.text import tokenize
 
 TEXTS = ["the cat sat.", "a dog ran over the old red house and then it flew.", "it was.", "the cat sat."]

@@ -21,13 +21,13 @@ from train.images.rows import ImageRows
 from train.lab import embed, inspect
 from train.main import main
 from train.screens.console import Log
-from train.settings import resolve
 from train.settings.schema import Run
+from train.tasks import resolve
 from train.tasks.captions.predict import Question, encode_items, inputs, label_vectors
 from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows, TextFrame
 from train.tasks.captions.task import CAPTIONS, encode_rows
 from train.tasks.contrast.task import CONTRAST
-from train.tasks.table import task_of
+from train.tasks.table import AnyRun, task_of
 from train.text import tokenize
 from train.training.gradient_cache import cached_gradient
 
@@ -62,7 +62,7 @@ def test_a_tower_of_images_chooses_the_task():
 def test_batch():
     """A caption stands between its marks, and loses its end; an empty row has marks alone, and counts for nothing."""
     texts = ["a cat sat on the mat", "it ran", "a cat"]
-    tokenizer = tokenize.load(Run().tokenizer, texts * 20, Log(quiet=True))
+    tokenizer = tokenize.load(AnyRun().tokenizer, texts * 20, Log(quiet=True))
     parts = drawings.generate(train=2, valid=0, withheld=1)
     rows = drawings.rows([*parts.train, *parts.withheld], "caption")
     images = ImageRows(rows, np.zeros(3, np.int32), ImageProcessor((16, 16)), 5)
@@ -306,7 +306,7 @@ def test_templates_are_averaged():
     """The vector of a label is the mean of its texts, of length 1; pictures and texts keep their order."""
     model, _ = model_of("--batch.length=8")
     params = tfm.init(tfm.towers_specs(model), jax.random.key(0))
-    tokenizer = tokenize.load(Run().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     processor = types.SimpleNamespace(images=ImageProcessor((8, 8)), tokenizer=tokenizer)
     folder = types.SimpleNamespace(
         config=types.SimpleNamespace(model=model, batch=types.SimpleNamespace(length=8)), processor=processor
@@ -336,7 +336,7 @@ def test_transformers_reads_an_exported_folder(tmp_path):
     torch = pytest.importorskip("torch")
     run_settings = settings("--model.vocab=60", "--model.pad-vocab-to=4")
     texts = ["a cat sat on the mat", "it ran"]
-    tokenizer = tokenize.load(Run().tokenizer, texts * 20, Log(quiet=True))
+    tokenizer = tokenize.load(AnyRun().tokenizer, texts * 20, Log(quiet=True))
     model = tfm.override(run_settings.model, {"vocab": tokenizer.get_vocab_size()})
     run_settings = dataclasses.replace(run_settings, model=model)
     params = tfm.init(tfm.towers_specs(model), jax.random.key(0))

@@ -19,10 +19,10 @@ from train.data.labels import LossFields
 from train.data.tokens import Tokens, in_memory
 from train.main import main
 from train.screens.console import Log
-from train.settings.schema import Run
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
 from train.tasks.choice.task import CHOICE
+from train.tasks.table import AnyRun
 from train.text import tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
@@ -172,7 +172,7 @@ def test_metrics():
 
 def test_batch():
     """Each continuation stands behind its text; places that a row does not have are padding."""
-    tokenizer = tokenize.load(Run().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     contexts, choices = ["a cat", "the mat"], [["sat on the mat", "ran"], ["it", "sat", "a cat sat on the mat it ran"]]
     text = ChoiceTokens(
         in_memory(tokenizer, contexts), in_memory(tokenizer, [*itertools.chain(*choices)]), first_places(choices)

@@ -11,9 +11,10 @@ from train.data.tokens import in_memory
 from train.lab import embed, embedding
 from train.main import main
 from train.screens.console import Log
-from train.settings.schema import Batch, Data, Run
+from train.settings.schema import Batch, Data
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.source import Sides
+from train.tasks.table import AnyRun
 from train.text import sentence_transformers, tokenize
 
 pytestmark = pytest.mark.usefixtures("in_home")
@@ -61,7 +62,7 @@ def trained(home):
 
 def test_batch():
     """Each text stands alone between its marks; absent texts and empty rows are padding; the shape is the bucket's."""
-    tokenizer = tokenize.load(Run().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
+    tokenizer = tokenize.load(AnyRun().tokenizer, ["a cat sat on the mat", "it ran"] * 20, Log(quiet=True))
     sides = [["a cat", "it ran on the mat", "sat"], ["it", "", "a cat sat on the mat it ran"]]
     fields = RowFields(None, 0.5, np.float32([0, 1, 0]))
     rows = SideRows([in_memory(tokenizer, side) for side in sides], fields, Batch(size=2, length=8), tokenizer, 4)

@@ -18,7 +18,7 @@ from train.images.decoding import decode
 from train.images.processor import ImageProcessor, to_text
 from train.lab import inspect
 from train.main import main
-from train.settings import presets, resolve
+from train.tasks import presets, resolve
 from train.tasks.image import attention
 from train.tasks.image.task import IMAGE, is_among_best
 

@@ -9,7 +9,7 @@ from train.data.tokens import Tokens
 from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.settings.schema import Tokenizer as Options
-from train.settings.tasks import Mlm
+from train.tasks.mlm.options import Mlm
 from train.tasks.mlm.rows import SentencePairs, plan, sentences
 from train.tasks.mlm.task import make_corpus
 from train.text import tokenize

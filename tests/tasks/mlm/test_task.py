@@ -12,10 +12,11 @@ import tfm
 from train import UserError
 from train.data import feed
 from train.screens.console import Log
-from train.settings.schema import Batch, Data, Run
+from train.settings.schema import Batch, Data
 from train.settings.schema import Tokenizer as Options
 from train.tasks.mlm.masking import Masker
 from train.tasks.mlm.task import MLM, make_corpus
+from train.tasks.table import AnyRun
 from train.text import tokenize
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = tokenize.SpecialTokens(0, 1, 2, 3, 4)
@@ -147,7 +148,7 @@ def corpus(texts):
 
 
 def corpus_of(texts, seed=0, size=8, **fields):
-    run = Run(seed=seed, batch=Batch(size=size, length=32), **fields)
+    run = AnyRun(seed=seed, batch=Batch(size=size, length=32), **fields)
     tokenizer = tokenize.train(Options(vocab=300), texts)
     return make_corpus(run, tokenizer, texts[:81], texts[81:], Log())
 
@@ -240,7 +241,7 @@ def test_too_small_a_corpus(texts):
     with pytest.raises(UserError, match=r"fills \d+ rows of 32 tokens, too few for --batch.size=800"):
         corpus_of(texts, size=800)
     with pytest.raises(UserError, match="the validation text has no tokens"):
-        make_corpus(Run(batch=Batch(length=32)), tokenize.train(Options(vocab=300), texts), texts, ["\u200b"], Log())
+        make_corpus(AnyRun(batch=Batch(length=32)), tokenize.train(Options(vocab=300), texts), texts, ["\u200b"], Log())
 
 
 def test_padded_rows_hold_one_document_each(texts):
@@ -269,9 +270,9 @@ def test_order_of_several_segmentations():
 def test_bpe_dropout_reads_another_segmentation_each_epoch(texts):
     """The validation text is split as ever; the cache keeps the segmentations, so a second corpus has the same."""
     tokenizer = tokenize.train(Options(vocab=400, kind="bpe"), texts)
-    run = Run(batch=Batch(size=4, length=32), tokenizer=Options(kind="bpe", dropout=0.3, draws=2))
+    run = AnyRun(batch=Batch(size=4, length=32), tokenizer=Options(kind="bpe", dropout=0.3, draws=2))
     corpus, again = (make_corpus(run, tokenizer, texts[:81], texts[81:], Log()) for _ in range(2))
-    plain = make_corpus(Run(batch=Batch(size=4, length=32)), tokenizer, texts[:81], texts[81:], Log())
+    plain = make_corpus(AnyRun(batch=Batch(size=4, length=32)), tokenizer, texts[:81], texts[81:], Log())
     ids = [rows.text.ids.tolist() for rows in corpus.train]
     assert len(ids) == 2
     assert ids[0] != ids[1]
@@ -290,7 +291,7 @@ def test_bpe_dropout_reads_another_segmentation_each_epoch(texts):
 
 
 def test_only_bpe_has_merges_to_drop(texts):
-    run = Run(batch=Batch(size=4, length=32), tokenizer=Options(dropout=0.1))
+    run = AnyRun(batch=Batch(size=4, length=32), tokenizer=Options(dropout=0.1))
     with pytest.raises(
         UserError, match=r"--tokenizer.dropout=0.1 leaves out merges, which a WordPiece tokenizer has not"
     ):

@@ -11,7 +11,7 @@ from small import call, run
 import tfm
 from train import UserError, evaluate, export, generate, predict
 from train.main import main
-from train.settings import presets, resolve
+from train.tasks import presets, resolve
 from train.tasks.pixels.task import PIXELS
 
 SMALL = (

@@ -14,8 +14,8 @@ from train import evaluate, predict
 from train.main import main
 from train.screens.console import Log
 from train.settings import schema
-from train.settings.tasks import Span
 from train.tasks.span import metric
+from train.tasks.span.options import Span
 from train.tasks.span.predict import search
 from train.tasks.span.rows import Passages
 from train.tasks.span.source import Answer, Question

@@ -22,7 +22,7 @@ from train.metrics import scores
 from train.runs.run_folder import open_folder
 from train.runs.saved import SavedCheckpoints
 from train.screens.console import Log
-from train.settings import resolve
+from train.tasks import resolve
 from train.tasks.translate import translation
 from train.tasks.translate.source import load_pairs
 from train.tasks.translate.task import TRANSLATE, tokenize

@@ -15,7 +15,7 @@ from tfm.options.json_text import read_object
 from train import DivergedError, OutOfMemoryError, UserError, sentence
 from train.lab.suite import forget_programs
 from train.runs import claim, run_folder
-from train.settings.schema import Run
+from train.tasks.table import AnyRun
 
 # What became of a run.
 STARTED, DONE, DIVERGED, OUT_OF_MEMORY = "started", "done", "not finite", "out of memory"
@@ -118,7 +118,7 @@ def _command(folder: Path, words: Sequence[str]) -> list[str]:
     if (folder / run_folder.CONFIG).exists():
         return ["--resume", f"--out={folder}"]
     if folder.exists():
-        with claim.claimed_folder(Run(out=str(folder), resume=True)):
+        with claim.claimed_folder(AnyRun(out=str(folder), resume=True)):
             for path in folder.iterdir():
                 if path.name != claim.OWNER:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -173,8 +173,7 @@ def _metrics(
 
     Raises UserError for one that a row's task has not, and for flags that train.main refuses.
     """
-    from train.settings import resolve
-    from train.tasks import table
+    from train.tasks import resolve, table
 
     names = text.split(",")
     metrics: Mapping[str, Goal] = {}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from train import UserError
 from train.settings import flags
-from train.settings.resolve import ALIASES
+from train.tasks.resolve import ALIASES
 
 # What the command decides itself, and how to choose it.
 _OWN = {

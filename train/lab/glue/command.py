@@ -12,8 +12,9 @@ from train.lab.glue import runner, settings, sources, submission, suites, table
 from train.main import train
 from train.predict import predict
 from train.runs import run_folder
-from train.settings import flags, resolve
+from train.settings import flags
 from train.settings.limits import MAX_ROWS
+from train.tasks import resolve
 
 USAGE = """usage: python -m train.glue --data=FOLDER|tfds --init=FOLDER [--suite=glue|superglue] [--tasks=NAME,NAME]
                             [--grid=paper|small | --rate=X --batch=N --epochs=N] [--seeds=N] [--submission=DIR]

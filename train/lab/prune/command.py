@@ -19,6 +19,7 @@ from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
 from train.settings import flags, schema
 from train.settings.tuning import All
+from train.tasks.table import AnyRun
 
 USAGE = """usage: python -m train.prune --run=RUN --heads=SHARE [--to=DIR] [--by=gradient|learned]
 
@@ -70,7 +71,7 @@ def prune(argv):
 def _configure(folder: RunFolder | HfFolder, options: PruneOptions) -> schema.Run:
     """The saved run as a new one on one device, each batch in one part; its low-rank updates are merged."""
     changes = {"data.source": options.data, "data.eval": ""} if options.data else {}
-    run = flags.build(schema.Run, {**folder.values, **changes})
+    run = flags.build(AnyRun, {**folder.values, **changes})
     return dataclasses.replace(
         run,
         model=folder.config.model,

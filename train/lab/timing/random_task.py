@@ -19,9 +19,11 @@ from train.data.fields import Field
 from train.images.model_processor import picture_shape
 from train.lab.timing.options import BenchOptions
 from train.settings import flags
-from train.settings.presets import images, stages
+from train.settings.recipes import pictures, stages
 from train.settings.schema import Batch, Optim, Run
-from train.settings.tasks import TASKS
+from train.settings.task_options import TaskOptions
+from train.tasks.image.options import Image
+from train.tasks.mlm.options import Mlm
 
 # The recipe of the peer.
 OPTIM = Optim(schedule="constant", warmup=1, decay=0.1, eps=1e-8)
@@ -45,14 +47,15 @@ CLASSES = 1000
 
 def plain_run(options: BenchOptions) -> Run:
     """The run of the options of `train.bench`. Raises UserError for a model that there is not."""
+    task: TaskOptions
     names: tuple[str, ...] = ("ffn", "scan", "dtype", "kernel")
     variants = [*_variant("mixer", options.mixer), *_variant("position", options.position)]
     if options.reads_pictures:
-        plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), TASKS["image"]()
+        plain, shape, task = tfm.Config(classes=CLASSES), _picture_shape(options), Image()
         variants = [] if "stages" in shape else variants
     else:
         names += ("layers", "heads", "width", "vocab", "length")
-        plain, shape, task = MODEL, dict[str, object](), Run().task
+        plain, shape, task = MODEL, dict[str, object](), Mlm()
     shape |= {name: getattr(options, name) for name in names}
     try:
         return Run(
@@ -71,7 +74,7 @@ def _picture_shape(options: BenchOptions) -> dict[str, object]:
     has the rest (Liu et al. 2021, section 3.3)."""
     pixels = {"size": options.size, "patch": options.patch}
     if options.model == "vit":
-        values = images.vit(options.layers, options.width, options.heads, **pixels)
+        values = pictures.vit(options.layers, options.width, options.heads, **pixels)
     else:
         depths = (2, 2, options.layers - 6, 2) if options.layers > 6 else (2,) * (options.layers // 2)
         values = stages.swin(depths, options.width, options.heads, window=options.window, **pixels)

@@ -33,18 +33,20 @@ from train.data.processors import TOKENIZER
 from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.screens.console import Log
 from train.settings.schema import Run
+from train.tasks.bilm.options import Bilm
 from train.tasks.bilm.rows import BothDirections, Samples
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.BidirectionalLM:
+def specs(run: Run[Bilm]) -> tfm.BidirectionalLM:
     """The parameters of the run's model."""
     return tfm.bidirectional_lm_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Bilm]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     spec = {
         "tokens": Field("BT", np.int32, counts_tokens=True),
@@ -59,7 +61,7 @@ def batch_spec(run: Run) -> dict[str, Field]:
     return spec | ({"samples": Field("Bn", np.int32, {"n": per_row})} if per_row else {})
 
 
-def _samples_per_row(run: Run) -> int:
+def _samples_per_row(run: Run[Bilm]) -> int:
     """Sampled tokens of a row: all rows of a batch share theirs."""
     return -(-run.task.sampled // run.batch.unit) if run.task.sampled else 0
 
@@ -109,7 +111,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[BothDirections]:
+def load(run: Run[Bilm], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[BothDirections]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
@@ -144,7 +146,14 @@ def baselines(corpus: Corpus[BothDirections]) -> dict[str, float]:
     return {"majority": float(shares.max(initial=0)), "unigram_loss": entropy, "n": int(counts.sum())}
 
 
-def report(params, run: Run, corpus: Corpus[BothDirections], log, outcomes: Mapping, folder: Path):
+def report(
+    params: tfm.BidirectionalLM,
+    run: Run[Bilm],
+    corpus: Corpus[BothDirections],
+    log: Log,
+    outcomes: Mapping,
+    folder: Path,
+):
     """Prints three validation texts, and what each direction expects in the middle of them."""
     rows = np.linspace(0, len(corpus.valid) - 1, 3).astype(int)
     batch = corpus.valid.batch(rows, np.random.default_rng(0))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train.data.processors import TOKENIZER, ProcessorKind
 from train.data.tokens import Tokens
@@ -29,7 +30,7 @@ class TextFrame(NamedTuple):
     pad: int
 
     @classmethod
-    def of(cls, tokenizer) -> "TextFrame":
+    def of(cls, tokenizer: Tokenizer) -> "TextFrame":
         """The frame of a tokenizer."""
         prefix, _, suffix = tokenize.added_tokens(tokenizer, "a")
         return cls(prefix, suffix, tokenize.special_tokens(tokenizer).pad)
@@ -60,7 +61,7 @@ class CaptionRows:
 
     buckets, batches_ahead, independent_rows = None, 2, True
 
-    def __init__(self, images: ImageRows, captions: Tokens, tokenizer, length: int):
+    def __init__(self, images: ImageRows, captions: Tokens, tokenizer: Tokenizer, length: int):
         self.images, self.captions, self.length = images, captions, length
         self.frame = TextFrame.of(tokenizer)
         sizes = self.frame.sizes(captions.lengths)

@@ -32,22 +32,24 @@ from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.losses.joint import JointLoss
 from train.metrics.retrieval import alignment, both_retrievals, uniformity, usual_and_withheld
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.captions.predict import PREDICTOR, encode_items
 from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows
-from train.tasks.record import Task
+from train.tasks.contrast.options import Contrast
+from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
 # Pictures and captions of plots/similarity.png.
 _SHOWN = 10
 
 
-def specs(run: Run) -> tfm.Towers:
+def specs(run: Run[Contrast]) -> tfm.Towers:
     """The parameters of the run's model."""
     return tfm.towers_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     images = run.model.in_images()
     shape = dict(zip("hwc", picture_shape(images), strict=True))
@@ -116,7 +118,7 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[CaptionRows], duri
     return results
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[CaptionRows]:
+def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[CaptionRows]:
     """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
@@ -152,7 +154,7 @@ def check_caption(caption: Any):
         raise ValueError(f"the caption {caption!r} says nothing; write one, or leave the row out")
 
 
-def check_captions(rows: Sequence[Row], run: Run):
+def check_captions(rows: Sequence[Row], run: Run[Contrast]):
     """Raises UserError for pictures that all have the same caption: there is nothing to tell apart."""
     captions = {row["label"] for row in rows}
     if len(captions) == 1 and len(rows) > 1:
@@ -162,7 +164,7 @@ def check_captions(rows: Sequence[Row], run: Run):
         )
 
 
-def _processor(run: Run, train: Sequence[Row], saved: Any, log) -> CaptionProcessor:
+def _processor(run: Run[Contrast], train: Sequence[Row], saved: Any, log: Log) -> CaptionProcessor:
     """That of the run to resume or start from, whose tokenizer may be all that it has; else a new one."""
     parts = saved.processor if saved else None
     if isinstance(parts, ImageProcessor):
@@ -181,7 +183,14 @@ def baselines(corpus: Corpus[CaptionRows]) -> dict[str, float]:
     return {"chance": 1 / min(corpus.run.task.candidates or usual, usual), "n": len(corpus.valid)}
 
 
-def report(params, run: Run, corpus: Corpus[CaptionRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Towers,
+    run: Run[Contrast],
+    corpus: Corpus[CaptionRows],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints ten validation captions, each with the nearest caption of its picture, and draws plots/similarity.png."""
     rows = np.flatnonzero(outcomes["weights"] > 0)
     chosen = rows[:: max(1, len(rows) // _SHOWN)][:_SHOWN]
@@ -207,12 +216,12 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Ca
     sheets.contact_sheet(np.concatenate(pictures), titles, path)
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model: the columns of pictures and captions."""
     return {"data.field": "image", "data.label": "caption"}
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run[Contrast]) -> tuple[str, ...]:
     """The tokenizer marks captions itself."""
     return ()
 

@@ -12,14 +12,16 @@ import tfm
 from train import UserError
 from train.data.sources import files
 from train.data.tokens import in_memory
+from train.screens.console import Log
+from train.settings.predict import PredictOptions
 from train.tasks.by_length import blocks, read_by_length
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
 from train.tasks.classification import softmax, used_types
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 
 
-def inputs(options, folder) -> list[dict[str, Any]]:
+def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, Any]]:
     """Texts with their continuations: of --text and --choices, or of a file in a form of the training data."""
     if options.text:
         choices = [choice.strip() for choice in options.choices.split("|")]
@@ -37,7 +39,7 @@ def inputs(options, folder) -> list[dict[str, Any]]:
 
 
 def predict(
-    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, Any]], log, batch: int = 32
+    params: tfm.Classifier, folder: Folder, texts: Sequence[Mapping[str, Any]], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """The most probable continuation of each text, its place from 0, and its probability."""
     run, tokenizer = folder.config, folder.processor

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
@@ -31,7 +32,7 @@ class Choices:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer):
+    def __init__(self, text: ChoiceTokens, labels: np.ndarray, count: int, length: int, tokenizer: Tokenizer):
         self.text, self.labels, self.count, self.length, self.loss = text, labels, count, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         contexts = np.repeat(text.contexts.lengths, np.diff(text.firsts))

@@ -36,22 +36,24 @@ from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.choice import continuations
+from train.tasks.choice.options import Choice
 from train.tasks.choice.predict import PREDICTOR
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
 from train.tasks.choice.source import MultipleChoice
 from train.tasks.classification import class_losses, counted, read, softmax, used_types
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.Classifier:
+def specs(run: Run[Choice]) -> tfm.Classifier:
     """The parameters of the run's model."""
     return tfm.classifier_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Choice]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     count = {"n": run.task.choices}
     options = {name: Field("B", np.float32) for name in ("smoothing", "focal") if getattr(run.task, name)}
@@ -105,7 +107,7 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     return means | calibration_metrics(*counted(sums)) if "scores" in sums else means
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Choices]:
+def load(run: Run[Choice], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Choices]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training rows if --eval-data names other rows for validation.
@@ -173,7 +175,14 @@ def _share_of_best(values: np.ndarray, label: int) -> float:
     return float(best[label] / best.sum())
 
 
-def report(params, run: Run, corpus: Corpus[Choices], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Classifier,
+    run: Run[Choice],
+    corpus: Corpus[Choices],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints ten validation texts with what is chosen, and draws plots/reliability.png."""
     logits, labels = counted(outcomes)
     text, decode = corpus.valid.text, corpus.processor.decode

@@ -11,13 +11,15 @@ import tfm
 from train import UserError
 from train.data.sources import files
 from train.data.tokens import in_memory
+from train.screens.console import Log
+from train.settings.predict import PredictOptions
 from train.tasks.by_length import blocks, read_by_length
 from train.tasks.classification import prediction, used_types
 from train.tasks.classify.rows import Examples
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 
 
-def inputs(options, folder) -> list[dict[str, str]]:
+def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, str]]:
     """The texts or pairs to classify, by column; empty lines included: every line gets a label."""
     data = folder.config.data
     names = (options.field or data.field).split(",")
@@ -37,7 +39,7 @@ def inputs(options, folder) -> list[dict[str, str]]:
 
 
 def predict(
-    params: tfm.Classifier, folder, texts: Sequence[Mapping[str, str]], log, batch: int = 32
+    params: tfm.Classifier, folder: Folder, texts: Sequence[Mapping[str, str]], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """The label of each text or pair, and its probability."""
     run, tokenizer, classes = folder.config, folder.processor, folder.facts["classes"]

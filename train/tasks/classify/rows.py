@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
@@ -20,7 +21,7 @@ class Examples:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer):
+    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer: Tokenizer):
         self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)

@@ -18,6 +18,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from tfm.models.classifier import text_logits
@@ -33,21 +34,23 @@ from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.classification import class_losses, counted, prediction, read, truth, used_types
 from train.tasks.classify import opinions
+from train.tasks.classify.options import Classify
 from train.tasks.classify.predict import PREDICTOR
 from train.tasks.classify.rows import Examples
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.Classifier:
+def specs(run: Run[Classify]) -> tfm.Classifier:
     """The parameters of the run's model."""
     return tfm.classifier_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Classify]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     labels = {
         "single": Field("B", np.int32, predicts="C"),
@@ -116,7 +119,7 @@ def metrics(sums: Mapping[str, Any]) -> dict[str, float]:
     )
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Examples]:
+def load(run: Run[Classify], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Examples]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training texts if --eval-data names other texts for validation.
@@ -178,7 +181,14 @@ def baselines(corpus: Corpus[Examples]) -> dict[str, float]:
     return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
 
 
-def report(params, run: Run, corpus: Corpus[Examples], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Classifier,
+    run: Run[Classify],
+    corpus: Corpus[Examples],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints ten validation texts with their predictions, and draws plots/confusion.png and reliability.png."""
     logits, labels = counted(outcomes)
     names = corpus.facts()["classes"]
@@ -200,14 +210,14 @@ HF_PROBLEMS = {
 }
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     kinds = {problem: kind for kind, problem in HF_PROBLEMS.items()}
     default = "regression" if len(folder.fields.get("id2label") or "ab") == 1 else "single"
-    return {"task.kind": kinds.get(folder.fields.get("problem_type"), default)}
+    return {"task.kind": kinds.get(folder.fields.get("problem_type") or "", default)}
 
 
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Classify], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"] or ["LABEL_0"])}
     return {

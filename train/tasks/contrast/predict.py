@@ -11,14 +11,16 @@ import numpy as np
 import tfm
 from train import UserError
 from train.data.tokens import in_memory
+from train.screens.console import Log
 from train.screens.finite import checked
+from train.settings.predict import PredictOptions
 from train.tasks.contrast.loss import encode_rows
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.source import read_pairs
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 
 
-def inputs(options, folder) -> list[tuple[str, str]]:
+def inputs(options: PredictOptions, folder: Folder) -> list[tuple[str, str]]:
     """Pairs of texts: of --text and --pair, or two columns of a file."""
     names = (options.field or folder.config.data.field).split(",")[:2]
     if options.text:
@@ -29,7 +31,7 @@ def inputs(options, folder) -> list[tuple[str, str]]:
 
 
 def predict(
-    params: tfm.Classifier, folder, pairs: Sequence[tuple[str, str]], log, batch: int = 32
+    params: tfm.Classifier, folder: Folder, pairs: Sequence[tuple[str, str]], log: Log, batch: int
 ) -> Iterator[Prediction]:
     """The cosine of the vectors of both texts of each pair."""
     run, tokenizer = folder.config, folder.processor

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.buckets import Buckets, bucket_shapes
@@ -47,7 +48,7 @@ class SideRows:
 
     independent_rows = True
 
-    def __init__(self, texts: Sequence[Tokens], fields: RowFields, batch: Batch, tokenizer, max_shapes: int):
+    def __init__(self, texts: Sequence[Tokens], fields: RowFields, batch: Batch, tokenizer: Tokenizer, max_shapes: int):
         self.texts, self.fields, self.length = texts, fields, batch.length
         self.specials = tokenize.special_tokens(tokenizer)
         lengths = np.stack([text.lengths for text in texts], axis=1)

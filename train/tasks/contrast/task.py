@@ -34,23 +34,25 @@ from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, se
 from train.files import cache
 from train.metrics import scores
 from train.metrics.retrieval import alignment, bags, both_retrievals, retrieval, uniformity, usual_and_withheld
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.contrast.loss import loss
+from train.tasks.contrast.options import Contrast
 from train.tasks.contrast.predict import PREDICTOR
 from train.tasks.contrast.rows import RowFields, SideRows
 from train.tasks.contrast.source import WITHHELD, Sides, builtin
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
 from train.text import sentence_transformers, tokenize
 
 
-def specs(run: Run) -> tfm.Classifier:
+def specs(run: Run[Contrast]) -> tfm.Classifier:
     """The parameters of the run's model: an encoder, and the pooler that transformers has, which nothing trains."""
     classifier = tfm.classifier_specs(run.model)
     unread = jax.tree.map(lambda spec: replace(spec, trained=False), (classifier.pooler, classifier.norm))
     return replace(classifier, pooler=unread[0], norm=unread[1], output=None)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     count = {"n": len(run.data.field.split(","))}
     return {
@@ -89,7 +91,7 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[SideRows], during_
     return results
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[SideRows]:
+def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[SideRows]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training texts if --eval-data names other texts for validation.
@@ -128,7 +130,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[SideRows
     return Corpus(run, tokenizer, train_rows, rows(valid, "validation text"), sizes, facts)
 
 
-def _scores(run: Run, reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:
+def _scores(run: Run[Contrast], reader: Sides, rows: Sequence[files.Row]) -> np.ndarray:
     """The scores of rows, divided by the scale. Raises UserError for those that no cosine can be."""
     values = Labels("regression", []).encode(rows, reader.labels) / run.task.scale
     largest = float(abs(values).max(initial=0) * run.task.scale)
@@ -157,7 +159,14 @@ def baselines(corpus: Corpus[SideRows]) -> dict[str, float]:
     return {f"overlap_{name}": value for name, value in values.items()} | {"chance": 1 / size} | count
 
 
-def report(params, run: Run, corpus: Corpus[SideRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Classifier,
+    run: Run[Contrast],
+    corpus: Corpus[SideRows],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints ten validation texts, each with the text of the other side that is nearest, or with the cosine."""
     rows = np.concatenate(corpus.valid.buckets.epoch())
     vectors, decode = outcomes["vectors"], corpus.processor.decode
@@ -173,12 +182,12 @@ def report(params, run: Run, corpus: Corpus[SideRows], log, outcomes: Mapping[st
         log.info(f"{words[0]} | {words[1]} {cosine:.4f}")
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run[Contrast]) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
     return ("{cls} $A {sep}",)
 
 
-def save_hf(run: Run, to: Path):
+def save_hf(run: Run[Contrast], to: Path):
     """Writes beside the model what sentence-transformers reads."""
     sentence_transformers.save(to, run.model.width, run.model.head.pool, run.batch.length)
 

@@ -1,1 +1,21 @@
 """Classes of pictures."""
+
+from typing import TYPE_CHECKING
+
+from tfm.config.model import Config
+from train.tasks.entry import TaskEntry
+from train.tasks.image.options import Image
+from train.tasks.image.preset import PRESETS
+
+if TYPE_CHECKING:
+    from train.tasks.record import Task
+
+
+def load(model: Config) -> "Task":
+    """The task, of any model."""
+    from train.tasks.image.task import IMAGE
+
+    return IMAGE
+
+
+ENTRY = TaskEntry(Image, PRESETS, load)

@@ -12,13 +12,15 @@ import tfm
 from train import UserError
 from train.data.batching import row_batches
 from train.images import sources
+from train.screens.console import Log
 from train.screens.finite import checked
+from train.settings.predict import PredictOptions
 from train.tasks.classification import prediction
 from train.tasks.image import attention
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 
 
-def inputs(options, folder) -> list[dict[str, Any]]:
+def inputs(options: PredictOptions, folder: Folder) -> list[dict[str, Any]]:
     """The pictures that the file, or the quoted glob, names. Raises UserError where there are none."""
     if options.text:
         raise UserError(f"--text={options.text} is for models of texts; name pictures with --file='FOLDER/*.jpg'")
@@ -32,7 +34,9 @@ def inputs(options, folder) -> list[dict[str, Any]]:
     ]
 
 
-def predict(params, folder, pictures: Sequence[Mapping[str, Any]], log, batch: int = 32) -> Iterator[Prediction]:
+def predict(
+    params, folder: Folder, pictures: Sequence[Mapping[str, Any]], log: Log, batch: int
+) -> Iterator[Prediction]:
     """The class of each picture, and its probability. Raises UserError for one that is broken, and for a model without
     a head of classes, or without the weights that --attention asks for."""
     if not isinstance(params, tfm.Classifier) or params.output is None:

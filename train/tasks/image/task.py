@@ -35,11 +35,13 @@ from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics import scores
 from train.metrics.calibration import calibration_metrics, reliability, scaled_reliability
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.classification import class_losses, counted, read
 from train.tasks.image import attention
+from train.tasks.image.options import Image
 from train.tasks.image.predict import PREDICTOR
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
 
 # Classes among which the right one is looked for.
 _TOP = 5
@@ -48,12 +50,12 @@ _TOP = 5
 _ATTENTION, _MISTAKES = 4, 48
 
 
-def specs(run: Run) -> Any:
+def specs(run: Run[Image]) -> Any:
     """The parameters of the run's model."""
     return tfm.classifier_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Image]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     if run.model.input.grid is None:
         inputs = {"tokens": Field("BT", np.int32, {"T": run.row_tokens}, counts_tokens=True)}
@@ -129,7 +131,7 @@ def is_among_best(logits: np.ndarray, labels: np.ndarray, count: int) -> np.ndar
     return (logits > right).sum(1) < count
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[ImageRows]:
+def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[ImageRows]:
     """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
@@ -160,7 +162,14 @@ def baselines(corpus: Corpus[ImageRows]) -> dict[str, float]:
     return {"majority": float(counts.max() / counts.sum()), "n": len(labels)}
 
 
-def report(params, run: Run, corpus: Corpus[ImageRows], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Classifier,
+    run: Run[Image],
+    corpus: Corpus[ImageRows],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Draws plots/confusion.png, reliability.png, mistakes.png (a contact sheet), and attention-1.png and so on."""
     rows = np.flatnonzero(outcomes["weights"] > 0)
     logits, labels = counted(outcomes)
@@ -192,7 +201,7 @@ def contact_sheet(batches: Iterable[Mapping[str, np.ndarray]], corpus: Corpus[Im
     sheets.contact_sheet(np.concatenate(pictures), titles, path)
 
 
-def hf_fields(run: Run, processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Image], processor: AnyProcessor, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     labels = {str(index): label for index, label in enumerate(facts["classes"])}
     return {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}

@@ -15,8 +15,10 @@ import tfm
 from train.data.batching import length_sorted_batches
 from train.data.fields import Field
 from train.data.sources import files
+from train.screens.console import Log
 from train.screens.finite import checked
-from train.tasks.record import Prediction, Predictor
+from train.settings.predict import PredictOptions
+from train.tasks.record import Folder, Prediction, Predictor
 
 # The fields of a batch to score.
 BATCH_SPEC = {
@@ -71,7 +73,7 @@ def score(
     }
 
 
-def inputs(options, folder) -> list[str]:
+def inputs(options: PredictOptions, folder: Folder) -> list[str]:
     """The texts to score: a text, or the lines or rows of a file; empty ones stay."""
     data = folder.config.data
     if options.text:
@@ -79,7 +81,7 @@ def inputs(options, folder) -> list[str]:
     return files.read_texts(Path(options.file), data, options.field or data.field)
 
 
-def predict(params: tfm.CausalLM, folder, texts: Sequence[str], log, batch: int = 32) -> Iterator[Prediction]:
+def predict(params: tfm.CausalLM, folder: Folder, texts: Sequence[str], log: Log, batch: int) -> Iterator[Prediction]:
     """The perplexity of a token of each text, and bits a byte; nothing for a text without a token to predict."""
     run, prefix = folder.config, list(folder.text_prefix)
     encodings = folder.processor.encode_batch(list(texts), add_special_tokens=False)

@@ -22,6 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from train import UserError
@@ -33,22 +34,24 @@ from train.data.sources import documents, generated
 from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.screens.console import Log
 from train.settings.schema import Run
+from train.tasks.lm.options import Lm
 from train.tasks.lm.predict import PREDICTOR
 from train.tasks.lm.rows import PackedRows, WindowRows, count_between
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
 # Tokens of the sample that a run ends with.
 _SAMPLE = 160
 
 
-def specs(run: Run) -> tfm.CausalLM:
+def specs(run: Run[Lm]) -> tfm.CausalLM:
     """The parameters of the run's model."""
     return tfm.causal_lm_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Lm]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     spec = {
         "tokens": Field("BT", np.int32, counts_tokens=True),
@@ -120,7 +123,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
 Text = PackedRows | WindowRows
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
+def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Text]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
@@ -146,7 +149,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
 
 
-def _scored(run: Run, tokenizer, text: Tokens, source: str) -> Tokens:
+def _scored(run: Run[Lm], tokenizer: Tokenizer, text: Tokens, source: str) -> Tokens:
     """The text, of which only the answers count where the run or its data mark them."""
     task = run.task
     marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
@@ -158,7 +161,7 @@ def _scored(run: Run, tokenizer, text: Tokens, source: str) -> Tokens:
     return count_between(text, begin, end)
 
 
-def _ids_of(tokenizer, mark: str) -> list[int]:
+def _ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
     """The tokens that are this text, with or without spaces around it. Raises UserError if there are none."""
     size = tokenizer.get_vocab_size()
     ids = [index for index in range(size) if tokenizer.decode([index], skip_special_tokens=False).strip() == mark]
@@ -167,12 +170,12 @@ def _ids_of(tokenizer, mark: str) -> list[int]:
     return ids
 
 
-def _separator(tokenizer) -> int:
+def _separator(tokenizer: Tokenizer) -> int:
     """The token between documents."""
     return tokenize.special_tokens(tokenizer).sep
 
 
-def _rows(run: Run, tokenizer, text: Tokens, documents: Sequence[str], validation: bool = False) -> Text:
+def _rows(run: Run[Lm], tokenizer: Tokenizer, text: Tokens, documents: Sequence[str], validation: bool = False) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
     size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)
@@ -189,7 +192,7 @@ def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     return {"n": corpus.valid.num_targets}
 
 
-def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+def report(params: tfm.CausalLM, run: Run[Lm], corpus: Corpus[Text], log: Log, outcomes: Mapping, folder: Path):
     """Prints a sample of the model, which continues the beginning of the validation text."""
     prompt = np.asarray(corpus.valid.text.ids[: 1 + min(16, run.batch.length // 2)]).tolist()
     strategy = tfm.Sample(temperature=0.8, top_k=50, seed=run.seed)
@@ -199,22 +202,22 @@ def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folde
     log.info(f"\na sample; what it is given ends at the bar:\n{before}|{text.removeprefix(before)}\n")
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"task.windows": True}  # a text needs no mark before it
 
 
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Lm], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     return {"bos_token_id": _separator(tokenizer), "eos_token_id": _separator(tokenizer)}
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run[Lm]) -> tuple[str, ...]:
     """How the exported tokenizer marks a text."""
     return ("$A" if run.task.windows else "{sep} $A",)
 
 
-def text_prefix(run: Run, tokenizer) -> list[int]:
+def text_prefix(run: Run[Lm], tokenizer: Tokenizer) -> list[int]:
     """The tokens before every document in training."""
     return [] if run.task.windows else [_separator(tokenizer)]
 

@@ -3,9 +3,10 @@
 import dataclasses
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train import UserError
-from train.settings.tasks import Mlm
+from train.tasks.mlm.options import Mlm
 from train.text import tokenize
 
 
@@ -26,7 +27,7 @@ class Masker:
     continues: np.ndarray | None
 
     @classmethod
-    def of(cls, task: Mlm, tokenizer) -> "Masker":
+    def of(cls, task: Mlm, tokenizer: Tokenizer) -> "Masker":
         """The masker of the task's options. Raises UserError for a tokenizer without a mask token."""
         specials = tokenize.special_tokens(tokenizer)
         if specials.mask < 0:

@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from tokenizers import Tokenizer
 
 import tfm
 from train import UserError
 from train.data import packing, pairs
 from train.data.batching import length_sorted_batches
 from train.data.sources import files
+from train.screens.console import Log
 from train.screens.finite import checked
-from train.tasks.record import Prediction, Predictor
+from train.settings.predict import PredictOptions
+from train.tasks.record import Folder, Prediction, Predictor
 from train.text import tokenize
 
 # What a text may say for a blank, whatever the tokenizer calls it.
@@ -37,7 +40,7 @@ class BlankRow(NamedTuple):
     text: int
 
 
-def inputs(options, folder) -> Blanks:
+def inputs(options: PredictOptions, folder: Folder) -> Blanks:
     """A text with blanks, or the lines or rows of a file; empty ones stay.
 
     Raises UserError for a text without a blank.
@@ -52,7 +55,7 @@ def inputs(options, folder) -> Blanks:
     return Blanks(texts, options.top_k)
 
 
-def predict(params: tfm.MaskedLM, folder, blanks: Blanks, log, batch: int = 32) -> Iterator[Prediction]:
+def predict(params: tfm.MaskedLM, folder: Folder, blanks: Blanks, log: Log, batch: int) -> Iterator[Prediction]:
     """The most probable tokens at every blank of each text, with their probabilities."""
     run, tokenizer, texts = folder.config, folder.processor, blanks.texts
     if not isinstance(params, tfm.MaskedLM):
@@ -77,7 +80,7 @@ def predict(params: tfm.MaskedLM, folder, blanks: Blanks, log, batch: int = 32) 
         yield Prediction("\t".join(map(_line, guesses)), {"text": text, "blanks": guesses})
 
 
-def blank_rows(tokenizer, text: str, index: int, length: int) -> Iterator[BlankRow]:
+def blank_rows(tokenizer: Tokenizer, text: str, index: int, length: int) -> Iterator[BlankRow]:
     """A row for every blank of a text: all of it, or as many tokens around the blank as a row of training has."""
     specials = tokenize.special_tokens(tokenizer)
     mask = tokenizer.id_to_token(specials.mask) if specials.mask >= 0 else ""
@@ -92,14 +95,14 @@ def blank_rows(tokenizer, text: str, index: int, length: int) -> Iterator[BlankR
         yield BlankRow(row, place - first + 1, index)
 
 
-def _words_have_spaces(tokenizer, mask: str) -> bool:
+def _words_have_spaces(tokenizer: Tokenizer, mask: str) -> bool:
     """Whether a token of a word has the space before it, so that no token may stand for the space before a blank."""
     encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a a", f"a {mask}", f"a{mask}")]
     words, spaced, joined = map(len, encoded)
     return words == 2 and spaced > joined
 
 
-def _predict_rows(params: tfm.MaskedLM, run, rows: Sequence[BlankRow], tokenizer) -> np.ndarray:
+def _predict_rows(params: tfm.MaskedLM, run, rows: Sequence[BlankRow], tokenizer: Tokenizer) -> np.ndarray:
     """Probabilities [B,V] of the tokens at the blanks of rows."""
     length = min(tfm.bucket(max(len(row.tokens) for row in rows)), run.batch.length)
     tokens = np.full((len(rows), length), tokenize.special_tokens(tokenizer).pad, np.int32)
@@ -118,9 +121,9 @@ def _probabilities(params, model: tfm.Config, tokens, segments, where):
     return jax.nn.softmax(logits[:, 0], axis=-1)
 
 
-def _spelled(tokenizer, token: int) -> str:
+def _spelled(tokenizer: Tokenizer, token: int) -> str:
     """The text of a token; its name where it has none, as special tokens and bytes of a character may."""
-    return tokenizer.decode([int(token)], skip_special_tokens=False).strip() or tokenizer.id_to_token(int(token))
+    return tokenizer.decode([int(token)], skip_special_tokens=False).strip() or tokenizer.id_to_token(int(token)) or ""
 
 
 def _line(guesses: Sequence[dict[str, Any]]) -> str:

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from train.data import packing, pairs
@@ -35,20 +36,22 @@ from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.mlm.masking import Masker
+from train.tasks.mlm.options import Mlm
 from train.tasks.mlm.predict import PREDICTOR
 from train.tasks.mlm.rows import MaskedRows, SentencePairs, sentences
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.MaskedLM:
+def specs(run: Run[Mlm]) -> tfm.MaskedLM:
     """The parameters of the run's model."""
     return tfm.masked_lm_specs(run.model, run.task.nsp)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Mlm]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     predicted = {"M": math.ceil(run.task.rate * run.batch.length)}
     spec = {
@@ -145,7 +148,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
 Text = MaskedRows | SentencePairs
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
+def load(run: Run[Mlm], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Text]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
@@ -155,7 +158,9 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Text]:
     return make_corpus(run, tokenizer, train, valid, log)
 
 
-def make_corpus(run: Run, tokenizer, train: Sequence[str], valid: Sequence[str], log) -> Corpus[Text]:
+def make_corpus(
+    run: Run[Mlm], tokenizer: Tokenizer, train: Sequence[str], valid: Sequence[str], log: Log
+) -> Corpus[Text]:
     """Documents as rows: packed text, or sentence pairs."""
     masker, length = Masker.of(run.task, tokenizer), run.batch.length
 
@@ -183,7 +188,7 @@ def baselines(corpus: Corpus[Text]) -> dict[str, float]:
     return {"majority": float(counts.max() / max(counts.sum(), 1)), "n": int(counts.sum())}
 
 
-def report(params, run: Run, corpus: Corpus[Text], log, outcomes: Mapping, folder: Path):
+def report(params: tfm.MaskedLM, run: Run[Mlm], corpus: Corpus[Text], log: Log, outcomes: Mapping, folder: Path):
     """Prints validation sentences with hidden words, and the model's guesses; it reads the text around them too."""
     rng = np.random.default_rng(run.seed)
     continues = tokenize.continues_word(corpus.processor)
@@ -230,7 +235,7 @@ def _spelled(corpus: Corpus[Text], token: int) -> str:
     return corpus.processor.decode([int(token)], skip_special_tokens=False).strip() or "\u00b7"
 
 
-def _guess(params, run: Run, corpus: Corpus[Text], sentence: tuple[int, int], hidden: np.ndarray) -> np.ndarray:
+def _guess(params, run: Run[Mlm], corpus: Corpus[Text], sentence: tuple[int, int], hidden: np.ndarray) -> np.ndarray:
     """The model's probabilities [M,V] of the hidden tokens of a sentence, read in the middle of a full row of text."""
     text, specials = corpus.valid.text.ids, corpus.valid.masker.specials
     (start, end), length = sentence, run.batch.length - 2
@@ -246,7 +251,7 @@ def _probabilities(params, model: tfm.Config, tokens, where):
     return jax.nn.softmax(tfm.masked_lm(params, model, tokens, where), axis=-1)[0]
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     values: dict[str, dict[str, Any]] = {"mlm": {"batch.length": 128}, "pretrain": {"task.nsp": True}}
     return values.get(head, {})

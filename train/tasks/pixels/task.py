@@ -30,20 +30,22 @@ from train.images.palette import IMAGE_PROCESSOR, AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
 from train.losses.teaching import OutputLoss, TokenOutputs
+from train.screens.console import Log
 from train.settings.schema import Run
+from train.tasks.pixels.options import NextPixel
 from train.tasks.pixels.rows import PixelRows
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
 
 # Training pictures that a palette is made from.
 _PALETTE_PICTURES = 2000
 
 
-def specs(run: Run) -> tfm.CausalLM:
+def specs(run: Run[NextPixel]) -> tfm.CausalLM:
     """The parameters of the run's model."""
     return tfm.causal_lm_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[NextPixel]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     sizes = {"T": run.row_tokens}
     return {
@@ -90,7 +92,7 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[PixelRows]:
+def load(run: Run[NextPixel], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[PixelRows]:
     """Palette and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for bad
@@ -109,7 +111,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[PixelRow
     return Corpus(run, processor, [train_rows] if train else [], valid_rows, sizes, facts)
 
 
-def _processor(run: Run, train: list[dict[str, Any]], log) -> PaletteProcessor:
+def _processor(run: Run[NextPixel], train: list[dict[str, Any]], log: Log) -> PaletteProcessor:
     """A processor with a palette of the training pictures."""
     task, side = run.task, math.isqrt(run.model.length)
     plain = ImageProcessor((side, side), resample=task.resample)
@@ -124,7 +126,7 @@ def _processor(run: Run, train: list[dict[str, Any]], log) -> PaletteProcessor:
     return palette.palette_processor(side, colours, task.resample)
 
 
-def _checked(processor: AnyProcessor, run: Run) -> PaletteProcessor:
+def _checked(processor: AnyProcessor, run: Run[NextPixel]) -> PaletteProcessor:
     """The processor. Raises UserError for one without a palette, or of another shape than the model's."""
     if not isinstance(processor, PaletteProcessor):
         raise UserError("--init has no palette of colours; name a run of --task=pixels, or train without --init")
@@ -147,7 +149,7 @@ def baselines(corpus: Corpus[PixelRows]) -> dict[str, float]:
     return {"unigram_bits_per_dim": float(-(shares * np.log2(shares)).sum()), "n": len(rows)}
 
 
-def draw_progress(params: tfm.CausalLM, run: Run, corpus: Corpus[PixelRows], folder: Path):
+def draw_progress(params: tfm.CausalLM, run: Run[NextPixel], corpus: Corpus[PixelRows], folder: Path):
     """Draws plots/samples.png, and plots/completions.png of halves of validation pictures."""
     count, plots = run.task.samples, folder / "plots"
     if not count:
@@ -159,7 +161,14 @@ def draw_progress(params: tfm.CausalLM, run: Run, corpus: Corpus[PixelRows], fol
     completion.draw_completions(params, run.model, corpus.processor, originals, plots / "completions.png")
 
 
-def report(params, run: Run, corpus: Corpus[PixelRows], log, outcomes: Mapping[str, Any], folder: Path):
+def report(
+    params: tfm.CausalLM,
+    run: Run[NextPixel],
+    corpus: Corpus[PixelRows],
+    log: Log,
+    outcomes: Mapping[str, Any],
+    folder: Path,
+):
     """Draws what the model makes and completes."""
     draw_progress(params, run, corpus, folder)
     if run.task.samples:

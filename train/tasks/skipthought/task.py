@@ -27,9 +27,11 @@ from train.data.processors import TOKENIZER
 from train.data.sources import documents
 from train.data.tokens import PLAIN, Segmentation, encode, segmentation_hash, segmentations
 from train.files import cache
+from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
-from train.tasks.record import Task
+from train.tasks.record import Saved, Task
+from train.tasks.skipthought.options import SkipThought
 from train.tasks.skipthought.rows import SentenceTriples, check_triples
 from train.text import tokenize
 
@@ -39,12 +41,12 @@ _SIDES = ("previous", "following")
 _COMPARED = 400
 
 
-def specs(run: Run) -> tfm.SkipThought:
+def specs(run: Run[SkipThought]) -> tfm.SkipThought:
     """The parameters of the run's model."""
     return tfm.skip_thought_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[SkipThought]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     spec = {"tokens": Field("BT", np.int32, counts_tokens=True), "valid": Field("BT", np.int32)}
     for side in _SIDES:
@@ -107,7 +109,9 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[SentenceTriples]:
+def load(
+    run: Run[SkipThought], log: Log, saved: Saved | None = None, valid_only: bool = False
+) -> Corpus[SentenceTriples]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training text if --eval-data names another text for validation.
@@ -143,7 +147,14 @@ def baselines(corpus: Corpus[SentenceTriples]) -> dict[str, float]:
     return {"majority": float(shares.max(initial=0)), "unigram_loss": entropy, "n": int(counts.sum())}
 
 
-def report(params, run: Run, corpus: Corpus[SentenceTriples], log, outcomes: Mapping, folder: Path):
+def report(
+    params: tfm.SkipThought,
+    run: Run[SkipThought],
+    corpus: Corpus[SentenceTriples],
+    log: Log,
+    outcomes: Mapping,
+    folder: Path,
+):
     """Prints five validation sentences, each with the nearest of some hundreds, by the cosine of their vectors."""
     middles = corpus.valid.middles[: max(_COMPARED, 1)]
     tokens, valid = corpus.valid.sentences(middles)
@@ -159,12 +170,12 @@ def _vectors(params: tfm.SkipThought, model: tfm.Config, tokens: Array, valid: A
     return tfm.sentence_vector(params, model, tokens, valid > 0)
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run[SkipThought]) -> tuple[str, ...]:
     """How a sentence is marked."""
     return ("$A {sep}",)
 
 
-def text_pool(run: Run) -> str:
+def text_pool(run: Run[SkipThought]) -> str:
     """How the vector of a sentence is made of states."""
     return run.model.head.pool
 

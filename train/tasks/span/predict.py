@@ -13,10 +13,12 @@ import numpy as np
 import tfm
 from train import UserError
 from train.data.sources import files
-from train.settings.tasks import Span
+from train.screens.console import Log
+from train.settings.predict import PredictOptions
 from train.tasks.by_length import blocks, read_by_length
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.span.loss import outputs
+from train.tasks.span.options import Span
 from train.tasks.span.rows import Passages
 from train.tasks.span.source import Question, Squad, may_abstain, questions_of
 
@@ -162,7 +164,7 @@ def prediction(question: Question, answers: Answers, abstains: bool) -> Predicti
     return Prediction("\t".join(cells), row | {"n_best": [best._asdict() for best in answers.best]})
 
 
-def inputs(options, folder) -> list[Question]:
+def inputs(options: PredictOptions, folder: Folder) -> list[Question]:
     """The question about the text, or those of the file."""
     reader = Squad(labelled=False)
     if options.text:
@@ -177,7 +179,9 @@ def inputs(options, folder) -> list[Question]:
     return questions
 
 
-def predict(params: tfm.Tagger, folder, questions: Sequence[Question], log, batch: int = 32) -> Iterator[Prediction]:
+def predict(
+    params: tfm.Tagger, folder: Folder, questions: Sequence[Question], log: Log, batch: int
+) -> Iterator[Prediction]:
     """The answer to each question: its text, probability among the n best, and characters; nothing for no answer."""
     run, abstains = folder.config, may_abstain(folder.config, folder.facts)
     passages = Passages(questions, run.batch.length, run.task, folder.processor, log, "passages")

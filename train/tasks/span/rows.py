@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.windows import best_windows, cut
-from train.settings.tasks import Span
+from train.screens.console import Log
+from train.tasks.span.options import Span
 from train.tasks.span.source import Question
 from train.text import tokenize
 
@@ -40,7 +42,9 @@ class Passages:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, questions: Sequence[Question], length: int, options: Span, tokenizer, log, name: str):
+    def __init__(
+        self, questions: Sequence[Question], length: int, options: Span, tokenizer: Tokenizer, log: Log, name: str
+    ):
         tokenizer = plain(tokenizer)
         self.questions, self.length = questions, length
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
@@ -122,7 +126,7 @@ def answer_tokens(question: Question, passage: Passage) -> tuple[int, int]:
     return (first, last) if first <= last else (LOST, LOST)
 
 
-def plain(tokenizer):
+def plain(tokenizer: Tokenizer):
     """The tokenizer without the truncation and padding that a file from elsewhere may ask for."""
     if tokenizer.truncation is None and tokenizer.padding is None:
         return tokenizer
@@ -134,7 +138,7 @@ def plain(tokenizer):
     return tokenizer
 
 
-def encode(texts: Sequence[str], tokenizer, log, name: str) -> list[Passage]:
+def encode(texts: Sequence[str], tokenizer: Tokenizer, log: Log, name: str) -> list[Passage]:
     """Texts as tokens with their characters; those without a visible character are left out at the ends of a text."""
     passages = []
     with log.progress(f"tokenizing {name}", len(texts)) as advance:

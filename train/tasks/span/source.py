@@ -15,6 +15,7 @@ from train.data.sources import files
 from train.data.sources.files import Format, Row
 from train.settings.gate import user_errors
 from train.settings.schema import Data, Run
+from train.tasks.span.options import Span
 
 
 class Answer(NamedTuple):
@@ -185,7 +186,7 @@ def _grouped(rows: list[Row]) -> list[Row]:
     return [{**row, "group": row["question"].context} for row in rows]
 
 
-def may_abstain(run: Run, facts: Mapping[str, Any], questions: Sequence[Question] = ()) -> bool:
+def may_abstain(run: Run[Span], facts: Mapping[str, Any], questions: Sequence[Question] = ()) -> bool:
     """Whether a question may have no answer: as the run says, or one of the questions, or those of its training.
 
     Raises UserError for a question without an answer in v1.

@@ -27,10 +27,12 @@ from train.data.processors import TOKENIZER
 from train.data.sources import files, sources
 from train.files import cache
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.tasks.span import metric
 from train.tasks.span.loss import loss
+from train.tasks.span.options import Span
 from train.tasks.span.predict import PREDICTOR, Answers, search
 from train.tasks.span.questions import generate
 from train.tasks.span.rows import LOST, Passages
@@ -38,12 +40,12 @@ from train.tasks.span.source import Question, Squad, may_abstain, questions_of
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.Tagger:
+def specs(run: Run[Span]) -> tfm.Tagger:
     """The parameters of the run's model."""
     return tfm.tagger_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Span]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     tokens = Field("BT", np.int32, counts_tokens=True)
     by_token = dict.fromkeys(("types", "valid", "candidates"), Field("BT", np.int32))
@@ -98,7 +100,7 @@ def evaluation_files(outputs: Mapping[str, np.ndarray], corpus: Corpus[Passages]
     }
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Passages]:
+def load(run: Run[Span], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Passages]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training questions if --eval-data names others for validation.
@@ -125,7 +127,7 @@ def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Passages
     return Corpus(run, tokenizer, train_rows, rows(valid, "validation passages"), sizes, facts)
 
 
-def _questions(run: Run, valid_only: bool) -> tuple[list[Question], list[Question]]:
+def _questions(run: Run[Span], valid_only: bool) -> tuple[list[Question], list[Question]]:
     """Questions to train on and for validation. Raises UserError for ids and answers that are wrong."""
     data, repair = run.data, run.task.repair
     train, valid = sources.load(data, Squad(), _builtin, valid_only)
@@ -152,7 +154,14 @@ def baselines(corpus: Corpus[Passages]) -> dict[str, float]:
     return {"n": len(questions), "no_answer": sum(not question.answers for question in questions) / len(questions)}
 
 
-def report(params, run: Run, corpus: Corpus[Passages], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Tagger,
+    run: Run[Span],
+    corpus: Corpus[Passages],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints ten validation questions with their answers, and draws plots/answers.png."""
     answers = _answers(outcomes, corpus)
     questions = [question for question in corpus.valid.questions if question.id in answers]
@@ -174,7 +183,7 @@ def _shown(text: str) -> str:
     return " ".join(text.split()) or "(no answer)"
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"batch.length": 384}
 

@@ -11,9 +11,11 @@ import numpy as np
 import tfm
 from train.data.sources import files
 from train.data.sources.files import Row
+from train.screens.console import Log
+from train.settings.predict import PredictOptions
 from train.tasks.by_length import blocks, read_by_length
 from train.tasks.classification import softmax
-from train.tasks.record import Prediction, Predictor
+from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.tag import metric, source
 from train.tasks.tag.metric import Entity
 from train.tasks.tag.rows import Sentences, split
@@ -45,7 +47,7 @@ class Query(NamedTuple):
         return cls({"tokens": row["tokens"]}, words, row.get("lines", ()), row.get("before", ()), in_file)
 
 
-def inputs(options, folder) -> list[Query]:
+def inputs(options: PredictOptions, folder: Folder) -> list[Query]:
     """The texts to tag: a text, the lines of a .txt, or the sentences of a file in a format of the training data."""
     if options.text:
         return [Query.of({"text": options.text})]
@@ -120,7 +122,7 @@ def marked(words: Sequence[str], tags: Sequence[str]) -> str:
     return " ".join(shown)
 
 
-def predict(params: tfm.Tagger, folder, queries: Sequence[Query], log, batch: int = 32) -> Iterator[Prediction]:
+def predict(params: tfm.Tagger, folder: Folder, queries: Sequence[Query], log: Log, batch: int) -> Iterator[Prediction]:
     """The labels of the words of each text."""
     run, tokenizer = folder.config, folder.processor
     names = folder.facts["classes"] or [f"LABEL_{index}" for index in range(run.model.classes)]

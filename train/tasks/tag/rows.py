@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train import UserError
 from train.data import windows
 from train.data.sources.files import Row
+from train.screens.console import Log
 from train.tasks.tag.metric import OUTSIDE, Entity, entities, inside_starts, scheme
 from train.tasks.tag.source import place_of
 from train.text import tokenize
@@ -30,7 +32,7 @@ class Pieces(NamedTuple):
     unreadable: int
 
 
-def split(tokenizer, sentences: Sequence[Sequence[str]], log, name: str) -> Pieces:
+def split(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], log: Log, name: str) -> Pieces:
     """The pieces of sentences of words. The progress bar shows `name`.
 
     A byte-level tokenizer reads every word with the space before it, as models of transformers were trained.

@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from tfm.models.heads import token_logits
@@ -29,10 +30,12 @@ from train.files import cache
 from train.losses.teaching import ClassOutputs, OutputLoss
 from train.metrics.scores import confusion
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.classification import read
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.tasks.tag import metric, news, source
+from train.tasks.tag.options import Tag
 from train.tasks.tag.predict import (
     PREDICTOR,
     marked,
@@ -41,12 +44,12 @@ from train.tasks.tag.rows import Lexicon, Sentences, classes_of, describe_tags, 
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.Tagger:
+def specs(run: Run[Tag]) -> tfm.Tagger:
     """The parameters of the run's model."""
     return tfm.tagger_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Tag]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
@@ -123,7 +126,7 @@ def _entities(names: Sequence[str], sentences: Sequence[np.ndarray]) -> list[lis
     return [metric.entities([names[label] for label in classes]) for classes in sentences]
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[Sentences]:
+def load(run: Run[Tag], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[Sentences]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training rows if --eval-data names other text for validation.
@@ -172,11 +175,12 @@ def _lexicon(train: Sequence[files.Row], classes: Sequence[str]) -> Lexicon:
     return Lexicon.of([row["tokens"] for row in train], labels, _entities(classes, labels))
 
 
-def _saved_lexicon(saved, reader: source.TaggedWords, classes: Sequence[str], log) -> Lexicon | None:
+def _saved_lexicon(saved: Saved | None, reader: source.TaggedWords, classes: Sequence[str], log: Log) -> Lexicon | None:
     """The same for a saved run that is evaluated on other text; None where its training text cannot be read."""
-    if not saved or "hash" not in saved.facts:
+    config = getattr(saved, "config", None)
+    if not saved or config is None or "hash" not in saved.facts:
         return None
-    data = saved.config.data
+    data = config.data
     try:
         if data.eval and data.source != "builtin":
             train = sources.read(data.source, data, reader, _builtin)
@@ -209,7 +213,14 @@ def baselines(corpus: Corpus[Sentences]) -> dict[str, float]:
     return metrics | count
 
 
-def report(params, run: Run, corpus: Corpus[Sentences], log, outcomes: Mapping[str, np.ndarray], folder: Path):
+def report(
+    params: tfm.Tagger,
+    run: Run[Tag],
+    corpus: Corpus[Sentences],
+    log: Log,
+    outcomes: Mapping[str, np.ndarray],
+    folder: Path,
+):
     """Prints the scores by type and ten validation sentences, and draws plots/entities.png.
 
     Of labels that mark no entities it draws plots/confusion.png.
@@ -236,12 +247,12 @@ def report(params, run: Run, corpus: Corpus[Sentences], log, outcomes: Mapping[s
     plots.types(by_type, folder)
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     return {"data.field": source.WORDS, "data.label": source.TAGS}
 
 
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Tag], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     names = facts["classes"]
     return {

@@ -6,13 +6,15 @@ from pathlib import Path
 import tfm
 from train import UserError
 from train.data.sources import files
-from train.tasks.record import Prediction, Predictor
+from train.screens.console import Log
+from train.settings.predict import PredictOptions
+from train.tasks.record import Folder, Prediction, Predictor
 from train.tasks.translate import translation
 from train.tasks.translate.source import columns_of
 from train.text import tokenize
 
 
-def inputs(options, folder) -> list[str]:
+def inputs(options: PredictOptions, folder: Folder) -> list[str]:
     """The sentences to translate: a text, or the lines or rows of a file; empty ones stay.
 
     Raises UserError for one that is too long for the model.
@@ -29,7 +31,7 @@ def inputs(options, folder) -> list[str]:
     return texts
 
 
-def predict(params: tfm.Seq2Seq, folder, texts: Sequence[str], log, batch: int = 32) -> Iterator[Prediction]:
+def predict(params: tfm.Seq2Seq, folder: Folder, texts: Sequence[str], log: Log, batch: int) -> Iterator[Prediction]:
     """The translation of each sentence, by beam search as in training; that of an empty one is empty."""
     sentences = [text for text in texts if text.strip()]
     size = max(1, min(batch, len(sentences)))

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from train import UserError
 from train.data.tokens import PLAIN, Segmentation, Tokens, encode, ranges
+from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.tasks.translate import pair_packing
+from train.tasks.translate.options import Translate
 from train.tasks.translate.pair_packing import RowPlan
 from train.tasks.translate.source import Pair
 from train.text import tokenize
@@ -122,7 +125,7 @@ class TranslationPairs:
 class PairReader:
     """Makes rows of pairs. All rows have the shape of the first ones where pairs share rows."""
 
-    def __init__(self, run: Run, tokenizer, log):
+    def __init__(self, run: Run[Translate], tokenizer: Tokenizer, log: Log):
         self.run, self.tokenizer, self.log = run, tokenizer, log
         self._first: RowPlan | None = None
 

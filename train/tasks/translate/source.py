@@ -3,7 +3,7 @@
 from train import UserError
 from train.data.sources import files, sources
 from train.settings.schema import Data
-from train.settings.tasks import Translate
+from train.tasks.translate.options import Translate
 
 Pair = tuple[str, str]
 

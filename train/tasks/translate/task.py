@@ -23,6 +23,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from tfm.ops import split
@@ -37,21 +38,23 @@ from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.metrics import scores
 from train.screens import plots
+from train.screens.console import Log
 from train.settings.schema import Run
-from train.tasks.record import Task
+from train.tasks.record import HfSource, Saved, Task
 from train.tasks.translate import translation
+from train.tasks.translate.options import Translate
 from train.tasks.translate.predict import PREDICTOR
 from train.tasks.translate.rows import PairReader, TranslationPairs
 from train.tasks.translate.source import Pair, columns_of, load_pairs
 from train.text import tokenize
 
 
-def specs(run: Run) -> tfm.Seq2Seq:
+def specs(run: Run[Translate]) -> tfm.Seq2Seq:
     """The parameters of the run's model."""
     return tfm.seq2seq_specs(run.model)
 
 
-def batch_spec(run: Run) -> dict[str, Field]:
+def batch_spec(run: Run[Translate]) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file; its rows may be shorter than T."""
     return {
         "tokens": Field("BT", np.int32, counts_tokens=True),
@@ -109,7 +112,9 @@ def metrics(sums: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def load(run: Run, log, saved=None, valid_only: bool = False) -> Corpus[TranslationPairs]:
+def load(
+    run: Run[Translate], log: Log, saved: Saved | None = None, valid_only: bool = False
+) -> Corpus[TranslationPairs]:
     """Tokenizer and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training pairs if --eval-data names other pairs for validation.
@@ -155,9 +160,9 @@ def baselines(corpus: Corpus[TranslationPairs]) -> dict[str, float]:
 
 def generation_metrics(
     params: tfm.Seq2Seq,
-    run: Run,
+    run: Run[Translate],
     corpus: Corpus[TranslationPairs],
-    log,
+    log: Log,
     during_training: bool = False,
     against: str | None = None,
 ) -> dict[str, Any]:
@@ -197,7 +202,14 @@ def _read_translations(path: str, count: int) -> list[str]:
     return lines
 
 
-def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Mapping, folder: Path):
+def report(
+    params: tfm.Seq2Seq,
+    run: Run[Translate],
+    corpus: Corpus[TranslationPairs],
+    log: Log,
+    outcomes: Mapping,
+    folder: Path,
+):
     """Prints ten translations with their references, and draws the word alignments of some."""
     pairs = corpus.valid.pairs[:: max(1, len(corpus.valid.pairs) // 10)][:10]
     translations = translation.translate(params, run, corpus.processor, [source for source, _ in pairs], log)
@@ -207,7 +219,7 @@ def report(params, run: Run, corpus: Corpus[TranslationPairs], log, outcomes: Ma
     plots.alignments([translation.word_alignment(params, run, corpus.processor, *pair) for pair in drawn], folder)
 
 
-def hf_run_values(head: str, folder) -> dict[str, Any]:
+def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     """Options of a run that could have trained a Hugging Face model; `folder` has its `fields` and `processor`."""
     tokens = folder.processor.get_vocab_size()
     ids = [folder.fields.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
@@ -220,7 +232,7 @@ def hf_run_values(head: str, folder) -> dict[str, Any]:
     return {"task.start": folder.processor.id_to_token(start)}
 
 
-def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+def hf_fields(run: Run[Translate], tokenizer: Tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of config.json that depend on the task; `facts` are those of run.json about the data."""
     special, template = tokenize.special_tokens(tokenizer), tokenize.sequence_template(tokenizer, run.task.start)
     fields = {
@@ -233,7 +245,7 @@ def hf_fields(run: Run, tokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"forced_bos_token_id": template.prefix[0]} if template.prefix else {})
 
 
-def hf_template(run: Run) -> tuple[str, ...]:
+def hf_template(run: Run[Translate]) -> tuple[str, ...]:
     """How the exported tokenizer marks a text; empty where the tokenizer marks texts itself."""
     return () if run.task.start else ("$A {sep}",)
 

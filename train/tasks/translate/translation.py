@@ -7,14 +7,17 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 from jax import Array
+from tokenizers import Tokenizer
 
 import tfm
 from train.data.ahead import side_by_side
 from train.data.batching import length_sorted_batches
 from train.devices.capacity import check_decoding
 from train.devices.cpu import core_count
+from train.screens.console import Log
 from train.screens.finite import checked
 from train.settings.schema import Run
+from train.tasks.translate.options import Translate
 from train.text import tokenize
 from train.text.tokenize import SequenceTemplate
 
@@ -39,7 +42,9 @@ class Batches(NamedTuple):
         return cls(small, min(core_count() + 1, max(_CPU_BATCHES, -(-size // small))))
 
 
-def translate(params: tfm.Seq2Seq, run: Run, tokenizer, texts: Sequence[str], log, batch: int = 32) -> list[str]:
+def translate(
+    params: tfm.Seq2Seq, run: Run[Translate], tokenizer: Tokenizer, texts: Sequence[str], log: Log, batch: int = 32
+) -> list[str]:
     """The best translation of each text, in the order of the texts."""
     params = tfm.separate_layers(params, run.model)
     template = tokenize.sequence_template(tokenizer, run.task.start)
@@ -120,7 +125,7 @@ def limit_new_tokens(config: tfm.Config, start: Sequence[int], max_new_tokens: i
 
 
 def word_alignment(
-    params: tfm.Seq2Seq, run: Run, tokenizer, source: str, target: str
+    params: tfm.Seq2Seq, run: Run[Translate], tokenizer: Tokenizer, source: str, target: str
 ) -> tuple[list[str], list[str], np.ndarray]:
     """The words of a source and of its translation, and the attention [T,S] from target words to source words.
 

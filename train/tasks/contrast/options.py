@@ -1,10 +1,11 @@
-"""The options of contrastive training, and what its presets of texts have beside the shape of a model."""
+"""The options of contrastive training."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, tag
 from train.settings.images import Augment, Pixels
+from train.settings.schema import Run
 from train.settings.task_options import TaskOptions
 
 
@@ -47,11 +48,7 @@ class Contrast(TaskOptions):
         if self.scale != 1 and self.kind != "scores":
             raise ValueError(f"scale={self.scale} is of kind=scores; leave it out")
 
-    @classmethod
-    def module(cls, model: Any) -> str:
-        return cls.name if model.images is None else "captions"
-
-    def check(self, run: Any) -> None:
+    def check_task(self, run: Run) -> None:
         if run.batch.size < 2 and self.kind == "pairs":
             raise ValueError(f"batch.size={run.batch.size} leaves no other text to tell apart; raise it")
         if run.model.images is None:
@@ -59,7 +56,7 @@ class Contrast(TaskOptions):
         else:
             self._check_captions(run)
 
-    def _check_texts(self, run: Any):
+    def _check_texts(self, run: Run):
         """Raises ValueError for a run that texts alone cannot have."""
         if self.pixels != Pixels() or self.augment != Augment():
             raise ValueError(
@@ -75,7 +72,7 @@ class Contrast(TaskOptions):
                 "--model.dropout=0.1, or name two columns"
             )
 
-    def _check_captions(self, run: Any):
+    def _check_captions(self, run: Run):
         """Raises ValueError for a run that pictures with captions cannot have."""
         if "," in run.data.field:
             image, caption = run.data.field.split(",", 1)
@@ -90,25 +87,11 @@ class Contrast(TaskOptions):
                 f"task.temperature={self.temperature} is for texts alone; with model.images it is a parameter, which "
                 "is trained"
             )
-        if run.model.images.reads_padding and run.batch.length != run.model.length:
+        images = run.model.images
+        if images is not None and images.reads_padding and run.batch.length != run.model.length:
             raise ValueError(
                 f"batch.length={run.batch.length} must be model.length={run.model.length}: "
                 "model.images.reads_padding=true reads captions with their padding"
             )
         if self.augment.mixes:
             raise ValueError("task.augment.mixup and cutmix mix classes, and captions do not mix; leave them out")
-
-
-# Texts that belong together, in two columns; the mean of the tokens of a text is its vector.
-SIDES = {"batch.size": 64, "data.field": "text,positive"}
-
-# For the smallest BERT and the built-in sentences: as for its other tasks, with few shapes of batches.
-QUICK_SIDES = {
-    "model.init_std": 0.05,
-    "model.dropout": 0.0,
-    "model.scan": False,
-    "tokenizer.vocab": 4000,
-    "batch.length": 32,
-    "batch.shapes": 4,
-    "optim.beta2": 0.98,
-}

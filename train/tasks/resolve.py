@@ -9,9 +9,10 @@ from tfm.options.choices import suggest
 from tfm.options.dotted import flatten
 from train import UserError
 from train.settings import flags
-from train.settings.presets import PRESETS
 from train.settings.schema import Run
-from train.settings.tasks import TASKS, Mlm
+from train.tasks.mlm.options import Mlm
+from train.tasks.presets import PRESETS
+from train.tasks.table import TASKS, AnyRun
 
 USAGE = """usage: python -m train.main --task=NAME [--preset=NAME] [--data=SOURCE] [--section.field=value ...]
 Flags and what they are now; --help=model.mixer explains all flags whose names begin so, and names the variants:"""
@@ -101,7 +102,7 @@ def _read(texts: Mapping[str, flags.Text], name: str, default: Any) -> Any:
 
 def _build(layers: Sequence[Mapping[str, Any]]) -> Run:
     """The run of these layers."""
-    return flags.build(Run, *layers, aliases=ALIASES)
+    return flags.build(AnyRun, *layers, aliases=ALIASES)
 
 
 def _resumed_layers(texts: Mapping[str, Any], saved: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -150,9 +151,8 @@ def _inherited(task: str, source: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a saved run that its weights have decided."""
     own = {"model.classes", *(f"model.{name}" for name in COMPUTE), *_OF_THE_TASK}
     values = {name: value for name, value in source.items() if name.startswith("model.") and name not in own}
-    before: Any = TASKS.get(source.get("task", ""))
-    after: Any = TASKS[task]
-    if before is not None and before.is_causal and not after.is_causal:
+    before = TASKS.get(source.get("task", ""))
+    if before is not None and before.options.is_causal and not TASKS[task].options.is_causal:
         values["model.head.causal"] = True
     of_the_task = {name: source[name] for name in _OF_THE_TASK if name in source}
     return values | (of_the_task if source.get("task") == task else {})
@@ -190,7 +190,7 @@ def fill_from_data(run: Run, explicit: set[str], sizes: Mapping[str, int], platf
         values["model.scan"] = False
     needed = {name if "." in name else f"model.{name}": size for name, size in sizes.items()}
     values |= needed
-    run = flags.build(Run, flatten(run), {name: value for name, value in values.items() if name not in explicit})
+    run = flags.build(AnyRun, flatten(run), {name: value for name, value in values.items() if name not in explicit})
     chosen = flatten(run)
     for name, size in needed.items():
         if chosen[name] < size:

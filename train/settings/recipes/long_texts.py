@@ -1,6 +1,6 @@
 """Settings of models that read long texts: flags of patterns of attention and of rows, for presets."""
 
-from typing import Any
+from train.settings.recipes.fields import Preset
 
 # Layers that see all tokens before them take turns with layers that see the nearest ones (Brown et al. 2020,
 # section 2.1).
@@ -19,7 +19,7 @@ GROWING_WINDOWS = {"model.period": 4} | {
 }
 
 
-def pattern(name: str, **options) -> dict[str, Any]:
+def pattern(name: str, **options) -> Preset:
     """Dotted names of a pattern of attention and its options."""
     return {"model.mixer.pattern": name} | {f"model.mixer.pattern.{key}": value for key, value in options.items()}
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from train.settings.recipes.fields import Preset
+
 # A pre-norm decoder whose state at the last token, [EOS], stands for a text, beside a ViT (Radford et al. 2021, section
 # 2.4).
 _CLIP = {
@@ -38,19 +40,19 @@ _SIGLIP = _CLIP | {
 }
 
 
-def _shape(layers: int, width: int, heads: int, prefix: str = "model", **fields: Any) -> dict[str, Any]:
+def _shape(layers: int, width: int, heads: int, prefix: str = "model", **fields: Any) -> Preset:
     """The sizes of a tower."""
     values = {"layers": layers, "width": width, "heads": heads, **fields}
     return {f"{prefix}.{name}": value for name, value in values.items()}
 
 
-def _images(layers: int, width: int, heads: int, size: int, patch: int, **fields: Any) -> dict[str, Any]:
+def _images(layers: int, width: int, heads: int, size: int, patch: int, **fields: Any) -> Preset:
     """The sizes of a tower of images, of images and of patches."""
     pixels = {"input.size": size, "input.patch": patch}
     return _shape(layers, width, heads, "model.images", **pixels, **fields)
 
 
-def _clip(text: int, length: int, layers: int, width: int, patch: int, **fields: Any) -> dict[str, Any]:
+def _clip(text: int, length: int, layers: int, width: int, patch: int, **fields: Any) -> Preset:
     """A CLIP with heads of 64 numbers, whose shared space is as wide as texts of 12 layers are (Radford et al. 2021,
     table 20)."""
     images = {"size": 224, "projection": text} | fields
@@ -58,7 +60,7 @@ def _clip(text: int, length: int, layers: int, width: int, patch: int, **fields:
     return _CLIP | texts | _images(layers, width, width // 64, patch=patch, **images)
 
 
-def _siglip(layers: int, width: int, heads: int, patch: int, **fields: Any) -> dict[str, Any]:
+def _siglip(layers: int, width: int, heads: int, patch: int, **fields: Any) -> Preset:
     """A SigLIP, whose towers have equal sizes (Zhai et al. 2023, section 4)."""
     sizes = {"ffn": fields.pop("ffn")} if "ffn" in fields else {}
     texts = _shape(layers, width, heads, length=64, vocab=32000, **sizes)
@@ -69,7 +71,7 @@ def _siglip(layers: int, width: int, heads: int, patch: int, **fields: Any) -> d
 _TINY = _shape(2, 96, 4, length=32) | _images(4, 96, 4, size=32, patch=8)
 
 # `tiny`: for the built-in drawings.
-MODELS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, Preset] = {
     "clip-tiny": _CLIP | _TINY | {"model.images.projection": 64},
     "siglip-tiny": _SIGLIP | _TINY,
     "clip-vit-base-patch32": _clip(512, 77, 12, 768, patch=32),

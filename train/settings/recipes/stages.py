@@ -3,24 +3,26 @@
 from collections.abc import Sequence
 from typing import Any
 
+from train.settings.recipes.fields import Preset
+
 _PRE = {"model.norm": "layer", "model.norm_eps": 1e-5, "model.activation": "gelu", "model.dropout": 0.0}
 
 
-def _stages(depths: Sequence[int], width: int, heads: int, **stage: Any) -> dict[str, Any]:
+def _stages(depths: Sequence[int], width: int, heads: int, **stage: Any) -> Preset:
     """The sizes of the first stage, and of those behind it, each twice as wide; `stage` are fields of all of those."""
     values = {"model.layers": depths[0], "model.width": width, "model.heads": heads, "model.stages": len(depths) - 1}
     values |= {f"model.stages.{name}": value for name, value in stage.items()}
     return _PRE | values | {f"model.stages.{index}.layers": depth for index, depth in enumerate(depths[1:])}
 
 
-def _patches(size: int, patch: int, kernel: int | None = None) -> dict[str, Any]:
+def _patches(size: int, patch: int, kernel: int | None = None) -> Preset:
     """Patches without [CLS], normalized; the mean of all stands for an image."""
     fields = {"size": size, "patch": patch, "kernel": kernel, "cls": False, "norm": True}
     values = {f"model.input.{name}": value for name, value in fields.items()}
     return {"model.input": "patches", "model.head.pool": "mean", "model.head.dense": False} | values
 
 
-def _windows(window: int, kind: str = "", shift: int = 0) -> dict[str, Any]:
+def _windows(window: int, kind: str = "", shift: int = 0) -> Preset:
     """Attention in windows, of all layers or of a kind of layer."""
     mixer = f"model.{kind}mixer"
     return {mixer: "softmax", f"{mixer}.pattern": "windows"} | {
@@ -29,21 +31,21 @@ def _windows(window: int, kind: str = "", shift: int = 0) -> dict[str, Any]:
     }
 
 
-def swin(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> dict[str, Any]:
+def swin(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> Preset:
     """Swin (Liu et al. 2021): windows, shifted by half of their side in every second layer, and a bias of offsets."""
     shifted = _windows(window, "period.1.", window // 2)
     kinds = {"model.position": "swin", "model.residual": "pre", "model.period": 2}
     return _stages(depths, width, heads) | _patches(size, patch) | _windows(window) | kinds | shifted
 
 
-def swin_v2(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> dict[str, Any]:
+def swin_v2(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> Preset:
     """Swin V2 (Liu et al. 2022): cosines, a bias that is computed, and norms of what sublayers add."""
     changes = {"model.position": "swin_v2", "model.residual": "res_post", "model.stages.norm": "last"}
     biases = {"model.mixer.key_bias": False, "model.period.1.mixer.key_bias": False}
     return swin(depths, width, heads, size, patch, window) | changes | biases
 
 
-def davit(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> dict[str, Any]:
+def davit(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> Preset:
     """DaViT (Ding et al. 2022): windows and channel groups in turn, and convolutions that tell positions.
 
     A stage has so many pairs of both kinds of layers as `depths` say; patches overlap.

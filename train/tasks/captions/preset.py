@@ -1,8 +1,7 @@
 """Presets of models of pictures and captions: sets of flags under a name."""
 
-from typing import Any
-
-from train.settings.presets.towers import MODELS
+from train.settings.recipes.fields import Preset
+from train.tasks.captions.towers import MODELS
 
 _COLUMNS = {"data.field": "image", "data.label": "caption"}
 
@@ -27,7 +26,7 @@ _CLIP = _COLUMNS | {
     "checkpoint.every": 5000,
 }
 
-# The same of Zhai et al. 2023, section 4.
+# That of Zhai et al. 2023, section 4.
 _SIGLIP = _CLIP | {
     "tokenizer.kind": "unigram",
     "tokenizer.vocab": 32_000,
@@ -59,7 +58,7 @@ _QUICK = _COLUMNS | {
     "checkpoint.every": 900,
 }
 
-CAPTIONS: dict[str, dict[str, Any]] = {
+CAPTIONS: dict[str, Preset] = {
     "clip-tiny": MODELS["clip-tiny"] | _QUICK,
     "siglip-tiny": MODELS["siglip-tiny"] | _QUICK,
     "clip-vit-base-patch32": MODELS["clip-vit-base-patch32"] | _CLIP,

@@ -10,15 +10,16 @@ from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Full
 from tfm.tables.patterns import pattern_mask
-from train.settings import flags, presets
-from train.settings.schema import Run
+from train.settings import flags
+from train.tasks import presets
+from train.tasks.table import AnyRun
 
 
 @pytest.mark.parametrize(
     ("task", "preset"), [(task, name) for task, names in presets.PRESETS.items() for name in names]
 )
 def test_every_preset_is_a_run(task, preset):
-    assert flags.build(Run, {"task": task}, presets.PRESETS[task][preset]).task.name == task
+    assert flags.build(AnyRun, {"task": task}, presets.PRESETS[task][preset]).task.name == task
 
 
 def test_the_model_of_a_preset_with_other_fields():
@@ -44,7 +45,7 @@ def test_long_rows_are_not_scored_densely_when_they_train(preset, platform):
     """With dropout of attention weights, in rows of one text each and of several. Without it a GPU has cuDNN, which
     keeps no scores."""
     settings = presets.PRESETS["mlm"][preset]
-    config = flags.build(Run, {"task": "mlm"}, settings).model
+    config = flags.build(AnyRun, {"task": "mlm"}, settings).model
     size, length = settings["batch.size"], settings["batch.length"]
     assert config.attn_rate == 0.1
     assert config.length == length == 4096

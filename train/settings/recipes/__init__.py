@@ -1,0 +1,1 @@
+"""Recipes: flags that presets of several tasks share, by dotted name."""

@@ -1,0 +1,46 @@
+"""The options of classification of pictures."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tfm.options.choices import check_fields, check_rates, tag
+from train.settings.images import Augment, Pixels
+from train.settings.schema import Run
+from train.settings.task_options import TaskOptions, parsed_weights
+
+
+@dataclass(frozen=True)
+class Image(TaskOptions):
+    """Classes of pictures (Dosovitskiy et al. 2021).
+
+    smoothing: probability that is divided among all classes in training (Szegedy et al. 2016)
+    class_weights: none | balanced (the inverse of their frequency) | w1,w2,...: weights of the classes in training
+    pixels: how a picture becomes pixels
+    augment: random changes of training pictures
+    """
+
+    reads_pictures: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("patches", "tokens")
+
+    name: Literal["image"] = tag("image")
+    smoothing: float = 0.0
+    class_weights: str = "none"
+    pixels: Pixels = Pixels()
+    augment: Augment = Augment()
+
+    def __post_init__(self):
+        check_fields(self)
+        check_rates(self, "smoothing", usual="0.1 is usual")
+        if parsed_weights(self.class_weights) is not None and self.augment.mixes:
+            raise ValueError(f"class_weights={self.class_weights} is for pictures of one class; leave mixing out")
+
+    def check_task(self, run: Run) -> None:
+        if run.model.input.grid:
+            return
+        name = run.model.input.name
+        if not run.model.head.causal:
+            raise ValueError(f"model.input={name} does not read the pictures of task=image; say --model.input=patches")
+        if self.augment.mixes or self.augment.erase:
+            raise ValueError(
+                f"model.input={name} reads colours of a palette, which do not mix; leave mixes and erase out"
+            )

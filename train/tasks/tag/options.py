@@ -1,0 +1,33 @@
+"""The options of labels of words."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfm.options.choices import check_fields, check_minimum, tag
+from train.settings.schema import Run
+from train.settings.task_options import TaskOptions
+
+
+@dataclass(frozen=True)
+class Tag(TaskOptions):
+    """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
+
+    stride: a sentence longer than batch.length is cut into windows that begin so many tokens apart; none: half of one
+    """
+
+    name: Literal["tag"] = tag("tag")
+    stride: int | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, stride=1)
+
+    def check_task(self, run: Run) -> None:
+        largest = run.batch.length - 2
+        if self.stride is not None and self.stride > largest:
+            raise ValueError(
+                f"task.stride={self.stride} must be at most {largest}, the room in batch.length={run.batch.length}, "
+                "or words are left out"
+            )
+        if run.tokenizer.dropout:
+            raise ValueError(f"tokenizer.dropout={run.tokenizer.dropout} splits whole texts, not words; leave it out")

@@ -1,0 +1,52 @@
+"""The options of translation."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tfm.options.choices import check_fields, check_maximum, check_minimum, check_rates, tag
+from train.settings.limits import MAX_BEAMS
+from train.settings.schema import Run
+from train.settings.task_options import TaskOptions
+
+
+@dataclass(frozen=True)
+class Translate(TaskOptions):
+    """Translation, or any other text from a text (Vaswani et al. 2017).
+
+    source: the language to translate from: a column of the data, or the ending of one of two files
+    target: the language to translate into
+    long: drop | error: what becomes of a pair that is longer than batch.length
+    smoothing: probability that is divided among all tokens in training
+    bleu: validation sentences that are translated at each evaluation, for BLEU; all at the end
+    beams: translations that are followed at a time when sentences are translated for BLEU; 1 is greedy
+    length_penalty: of that search; above 0, longer translations are preferred
+    start: the token that a translation begins with; empty: [CLS]. Models of transformers have their own
+    """
+
+    has_buckets: ClassVar[bool] = True
+
+    name: Literal["translate"] = tag("translate")
+    source: str = "en"
+    target: str = "de"
+    long: Literal["drop", "error"] = "drop"
+    smoothing: float = 0.1
+    bleu: int = 200
+    beams: int = 5
+    length_penalty: float = 0.6
+    start: str = ""
+
+    def __post_init__(self):
+        check_fields(self)
+        check_minimum(self, beams=1)
+        check_maximum(self, "every beam is a text in memory", beams=MAX_BEAMS)
+        check_rates(self, "smoothing", usual="the paper has 0.1")
+        if self.bleu < 0:
+            raise ValueError(f"bleu={self.bleu} must not be negative; 0 means none before the end")
+        if self.source == self.target:
+            raise ValueError(f"source={self.source} and task.target are the same; name two columns or languages")
+
+    def check_task(self, run: Run) -> None:
+        if run.eval.best in ("bleu", "chrf") and not self.bleu:
+            raise ValueError(
+                f"eval.best={run.eval.best} needs translations to judge; set --task.bleu to a number of sentences"
+            )
