@@ -21,7 +21,9 @@ FLAGS = (
 
 
 # A block and where it goes: the path of a file, or of one that is there and the line after which it comes.
-BLOCK = re.compile(r"^`([\w/.]+)`(?:, after the line `([^`]+)`)?:\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^`([\w/.]+)`(?:, after the line `([^`]+)`)?:\n\n```(?:python)?\n(.*?)^```\n", re.MULTILINE | re.DOTALL
+)
 
 
 @pytest.fixture
