@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 def lm_loss(p, batch, vocab):
     """The mean loss of the next tokens of a batch, in nats; without segments and positions a row is a single text."""
-    tokens, places = batch["tokens"], jnp.arange(batch["tokens"].shape[1])
-    segments, positions = batch.get("segments", jnp.ones_like(tokens)), batch.get("positions", places[None])
-    mask = (places[:, None] >= places) & (segments[:, :, None] == segments[:, None, :])
+    tokens = batch["tokens"]
+    segments = batch.get("segments", jnp.ones_like(tokens))
+    positions = batch.get("positions", jnp.arange(tokens.shape[1])[None])
+    mask = jnp.tri(tokens.shape[1], dtype=bool) & (segments[:, :, None] == segments[:, None, :])
     logits, _ = decoder(p.decoder, tokens, positions, mask)
     logprobs = jax.nn.log_softmax(logits[..., :vocab])  # the rest pads the table
     losses = -jnp.take_along_axis(logprobs, batch["targets"][..., None], axis=-1)[..., 0]
