@@ -29,7 +29,7 @@ POSITIONAL = {"positions", "slots"}
 
 # Hooks that have a single user: none is added, and what is not true any more leaves this list.
 SINGLE: dict[str, set[str]] = {
-    "Mixer": {"rewinds"},  # softmax alone can forget tokens; speculative decoding asks
+    "Mixer": set(),
     "Position": set(),
     "Residual": set(),
     "Input": set(),

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from tfm.decoding.generate import Generated, Generation, bucket, generate
     from tfm.decoding.sampling import Greedy, Sample
     from tfm.hf.folder import from_hf, to_hf
-    from tfm.inputs import MaskedPixels, default_positions
-    from tfm.inputs.tokens import Embed
+    from tfm.inputs import Embed, MaskedPixels, default_positions
     from tfm.int8 import Int8
     from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, Memory, MixerOutput, VariantError
     from tfm.layers.block import (
@@ -129,8 +128,8 @@ if TYPE_CHECKING:
         vector_spec,
         weight_spec,
     )
+    from tfm.positions.absolute import sinusoidal
     from tfm.positions.rotary import rotary_angles, rotate
-    from tfm.positions.sinusoidal import sinusoidal
     from tfm.quantization import quantize_weights
     from tfm.sharding import take_positions, unshard_fsdp
     from tfm.tables.inputs import embed, embed_specs, input_of

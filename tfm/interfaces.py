@@ -195,11 +195,6 @@ def replace_state(state: Any, output: Any, length: Any) -> Any:
     return output
 
 
-def cannot_rewind(state: Any) -> bool:
-    """For mixers whose states cannot forget tokens."""
-    return False
-
-
 class Mixer(NamedTuple):
     """How the tokens of a text learn of each other.
 
@@ -211,7 +206,6 @@ class Mixer(NamedTuple):
     start: (options, config, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room
         for `slots` tokens; of a decode state, the same with more room
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
-    rewinds: (state) -> whether later tokens are forgotten where the length of the cache is set back
     """
 
     specs: Callable[..., Any]
@@ -219,7 +213,6 @@ class Mixer(NamedTuple):
     forward: Callable[..., Any]
     start: Callable[..., Any] = cannot_start
     write: Callable[..., Any] = replace_state
-    rewinds: Callable[[Any], bool] = cannot_rewind
 
 
 def plain_embedding(call: LayerCall, x: Array, positions: Array) -> Array:

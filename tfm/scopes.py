@@ -20,11 +20,6 @@ SUMS = "sums"
 _PACKAGE = str(Path(__file__).parent)
 
 
-def layer_scope(index: int, size: int = 0) -> Any:
-    """The scope of a layer; within a scan, of the layers index, index + size, index + 2 size, ..."""
-    return jax.named_scope(f"layers {index}::{size}" if size else f"layer {index}")
-
-
 class Place(NamedTuple):
     """Where an equation stands: scopes, whether it is backward, and the repetition of the scan around it."""
 
@@ -40,7 +35,7 @@ class Place(NamedTuple):
                 is_backward |= element.name == "transpose"
                 continue
             name = element.name.partition("[")[0]
-            if match := re.fullmatch(r"layers (\d+)::(\d+)", name):
+            if match := re.fullmatch(r"layers (\d+)::(\d+)", name):  # as `tfm.layers.groups.layer_scope` writes it
                 name = f"layer {int(match[1]) + int(match[2]) * self.repetition}"
             if "->" not in name and name != "rematted_computation" and name not in scopes:  # two are jax's own
                 scopes.append(name)

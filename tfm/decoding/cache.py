@@ -171,12 +171,6 @@ def take_parents(leaf: Array, parents: Array, axis: int) -> Array:
     return jnp.take_along_axis(grouped, index, axis=axis + 1).reshape(shape)
 
 
-def rewinds(config: Config, cache: Cache) -> bool:
-    """Whether all layers forget the tokens behind `length` where it is set back."""
-    answers = _map_kinds(lambda mixer, options, state: mixer.rewinds(state), config, cache.states)
-    return all((*answers.prefix, *answers.period, *answers.tail))
-
-
 def _context(length: Array | int, tokens: Array, starts: Array, slots: int) -> AttentionContext:
     """The pass that reads the next slots: the first token of a row is at position 0, and so is its padding."""
     positions = jnp.maximum((length + jnp.arange(tokens.shape[1]))[None] - starts[:, None], 0)

@@ -81,15 +81,15 @@ def sublayers_of(
     position_call = LayerCall(kind.position, config, layer.position, position, mixer_key)
     score = partial(POSITIONS[kind.position.name].score, position_call)
     call = LayerCall(kind.mixer, config, layer.mixer, mixer, mixer_key, kind.position.in_scores)
-    mix = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
+    mixed = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
     if context.segment_memory:
-        mix = partial(_keeping_states, mix, state, context.segment_memory)
+        mixed = partial(_keeping_states, mixed, state, context.segment_memory)
 
     def feed(x: Array) -> tuple[Array, None]:
         return feed_forward(layer.feed_forward, config, x), None
 
-    sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mix), mixer_drop, drop_path)}
+    sublayers = {"mixer": Sublayer(jax.named_scope("mixer")(mixed), mixer_drop, drop_path)}
     if layer.cross is not None:
         call = LayerCall(kind.mixer, config, layer.cross, keys_values, cross_key)
         attend = partial(cross_attention, call, context=context)
@@ -99,10 +99,10 @@ def sublayers_of(
     return sublayers
 
 
-def _keeping_states(mix: Callable[..., Any], states: Array, size: int, x: Array) -> tuple[Array, MixerOutput]:
+def _keeping_states(mixed: Callable[..., Any], states: Array, size: int, x: Array) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D] of a mixer, whose state is the last M of the states [B,M,D] before x and of x. No gradient
     reaches them."""
-    y, output = mix(x)
+    y, output = mixed(x)
     read = jnp.concatenate([states, replicate_length(x)], axis=1)
     return y, replace(output, state=jax.lax.stop_gradient(read[:, -size:]))
 

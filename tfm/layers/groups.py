@@ -13,7 +13,6 @@ from jax import checkpoint_policies as policies
 from tfm.config.model import Config, Kind
 from tfm.interfaces import AttentionContext, BlockOutput
 from tfm.layers.block import transformer_block
-from tfm.scopes import layer_scope
 
 # What the backward pass reads of each block, by `config.remat`, from the fastest to the smallest; the rest is computed
 # again. Products without a batch axis are those with weights: attention scores are not kept, nor are activations and
@@ -95,6 +94,11 @@ def run_group(group: Group, config: Config, x: Any, context: AttentionContext) -
         x, outputs = repetition(x, rows, group.first + index * size, 0)
         results.append(outputs)
     return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+
+def layer_scope(index: int, size: int = 0) -> Any:
+    """The scope of a layer; within a scan, of the layers index, index + size, index + 2 size, ..."""
+    return jax.named_scope(f"layers {index}::{size}" if size else f"layer {index}")
 
 
 @struct.dataclass

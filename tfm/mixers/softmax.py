@@ -232,9 +232,4 @@ def write(state: KeysValues, output: KeysValues, length: Array | int) -> KeysVal
     return jax.tree.map(update, state, output)
 
 
-def rewinds(state: KeysValues) -> bool:
-    """Slots behind the length are not read; but where a pattern ends, new tokens replace old ones."""
-    return state.reach is None
-
-
-MIXER = Mixer(specs, prepare, forward, start, write, rewinds)
+MIXER = Mixer(specs, prepare, forward, start, write)

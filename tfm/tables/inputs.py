@@ -7,12 +7,12 @@ from jax import Array
 
 from tfm.catalogue.inputs import characters, merging, patches
 from tfm.config.model import Config
-from tfm.inputs import MaskedPixels, tokens
+from tfm.inputs import TOKENS, MaskedPixels
 from tfm.interfaces import Input, LayerCall
 from tfm.options.choices import Options
 
 INPUTS: dict[str, Input] = {
-    "tokens": tokens.INPUT,
+    "tokens": TOKENS,
     "characters": characters.INPUT,
     "patches": patches.INPUT,
     "merging": merging.INPUT,

@@ -15,11 +15,11 @@ from tfm.catalogue.positions import (
 from tfm.catalogue.positions.grid import beit, swin, swin_v2
 from tfm.interfaces import Position
 from tfm.options.choices import Options
-from tfm.positions import learned, rotary, sinusoidal
+from tfm.positions import absolute, rotary
 
 POSITIONS: dict[str, Position] = {
-    "learned": learned.POSITION,
-    "sinusoidal": sinusoidal.POSITION,
+    "learned": absolute.LEARNED,
+    "sinusoidal": absolute.SINUSOIDAL,
     "axial": axial.POSITION,
     "rotary": rotary.POSITION,
     "t5": t5.POSITION,

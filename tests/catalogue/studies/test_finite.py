@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tfm.scopes import layer_scope
+from tfm.layers.groups import layer_scope
 
 X = jnp.linspace(0.1, 1.0, 12).reshape(4, 3)
 # Of the three layers, the second has a weight whose exponential overflows.

@@ -20,10 +20,11 @@ from jax import Array
 
 from tfm.catalogue.decoding.drafts import Draft, DraftModel, NGram, Proposal, from_model, from_ngram, rewound
 from tfm.config.model import Config
-from tfm.decoding.cache import Cache, extend, prefill, rewinds, separate_cache, separate_layers
+from tfm.decoding.cache import Cache, extend, prefill, separate_cache, separate_layers
 from tfm.decoding.checks import check_fits, check_prompts, check_strategy
 from tfm.decoding.generate import bucket, left_padded, pad_stop
 from tfm.decoding.sampling import Greedy, Sample, distribution
+from tfm.mixers.softmax import KeysValues
 from tfm.models.heads import CausalLM, next_logits
 from tfm.sharding import mesh_of, replicate
 
@@ -154,11 +155,11 @@ def start(
     config, width = writing.config, tokens.shape[1]
     slots = width + writing.capacity + writing.ahead
     hidden, cache = prefill(model.decoder, config, tokens, starts, slots, model.memory)
-    _check_rewinds(config, cache)
+    _check_rewinds(cache)
     draft_cache = None
     if isinstance(draft, DraftModel):
         draft_cache = prefill(draft.model.decoder, draft.config, tokens, starts, slots)[1]
-        _check_rewinds(draft.config, draft_cache)
+        _check_rewinds(draft_cache)
         draft_cache = separate_cache(draft.config, draft_cache)
     seen = None
     if strategy.repetition_penalty is not None:
@@ -179,9 +180,14 @@ def start(
     return _append(writing, model, state, hidden[:, -1:], nothing, strategy, stop)
 
 
-def _check_rewinds(config: Config, cache: Cache) -> None:
-    """Raises ValueError for layers that keep sums over all tokens, or the last few tokens alone."""
-    if not rewinds(config, cache):
+def _check_rewinds(cache: Cache) -> None:
+    """Raises ValueError for layers that keep sums over all tokens, or the last few tokens alone.
+
+    Slots of keys and values behind the length of the cache are not read. Where a pattern ends, new tokens replace old
+    ones.
+    """
+    states = jax.tree.leaves(cache.states, is_leaf=lambda state: isinstance(state, KeysValues))
+    if not all(isinstance(state, KeysValues) and state.reach is None for state in states):
         raise ValueError(
             "a draft needs layers that can forget the tokens that were wrong, and these keep sums or the last tokens "
             "alone; leave out the draft, or take mixer=softmax with pattern=full"

@@ -13,8 +13,7 @@ from jax import Array
 
 from tfm.catalogue.options.inputs import Characters
 from tfm.config.model import Config
-from tfm.inputs import default_positions
-from tfm.inputs.tokens import check_ids, contents
+from tfm.inputs import check_ids, contents, default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm, norm_specs

@@ -26,7 +26,7 @@ from tfm.interfaces import AttentionContext, LayerCall, Position, refuse
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
-from tfm.positions import learned
+from tfm.positions import absolute
 from tfm.sharding import replicate_length, spec_of, unshard_fsdp
 
 
@@ -146,4 +146,4 @@ def _take_buckets(x: Array, rows: Array) -> Array:
     return jax.shard_map(take, in_specs=(PartitionSpec(), last), out_specs=last, axis_names={mesh_axis})(x, rows)
 
 
-POSITION = Position(learned.absolute_specs, learned.embed_absolute, shared_specs, specs, prepare, score)
+POSITION = Position(absolute.absolute_specs, absolute.embed_absolute, shared_specs, specs, prepare, score)

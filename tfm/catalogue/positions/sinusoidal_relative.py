@@ -8,7 +8,7 @@ from tfm.catalogue.options.positions.relative import SinusoidalRelative
 from tfm.catalogue.positions.relative import RelativeBias
 from tfm.catalogue.positions.shaw import DistanceTables, table_bias
 from tfm.interfaces import AttentionContext, LayerCall, Position
-from tfm.positions.sinusoidal import sinusoidal
+from tfm.positions.absolute import sinusoidal
 
 
 def prepare(call: LayerCall[SinusoidalRelative, None, None], context: AttentionContext) -> tuple[DistanceTables, bool]:

@@ -18,7 +18,7 @@ from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import Linear, broadcast_param, linear, linear_specs
 from tfm.params import weight_spec
-from tfm.positions.sinusoidal import sinusoidal
+from tfm.positions.absolute import sinusoidal
 
 
 @struct.dataclass

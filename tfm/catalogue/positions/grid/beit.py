@@ -12,7 +12,7 @@ from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.params import weight_spec
-from tfm.positions import learned
+from tfm.positions import absolute
 
 
 def specs(options: Beit, config: Config) -> Any:
@@ -46,4 +46,4 @@ def _table_spec(config: Config) -> Any:
     return weight_spec(config, "OKG", O=offsets(rows, columns, config.input.prefix))
 
 
-POSITION = Position(learned.absolute_specs, learned.embed_absolute, shared_specs, specs, prepare, score)
+POSITION = Position(absolute.absolute_specs, absolute.embed_absolute, shared_specs, specs, prepare, score)

@@ -9,11 +9,11 @@ from jax import Array
 
 from tfm.config.inputs import Tokens
 from tfm.config.model import Config
-from tfm.inputs import default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
 from tfm.params import weight_spec
+from tfm.sharding import named_sharding, positions_like, spec_of
 from tfm.tables.positions import POSITIONS
 
 
@@ -104,4 +104,23 @@ def contents(options: Tokens, config: Config, count: int, length: int) -> Array:
     return jnp.broadcast_to(ids[:, None], (count, length))
 
 
-INPUT = Input(specs, embed, contents)
+@struct.dataclass
+class MaskedPixels:
+    """Images of which some patches are masked (BEiT: Bao et al. 2021, section 2.3): an encoder reads them as it reads
+    pixels.
+
+    pixels: float [B,H,W,C]
+    masked: bool [B,P], True for a patch that is not seen, row by row
+    """
+
+    pixels: Array
+    masked: Array
+
+
+def default_positions(x: Array) -> Array:
+    """x [B,T,...] -> 0..T-1 in every row."""
+    shape, spec = x.shape[:2], spec_of(x)[:2]
+    return jnp.broadcast_to(positions_like(x), shape, out_sharding=named_sharding(x, x, *spec))
+
+
+TOKENS = Input(specs, embed, contents)
