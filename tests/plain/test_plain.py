@@ -20,9 +20,8 @@ from tfm.config.model import COMPUTE, MAX_SIZES
 from tfm.options.dotted import flatten
 from tfm.plain import bert, gpt, translation, vit
 from train.settings import flags
-from train.settings.presets import PRESETS
-from train.settings.schema import Run
-from train.tasks.table import task_of
+from train.tasks.presets import PRESETS
+from train.tasks.table import AnyRun, task_of
 
 FILES = sorted(Path(plain.__file__).parent.glob("*.py"))
 LENGTH = 16
@@ -67,7 +66,7 @@ PAGES = {
 
 def run_of(task, preset, values=None):
     """The run of a preset, with other values by dotted name."""
-    return flags.build(Run, {"task": task}, PRESETS[task][preset], values or {})
+    return flags.build(AnyRun, {"task": task}, PRESETS[task][preset], values or {})
 
 
 def options_of(model):
