@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax import struct
 from oracles.patterns import rule_of, table
-from patterns.test_patterns import CONFIG, LENGTH, OPTIONS, mask_of, slow_but
+from catalogue.patterns.test_patterns import CONFIG, LENGTH, OPTIONS, mask_of, slow_but
 from variants import VARIANTS
 
 import tfm
