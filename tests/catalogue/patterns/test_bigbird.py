@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue.patterns.test_kernel_path import values_and_gradients
 from oracles.patterns import bigbird_of_folders
-from patterns.test_kernel_path import values_and_gradients
 from variants import BASE
 
 import tfm

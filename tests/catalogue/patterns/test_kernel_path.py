@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue.patterns.test_patterns import CONFIG, LENGTH, OPTIONS, mask_of, slow_but
 from flax import struct
 from oracles.patterns import rule_of, table
-from catalogue.patterns.test_patterns import CONFIG, LENGTH, OPTIONS, mask_of, slow_but
 from variants import VARIANTS
 
 import tfm
