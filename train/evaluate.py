@@ -32,7 +32,7 @@ Prints one JSON object of metrics. Without --data, the run's own validation text
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class EvaluateOptions:
     """What to evaluate.
 
     run: the run folder
@@ -86,7 +86,7 @@ def main(argv=None) -> int:
 def evaluate(argv):
     """Loads a model and measures it."""
     changes, argv = resolve.split_data_flags(argv)
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(EvaluateOptions, USAGE, argv)
     if options is None:
         return
     if not options.run:
@@ -105,7 +105,7 @@ def evaluate(argv):
 
 
 def _measure(
-    options: Options, folder: RunFolder | HfFolder, run: schema.Run, writes: bool
+    options: EvaluateOptions, folder: RunFolder | HfFolder, run: schema.Run, writes: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The metrics, and, if it `writes`, what the task writes into files."""
     import jax
@@ -143,7 +143,7 @@ def _measure(
     return metrics | task.baselines(corpus), contents
 
 
-def _check(options: Options, run: schema.Run, explicit: set[str]):
+def _check(options: EvaluateOptions, run: schema.Run, explicit: set[str]):
     """Raises UserError for flags of another task that are no options of it."""
     options_of_tasks = {name for entry in table.ENTRIES for name in _field_names(entry.options)}
     foreign = sorted(explicit - COMMON - options_of_tasks - set(table.task_of(run).evaluate_flags))
@@ -153,7 +153,7 @@ def _check(options: Options, run: schema.Run, explicit: set[str]):
         )
 
 
-def _configure(values: Mapping[str, Any], options: Options, explicit: Mapping[str, Any]) -> schema.Run:
+def _configure(values: Mapping[str, Any], options: EvaluateOptions, explicit: Mapping[str, Any]) -> schema.Run:
     """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
     changes: dict[str, Any] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
     changes |= {"data.eval": options.data} if options.data else {}

@@ -36,7 +36,7 @@ CERTIFICATE = "certificate.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ExportOptions:
     """What to write, and where.
 
     run: the run folder, or a Hugging Face folder
@@ -78,7 +78,7 @@ def main(argv=None) -> int:
 
 def export(argv):
     """Loads a model, writes the folder, and compares."""
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(ExportOptions, USAGE, argv)
     if options is None:
         return
     target = Path(options.to)
@@ -108,7 +108,7 @@ def export(argv):
     print(json_text(differences))
 
 
-def _writer(options: Options, folder) -> Callable[[Any, Any, Path], dict[str, float]]:
+def _writer(options: ExportOptions, folder) -> Callable[[Any, Any, Path], dict[str, float]]:
     """The function that writes a model in the format of the options. Raises UserError for a length it cannot have."""
     if options.format == "huggingface":
         return _write_adapter if options.adapter else _write

@@ -21,7 +21,7 @@ from typing import Any
 from train import UserError, exit_code
 from train.files.lines import line_writer
 from train.files.strict_json import json_text
-from train.generation.options import Options, choose_strategy
+from train.generation.options import GenerateOptions, choose_strategy
 from train.runs.run_folder import open_folder
 from train.runs.weights import as_weights
 from train.settings import flags
@@ -43,7 +43,7 @@ def main(argv=None) -> int:
 
 def generate(argv):
     """Loads a model and writes."""
-    options = flags.options(Options, USAGE, argv)
+    options = flags.options(GenerateOptions, USAGE, argv)
     if options is None:
         return
     explicit = flags.explicit_options(options, argv)
@@ -124,7 +124,7 @@ def _typed_lines(prompt_kind: str) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
-def _write(options: Options, writer, prompts: list[str]):
+def _write(options: GenerateOptions, writer, prompts: list[str]):
     """Writes the completions of the prompts to --to."""
     encoded = [writer.encode(prompt) for prompt in prompts]
     texts = [prompt if writer.shows_prompt else "" for prompt in prompts]
@@ -138,7 +138,7 @@ def _write(options: Options, writer, prompts: list[str]):
                 _show(options, write, text, completion)
 
 
-def _show(options: Options, write, prompt: str, completion):
+def _show(options: GenerateOptions, write, prompt: str, completion):
     """Writes one completion as the options ask."""
     pairs = list(zip(completion.pieces, completion.logprobs, strict=False))
     if options.to.endswith(".jsonl"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.data import packing
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.text.tokenize import SpecialTokens
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_000_004)
@@ -13,7 +13,7 @@ PAD, UNK, CLS, SEP, MASK = SPECIALS = SpecialTokens(1_000_000, 1_000_001, 1_000_
 def documents(lengths):
     """Tokens 0, 1, 2, ... through all documents, so that a token's number is its place in the text."""
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Tokens(np.arange(starts[-1], dtype=np.uint32), starts)
+    return TokenizedTexts(np.arange(starts[-1], dtype=np.uint32), starts)
 
 
 def some_lengths(seed=0, texts=200, max_length=90):

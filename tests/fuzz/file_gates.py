@@ -266,7 +266,7 @@ def read_pictures(case, folder: Path):
     if "idx" in name and data[:1] == b"\0" and len(data) % 2:  # half of them gzipped
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(data))
-    reader = pictures.Reader("image", "label", label_checker("single", ["label"]))
+    reader = pictures.PictureReader("image", "label", label_checker("single", ["label"]))
     source = str(folder / name if name.endswith("npz") else folder)
     train, valid = pictures.load(Data(source=source), reader, lambda: None, Log())
     for row in [*train, *valid]:

@@ -240,7 +240,7 @@ def test_flags_of_other_commands():
     for text in ("--n=100000000", "--beams=100000000", f"--seed={2**70}", "--top-k=1" + "0" * 20, "--prompt=\udcff"):
         command = ["--run=r", *([] if "prompt" in text else ["--prompt=p"]), text]
         name = text.partition("=")[0]
-        assert name in outcome(lambda command=command: flags.build(generation.Options, flags.parse(command)))
+        assert name in outcome(lambda command=command: flags.build(generation.GenerateOptions, flags.parse(command)))
     argv = flags.parse(["--run=r", "--text=\udcff"])
     assert "--text=" in outcome(lambda: flags.build(predict.PredictOptions, argv))
     assert "names no file" in outcome(lambda: line_writer("/").__enter__())
@@ -257,7 +257,7 @@ def test_memory_of_a_decoder():
 
 
 def test_flags_of_another_task():
-    options = evaluate.Options(run="r", against="x")
+    options = evaluate.EvaluateOptions(run="r", against="x")
     assert "--against is no flag of --task=lm" in outcome(
         lambda: evaluate._check(options, schema.Run(task=Lm()), {"against"})
     )

@@ -216,7 +216,7 @@ def read_rows(case, folder: Path):
 # Flags and variables
 
 OPTIONS = {
-    "generate": generation.Options,
+    "generate": generation.GenerateOptions,
     "plan": plan.PlanOptions,
     "bench": BenchOptions,
     "glue": GlueOptions,
@@ -224,7 +224,8 @@ OPTIONS = {
     "embed": embed.EmbedOptions,
     "sentences": SentencesOptions,
     "train.predict": predict.PredictOptions,
-    **{module.__name__: module.Options for module in (evaluate, export)},
+    evaluate.__name__: evaluate.EvaluateOptions,
+    export.__name__: export.ExportOptions,
 }
 RUN_FLAGS = {flag.name.replace("_", "-") for flag in flags.flags_of(AnyRun())}
 RUN_FLAGS |= {

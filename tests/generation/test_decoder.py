@@ -8,7 +8,7 @@ import pytest
 
 import tfm
 from train.generation.decoder import Decoder
-from train.generation.options import Options
+from train.generation.options import GenerateOptions
 
 TEXT = "der Käse war größer als die Höhle, sagte er. Aha!"
 
@@ -43,7 +43,7 @@ def decoder(monkeypatch):
     monkeypatch.setattr(tfm, "Generation", Script)
     tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: spell([], tokens))
     folder = SimpleNamespace(config=SimpleNamespace(decoding_model=tfm.Config()), processor=tokenizer)
-    return lambda *stops: Decoder(folder, Options(run="run", seed=2), "sample", 0, spell, stops)
+    return lambda *stops: Decoder(folder, GenerateOptions(run="run", seed=2), "sample", 0, spell, stops)
 
 
 STOPS = [(), ("Höhle",), ("größer als die H", "als"), ("e",), ("zzz", "er."), ("!",), ("Aha!?",), ("r",)]

@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 from train import UserError
-from train.generation.options import STRATEGY_FLAGS, Options, choose_strategy
+from train.generation.options import STRATEGY_FLAGS, GenerateOptions, choose_strategy
 from train.settings import flags
 
 STRATEGIES = [
@@ -38,22 +38,22 @@ def test_a_named_strategy_takes_its_own_flags_and_no_others():
 
 
 def test_every_flag_of_a_strategy_is_an_option():
-    names = {field.name for field in dataclasses.fields(Options)}
+    names = {field.name for field in dataclasses.fields(GenerateOptions)}
     assert all(flag in names for owned in STRATEGY_FLAGS.values() for flag in owned)
 
 
 def test_flags_that_are_off_are_none():
-    options = Options(run="run")
+    options = GenerateOptions(run="run")
     assert options.greedy() == tfm.Greedy()
     assert options.sample(3) == tfm.Sample(temperature=0.8, seed=3)
     assert options.beam() == tfm.Beam(width=4, groups=1, diversity=0.5, length_penalty=0.6)
 
 
 def test_flags_reach_the_strategies():
-    sampling = Options(run="run", repetition_penalty=1.5, temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
+    sampling = GenerateOptions(run="run", repetition_penalty=1.5, temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
     assert sampling.greedy() == tfm.Greedy(repetition_penalty=1.5)
     assert sampling.sample() == tfm.Sample(repetition_penalty=1.5, temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
-    beam = Options(
+    beam = GenerateOptions(
         run="run", beams=6, beam_groups=3, diversity=1.0, length_penalty=0.2, coverage=0.3, early_stopping=True
     )
     assert beam.beam() == tfm.Beam(6, 3, diversity=1.0, length_penalty=0.2, coverage=0.3, early_stopping=True)
@@ -72,9 +72,9 @@ def test_flags_reach_the_strategies():
 )
 def test_errors_say_flags(values, sentence):
     with pytest.raises(UserError) as caught:
-        flags.build(Options, {"run": "run", **values})
+        flags.build(GenerateOptions, {"run": "run", **values})
     assert str(caught.value) == sentence
 
 
 def test_stops():
-    assert Options(run="run", stop="a| b|\\n|").stops == ["a", " b", "\n"]
+    assert GenerateOptions(run="run", stop="a| b|\\n|").stops == ["a", " b", "\n"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from train.images.processor import ImageProcessor, read, to_text
+from train.images.processor import ImageProcessor, processor_text, read_processor
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8))
 
@@ -57,17 +57,17 @@ def test_the_centre_and_the_shorter_edge():
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_files_keep_the_processor(name, tmp_path):
     path = tmp_path / "preprocessor_config.json"
-    path.write_text(to_text(PROCESSORS[name]))
-    assert read(path) == PROCESSORS[name]
+    path.write_text(processor_text(PROCESSORS[name]))
+    assert read_processor(path) == PROCESSORS[name]
 
 
 def test_files_of_older_versions(tmp_path):
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps({"feature_extractor_type": "ViTFeatureExtractor", "size": 224, "do_resize": True}))
-    assert read(path) == ImageProcessor((224, 224))
+    assert read_processor(path) == ImageProcessor((224, 224))
     fields = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, "do_center_crop": True}
     path.write_text(json.dumps(fields | {"resample": 3, "do_normalize": False}))
-    assert read(path) == ImageProcessor(224, (224, 224), (0.0,) * 3, (1.0,) * 3, resample="bicubic")
+    assert read_processor(path) == ImageProcessor(224, (224, 224), (0.0,) * 3, (1.0,) * 3, resample="bicubic")
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_damaged_files(fields, sentence, tmp_path):
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps(fields))
     with pytest.raises(ValueError, match=sentence):
-        read(path)
+        read_processor(path)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", ["vit", "deit", "clip"])
 def test_transformers_makes_the_same_pixels(name, tmp_path):
     transformers = pytest.importorskip("transformers")
-    (tmp_path / "preprocessor_config.json").write_text(to_text(PROCESSORS[name]))
+    (tmp_path / "preprocessor_config.json").write_text(processor_text(PROCESSORS[name]))
     hf_processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     pixels = hf_processor(PICTURE, return_tensors="np")["pixel_values"][0].transpose(1, 2, 0)
     processor = PROCESSORS[name]
     np.testing.assert_allclose(processor.normalize(processor.prepare(PICTURE)), pixels, atol=1e-5)
     hf_processor.save_pretrained(tmp_path / "hf")
-    assert read(tmp_path / "hf/preprocessor_config.json") == processor
+    assert read_processor(tmp_path / "hf/preprocessor_config.json") == processor

@@ -15,7 +15,7 @@ from train.images.checking import NAMED
 from train.images.decoding import to_array
 from train.settings.schema import Data
 
-READER = sources.Reader("image", "label", label_checker("single", ["label"]))
+READER = sources.PictureReader("image", "label", label_checker("single", ["label"]))
 
 
 class Log:

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 import tfm
 from train import UserError, export, predict
-from train.export import Options
+from train.export import ExportOptions
 from train.lab import embed
 from train.serving import forward, onnx, stablehlo
 from train.settings import schema
@@ -253,9 +253,9 @@ def test_what_is_refused(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="a Towers is not a model that servers call"):
         forward.forward_of(presets.model("clip-tiny"), towers, LENGTH, "contrast")
     with pytest.raises(ValueError, match="format=onnx is for whole models"):
-        Options(run="a", to="b", format="onnx", adapter=True)
+        ExportOptions(run="a", to="b", format="onnx", adapter=True)
     with pytest.raises(ValueError, match="length=9 is for --format=stablehlo or onnx"):
-        Options(run="a", to="b", length=9)
+        ExportOptions(run="a", to="b", length=9)
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     with pytest.raises(UserError, match=r'needs flatbuffers; pip install -e "\.\[stablehlo\]"'):
         stablehlo.write(folder_of(run_of("tag")), model_of("tag"), tmp_path / "out", LENGTH)

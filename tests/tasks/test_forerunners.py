@@ -10,7 +10,7 @@ from small import call, run, write_text
 
 import tfm
 from train import UserError
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.lab import embed
 from train.lab.embedding.expansion import Expansion
 from train.tasks import presets
@@ -27,7 +27,7 @@ NARROW = "--model.width=16 --model.input.width=8 --checkpoint.every=4 --data=tex
 
 def test_targets_of_both_directions():
     """The row at the top of train/tasks/bilm/task.py."""
-    text = Tokens(np.array([10, 11, 12, 13]), np.array([0, 2, 4]))
+    text = TokenizedTexts(np.array([10, 11, 12, 13]), np.array([0, 2, 4]))
     rows = BothDirections(text, 9, True, SPECIALS)
     batch = rows.batch(np.array([0, -1]), np.random.default_rng(0))
     tokens, segments = batch["tokens"][0], batch["segments"][0]
@@ -52,7 +52,7 @@ def test_samples_are_log_uniform():
 def test_triples():
     """Sentences of two documents; the middle ones of each, with what is before and after them."""
     starts = np.array([0, 2, 3, 6, 8, 9, 9, 10])
-    text = Tokens(np.arange(10, 20), starts)
+    text = TokenizedTexts(np.arange(10, 20), starts)
     rows = SentenceTriples(text, np.array([0, 0, 0, 0, 1, 1, 1]), 4, SPECIALS)
     assert rows.middles.tolist() == [1, 2]  # the second document has an empty sentence
     batch = rows.batch(np.array([1, -1]), np.random.default_rng(0))
@@ -66,7 +66,7 @@ def test_triples():
 
 
 def test_documents_without_triples_are_refused():
-    rows = SentenceTriples(Tokens(np.arange(5), np.array([0, 2, 5])), np.array([0, 0]), 8, SPECIALS)
+    rows = SentenceTriples(TokenizedTexts(np.arange(5), np.array([0, 2, 5])), np.array([0, 0]), 8, SPECIALS)
     with pytest.raises(UserError, match=r"three sentences or more, and each document here has fewer.*data\.split"):
         check_triples(rows, ["a. b."])
 
@@ -77,7 +77,7 @@ def test_loss_of_both_directions(sampled):
     values = {"width": 8, "input.width": 4, "mixer.size": 6, "mixer.projection": 4, "vocab": 30, "scan": True}
     model = presets.model("elmo-tiny", **values)
     params = jax.jit(lambda: tfm.init(tfm.bidirectional_lm_specs(model), jax.random.key(0)))()
-    text = Tokens(np.arange(5, 25), np.array([0, 9, 20]))
+    text = TokenizedTexts(np.arange(5, 25), np.array([0, 9, 20]))
     rows = BothDirections(text, 16, True, SPECIALS, Samples(4000, 30) if sampled else None)
     batch = rows.batch(np.array([0, 1]), np.random.default_rng(0))
     sums = BILM.loss(params, model, batch, None)
@@ -97,7 +97,7 @@ def test_a_shuffled_vector_is_that_of_a_random_sentence():
     """With the sentence itself in its place, both losses are the same."""
     model = presets.model("uni-skip-tiny", width=8, vocab=30, **{"input.width": 4})
     params = jax.jit(lambda: tfm.init(tfm.skip_thought_specs(model), jax.random.key(0)))()
-    text = Tokens(np.arange(5, 25), np.array([0, 3, 7, 12, 16, 20]))
+    text = TokenizedTexts(np.arange(5, 25), np.array([0, 3, 7, 12, 16, 20]))
     batch = SentenceTriples(text, np.zeros(5, int), 8, SPECIALS, shuffled=True).batch(
         np.array([0, 2]), np.random.default_rng(0)
     )

@@ -12,7 +12,6 @@ from flax.traverse_util import unflatten_dict
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from tfm import params as specs_of
 from tfm.compat.families import COUNT_TOKENS, FAMILIES, is_bare
 from tfm.compat.forward import PAD, Inputs, Program, Record, layout
 from tfm.compat.generation import DEFAULTS, generation_fields, read_generation, write_generation
@@ -23,7 +22,7 @@ from tfm.hf.fields import Fields
 from tfm.hf.folder import open_folder, read_config
 from tfm.hf.tensors import write_folder
 from tfm.options.dotted import override
-from tfm.params import PyTree
+from tfm.params import PyTree, init
 
 # Arguments of from_pretrained that are about where files come from, or change nothing here.
 IGNORED = frozenset(
@@ -73,7 +72,7 @@ class Pretrained:
         self._program = Program(self.family, self.architecture, model_config, bool(fields.get("is_decoder")))
         self._is_initialized = _do_init
         self._nested: dict | None = None
-        self._model = specs_of.init(layout(self._program).specs, jax.random.key(seed)) if _do_init else None
+        self._model = init(layout(self._program).specs, jax.random.key(seed)) if _do_init else None
 
     @classmethod
     def from_pretrained(
@@ -172,7 +171,7 @@ class Pretrained:
 
     def init_weights(self, rng: Array, input_shape: tuple = (1, 1), params: Mapping | None = None) -> dict:
         """New parameters; with params, those that they lack are new."""
-        new = layout(self._program).nest(specs_of.init(layout(self._program).specs, rng))
+        new = layout(self._program).nest(init(layout(self._program).specs, rng))
         return new if params is None else completed(params, new)
 
     def to_bf16(self, params: Mapping, mask: Mapping | None = None) -> dict:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.sharding import Mesh, Sharding
 
-from tfm import params as specs_of
 from tfm.config.model import Config
 from tfm.hf import family
 from tfm.hf.family import Family, HfHead, flat_fields, nested_fields, resolved_fields
@@ -22,7 +21,7 @@ from tfm.hf.match import match_family
 from tfm.hf.parameters import Leaf, entries, leaves, read_parameter
 from tfm.hf.tensors import Tensors, Weights, write_folder
 from tfm.options.json_text import read_object
-from tfm.params import PyTree
+from tfm.params import PyTree, shardings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -195,9 +194,9 @@ def load(opened: Opened, mesh: Mesh | None = None, seed: int = 0) -> PyTree:
     Those that are reinitialized depend on the seed.
     """
     specs = opened.specs
-    shardings = jax.tree.leaves(specs_of.shardings(specs, mesh)) if mesh else [None] * len(opened.leaves)
+    by_leaf = jax.tree.leaves(shardings(specs, mesh)) if mesh else [None] * len(opened.leaves)
     params = []
-    for leaf, sharding in zip(opened.leaves, shardings, strict=True):
+    for leaf, sharding in zip(opened.leaves, by_leaf, strict=True):
         if leaf.path in opened.reinitialized:
             params.append(initial_value(leaf, seed, sharding))
         else:

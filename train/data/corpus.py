@@ -14,7 +14,7 @@ from train.data.buckets import Buckets
 from train.settings.schema import Run
 
 
-class Rows(Protocol):
+class TaskRows(Protocol):
     """What a task makes of its examples: rows that can be built in any order.
 
     tokens: number of tokens in all rows
@@ -39,7 +39,7 @@ class Rows(Protocol):
         """The token ids of every example, all its texts joined; none are cut off."""
 
 
-AnyRows = TypeVar("AnyRows", bound=Rows)
+AnyRows = TypeVar("AnyRows", bound=TaskRows)
 
 # Number of rows of a batch -> whether this process computes on each, bool [B].
 LocalRows = Callable[[int], np.ndarray]
@@ -157,7 +157,7 @@ class Corpus(Generic[AnyRows]):
         """Whether a row continues the same row of the batch before, of which the model has a memory."""
         return self.run.task.memory is not None
 
-    def _fields(self, rows_of_task: Rows, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def _fields(self, rows_of_task: TaskRows, rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """The fields of a batch. Where rows continue one another, `continues` [B] says that a row is not the first."""
         fields = rows_of_task.batch(rows, rng)
         return fields | {"continues": rows > 0} if self._continues else fields

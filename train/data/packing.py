@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 
 import tfm
-from train.data.tokens import Tokens, ranges
+from train.data.tokens import TokenizedTexts, ranges
 
 
 class Plan(NamedTuple):
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
         return 1 - (self.sizes.sum() + self.special_tokens * len(self.sizes)) / (self.rows * self.length)
 
 
-def plan(tokens: Tokens, length: int, pack: bool, special_tokens: int = 2) -> Plan:
+def plan(tokens: TokenizedTexts, length: int, pack: bool, special_tokens: int = 2) -> Plan:
     """Cuts documents into pieces of at most length - special_tokens tokens, and assigns them to rows.
 
     Packed, each piece goes, longest first, into the fullest row that can hold it (best-fit decreasing); else each has
@@ -50,7 +50,7 @@ def plan(tokens: Tokens, length: int, pack: bool, special_tokens: int = 2) -> Pl
     return Plan(starts[by_row], sizes[by_row], bounds, length, special_tokens)
 
 
-def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
+def fill(tokens: TokenizedTexts, plan: Plan, rows: np.ndarray, specials) -> dict[str, np.ndarray]:
     """int32 [B,T] tokens, segments and positions of these rows, with [CLS] and [SEP] around each piece.
 
     Pieces are numbered from 1 within a row, 0 is padding; positions restart at every piece.
@@ -63,7 +63,7 @@ def fill(tokens: Tokens, plan: Plan, rows: np.ndarray, specials) -> dict[str, np
     return {"tokens": row.reshape(segments.shape), "segments": segments, "positions": positions}
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """Pieces of a text, each [N]: their places in the rows (joined), their starts in the text, and their sizes."""
 
     places: np.ndarray
@@ -76,7 +76,7 @@ def row_mask(model: tfm.Config, segments: Array) -> tfm.Mask:
     return tfm.segments(segments) if model.reads_packed else tfm.padding(segments > 0)
 
 
-def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[Pieces, np.ndarray, np.ndarray]:
+def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[RowPieces, np.ndarray, np.ndarray]:
     """The pieces in these rows, and int32 [B,T] segments and positions. Row -1 is empty."""
     counts = np.where(rows < 0, 0, plan.bounds[rows + 1] - plan.bounds[rows])
     pieces = ranges(plan.bounds[rows], counts)
@@ -87,10 +87,10 @@ def pieces_of(plan: Plan, rows: np.ndarray) -> tuple[Pieces, np.ndarray, np.ndar
     segments, positions = np.zeros((2, len(rows), plan.length), np.int32)
     segments.ravel()[ranges(places, widths)] = np.repeat(ranges(np.ones_like(counts), counts), widths)
     positions.ravel()[ranges(places, widths)] = ranges(np.zeros_like(widths), widths)
-    return Pieces(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
+    return RowPieces(places, plan.starts[pieces], plan.sizes[pieces]), segments, positions
 
 
-def _pieces(tokens: Tokens, max_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(tokens: TokenizedTexts, max_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Start and size of every piece, in the order of the text."""
     counts = -(-tokens.lengths // max_size)
     offsets = ranges(np.zeros_like(counts), counts) * max_size

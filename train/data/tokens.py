@@ -18,7 +18,7 @@ _PIECE, _BATCH = 50_000, 800_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokens:
+class TokenizedTexts:
     """The ids of several texts, joined: text d is ids[starts[d] : starts[d + 1]].
 
     They have no special tokens, or a separator before each text and after the last. The last separator belongs to no
@@ -76,7 +76,7 @@ def encode(
     name: str,
     segmentation: Segmentation = PLAIN,
     separator: int | None = None,
-) -> Tokens:
+) -> TokenizedTexts:
     """The tokens of the texts, with a separator around each if there is one; from the cache if it has them.
 
     The progress bar shows `name`. BPE dropout (Provilkov et al. 2020) has no seed in the tokenizers library: the
@@ -99,7 +99,7 @@ def encode(
     if content is None:
         raise UserError(f"{path} is damaged as soon as it is written; check the disk, or choose another TFM_CACHE")
     ids_end = len(content) - 8 * (len(texts) + 1)
-    return Tokens(np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64))
+    return TokenizedTexts(np.frombuffer(content[:ids_end], dtype), np.frombuffer(bytes(content[ids_end:]), np.int64))
 
 
 def segmentations(run: Run) -> list[Segmentation]:
@@ -108,18 +108,18 @@ def segmentations(run: Run) -> list[Segmentation]:
     return [Segmentation(options.dropout, index) for index in range(options.draws if options.dropout else 1)]
 
 
-def segmentation_hash(run: Run, texts: Iterable[Tokens]) -> str:
+def segmentation_hash(run: Run, texts: Iterable[TokenizedTexts]) -> str:
     """A hash of randomly segmented texts, with which alone a run can resume; "" without BPE dropout."""
     if not run.tokenizer.dropout:
         return ""
     return hashlib.sha256(b"".join(np.ascontiguousarray(text.ids).tobytes() for text in texts)).hexdigest()[:16]
 
 
-def in_memory(tokenizer, texts: Sequence[str]) -> Tokens:
+def in_memory(tokenizer, texts: Sequence[str]) -> TokenizedTexts:
     """The tokens of a few texts, without the cache."""
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     ids = [np.asarray(encoding.ids, np.int64) for encoding in encodings]
-    return Tokens(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
+    return TokenizedTexts(np.concatenate([np.zeros(0, np.int64), *ids]), np.cumsum([0, *map(len, ids)]))
 
 
 def _write(tokenizer, texts: Iterable[str], advance, path, separators: np.ndarray):

@@ -11,7 +11,7 @@ from jax import Array
 import tfm
 from train import UserError
 from train.devices import capacity
-from train.generation.options import Options
+from train.generation.options import GenerateOptions
 from train.screens import finite
 
 # Seconds that a reader of a stream may wait for the next piece.
@@ -45,7 +45,7 @@ class Decoder:
     def __init__(
         self,
         folder,
-        options: Options,
+        options: GenerateOptions,
         strategy: str,
         end: int,
         spell: Callable[[list[int], list[int]], str],

@@ -26,7 +26,7 @@ _OFF = {"top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "coverage": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class GenerateOptions:
     """What to write, and how.
 
     run: the run folder of a language model or a translation model

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from train import UserError
-from train.generation.options import Options
+from train.generation.options import GenerateOptions
 from train.runs.weights import as_weights
 
 # The flags that pictures have, beside those of a strategy.
@@ -17,7 +17,7 @@ _FLAGS = frozenset("run complete keep n to average weights batch strategy temper
 _SHEET = 512
 
 
-def write(folder: Any, options: Options, explicit: Mapping[str, Any], strategy: str):
+def write(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], strategy: str):
     """Makes pictures and draws them on a sheet, --to=FILE.png. Raises UserError for flags of texts and bad files."""
     foreign = sorted(set(explicit) - _FLAGS)
     if foreign or strategy == "beam":
@@ -69,7 +69,7 @@ def _originals(pattern: str, processor: Any) -> list[np.ndarray]:
 def _sampled(
     params: Any,
     folder: Any,
-    options: Options,
+    options: GenerateOptions,
     explicit: Mapping[str, Any],
     strategy: str,
     rows: Sequence[Any],

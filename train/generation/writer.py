@@ -9,7 +9,7 @@ from train import UserError
 from train.data.batching import row_batches
 from train.generation import drafts
 from train.generation.decoder import Completion, Decoder
-from train.generation.options import Options
+from train.generation.options import GenerateOptions
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
 from train.settings.gate import user_errors
@@ -33,7 +33,7 @@ class ContinuationWriter:
         self,
         folder: RunFolder | HfFolder,
         params: tfm.CausalLM,
-        options: Options,
+        options: GenerateOptions,
         strategy: str,
         log,
         sliding_context: bool | None = None,
@@ -130,7 +130,7 @@ class TranslationWriter:
         self,
         folder: RunFolder | HfFolder,
         params: tfm.Seq2Seq,
-        options: Options,
+        options: GenerateOptions,
         strategy: str,
         log,
         sliding_context: bool | None = None,
@@ -202,7 +202,7 @@ Writer = ContinuationWriter | TranslationWriter
 WRITERS: dict[str, type[Writer]] = {"continuation": ContinuationWriter, "translation": TranslationWriter}
 
 
-def _copies(options: Options, strategy: str) -> int:
+def _copies(options: GenerateOptions, strategy: str) -> int:
     """How often each prompt is decoded: a beam finds several completions at once."""
     return 1 if strategy == "beam" else options.n
 

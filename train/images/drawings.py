@@ -42,7 +42,7 @@ LABELS = ("label", "caption", "relation", "shape", "colour", "size")
 _CELLS = 4  # cells of a pixel along each side, whose mean is its colour
 
 
-class Shape(NamedTuple):
+class DrawnShape(NamedTuple):
     """A shape: the words for it, its centre and radius in pixels, and its colour, RGB."""
 
     size: str
@@ -67,9 +67,9 @@ class Shape(NamedTuple):
 class Drawing(NamedTuple):
     """Two shapes on a grey ground: the first is left of the second, or above it."""
 
-    first: Shape
+    first: DrawnShape
     relation: str
-    second: Shape
+    second: DrawnShape
     ground: int
     begins_with_second: bool
 
@@ -173,7 +173,7 @@ def _drawings(rng: random.Random) -> Iterator[Drawing]:
         second_across = rng.choice([place for place in _places(second_radius) if abs(place - across) <= offset])
         places = (first_along, across), (second_along, second_across)
         shapes = [
-            Shape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
+            DrawnShape(*kind, *(place if relation == "left of" else place[::-1]), size, _shade(kind[1], rng))
             for kind, place, size in zip(kinds, places, (radius, second_radius), strict=True)
         ]
         yield Drawing(shapes[0], relation, shapes[1], rng.randrange(216, 256), bool(rng.randrange(2)))

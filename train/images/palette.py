@@ -19,8 +19,7 @@ from tfm.options.choices import check_type
 from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import ProcessorKind
-from train.images import processor as images
-from train.images.processor import FILE, Box, ImageProcessor
+from train.images.processor import FILE, Box, ImageProcessor, processor_text, read_processor
 
 # Pixels that a palette is made from, rounds of k-means, and pixels that are compared with all colours at a time.
 SAMPLE, _ROUNDS, _AT_A_TIME = 1 << 16, 20, 1 << 14
@@ -145,8 +144,8 @@ AnyProcessor = ImageProcessor | PaletteProcessor
 def to_text(processor: AnyProcessor) -> str:
     """The content of preprocessor_config.json."""
     if isinstance(processor, ImageProcessor):
-        return images.to_text(processor)
-    fields = json.loads(images.to_text(processor.images))
+        return processor_text(processor)
+    fields = json.loads(processor_text(processor.images))
     clusters = [list(colour) for colour in processor.clusters]
     fields |= {"image_processor_type": "ImageGPTImageProcessor", "do_color_quantize": True, "clusters": clusters}
     return json.dumps(fields, sort_keys=True) + "\n"
@@ -158,7 +157,7 @@ def _to_texts(processor: AnyProcessor) -> tuple[str, ...]:
 
 def read(path: Path) -> AnyProcessor:
     """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
-    processor, fields = images.read(path), read_object(path)
+    processor, fields = read_processor(path), read_object(path)
     if "clusters" not in fields:
         return processor
     colours = check_type("clusters", fields["clusters"], list[list[float]])

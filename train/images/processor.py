@@ -172,12 +172,12 @@ def _sides(size: tuple[int, int]) -> dict[str, int]:
     return {"height": size[0], "width": size[1]}
 
 
-def to_text(processor: ImageProcessor) -> str:
+def processor_text(processor: ImageProcessor) -> str:
     """The content of preprocessor_config.json."""
     return json.dumps(_fields(processor), indent=2, sort_keys=True) + "\n"
 
 
-def read(path: Path) -> ImageProcessor:
+def read_processor(path: Path) -> ImageProcessor:
     """A processor from preprocessor_config.json. Raises ValueError for a damaged file, or one that it cannot follow."""
     fields = read_object(path)
     kind = str(fields.get("image_processor_type") or fields.get("feature_extractor_type") or "")

@@ -17,9 +17,8 @@ import numpy as np
 from PIL import Image
 
 from train import UserError
-from train.data.sources import files as tables
 from train.data.sources import sources
-from train.data.sources.files import Row
+from train.data.sources.files import Columns, Format, Row, read
 from train.images import files
 from train.images.checking import checked
 from train.images.decoding import ENDINGS, BrokenImageError, array_image, decode
@@ -88,7 +87,7 @@ class PictureInArray(NamedTuple):
         return None
 
 
-class Reader(NamedTuple):
+class PictureReader(NamedTuple):
     """What a task reads of pictures: `image`, the column of paths in tables, and `label`, that of labels or captions.
 
     check_label: raises ValueError for a value that is no label of the task
@@ -116,12 +115,12 @@ class Reader(NamedTuple):
         return False
 
     @property
-    def columns(self) -> tables.Columns:
+    def columns(self) -> Columns:
         """The columns of tables that name pictures."""
-        return tables.Columns((self.image,), (self.label,), self.check_label)
+        return Columns((self.image,), (self.label,), self.check_label)
 
     @property
-    def formats(self) -> Mapping[str, tables.Format]:
+    def formats(self) -> Mapping[str, Format]:
         """The formats of tables."""
         return self.columns.formats
 
@@ -147,7 +146,9 @@ TABLES = (".tsv", ".csv", ".jsonl")
 Builtin = Callable[[], Parts]
 
 
-def load(data: Data, reader: Reader, builtin: Builtin, log, valid_only: bool = False) -> tuple[list[Row], list[Row]]:
+def load(
+    data: Data, reader: PictureReader, builtin: Builtin, log, valid_only: bool = False
+) -> tuple[list[Row], list[Row]]:
     """Training and validation rows of pictures that are whole; `builtin` makes both if no source is named.
 
     `valid_only` leaves out training rows if --eval-data has a source of its own. Raises UserError for a bad source, and
@@ -191,7 +192,7 @@ def opened(picture: Picture, channels: int) -> Image.Image:
         raise UserError(f"{picture} {error}; leave it out of --file") from error
 
 
-def _read(source: str, data: Data, reader: Reader) -> Parts:
+def _read(source: str, data: Data, reader: PictureReader) -> Parts:
     """The rows of a source, which are not looked at yet. Raises UserError for a bad one."""
     if source.startswith("tfds:"):
         from train.images import tfds
@@ -214,7 +215,7 @@ def _read(source: str, data: Data, reader: Reader) -> Parts:
     return Parts(rows)
 
 
-def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
+def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
     """The rows of a table, of an IDX file, or of a picture, whose folder is its label."""
     if files.is_idx(path):
         return _rows(str(path), files.read_idx(path))
@@ -226,10 +227,10 @@ def _read_file(path: Path, data: Data, reader: Reader) -> list[Row]:
             f"{path} is no picture ({', '.join(ENDINGS)}), no table ({', '.join(TABLES)}), no .npz and no IDX file "
             "such as train-images-idx3-ubyte.gz"
         )
-    return _table_rows(path, tables.read(path, data, reader.columns), reader)
+    return _table_rows(path, read(path, data, reader.columns), reader)
 
 
-def _table_rows(table: Path, rows: Sequence[Row], reader: Reader) -> list[Row]:
+def _table_rows(table: Path, rows: Sequence[Row], reader: PictureReader) -> list[Row]:
     """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
     labels: dict[str, Any] = {}
     pairs = dict.fromkeys((row[reader.image], row[reader.label]) for row in rows)

@@ -19,7 +19,7 @@ from train import UserError
 from train.data import feed
 from train.data.batching import length_sorted_batches
 from train.devices.mesh import available_devices
-from train.generation.options import Options
+from train.generation.options import GenerateOptions
 from train.generation.writer import ContinuationWriter
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder
@@ -121,7 +121,7 @@ class HarnessModel(TemplateLM):
         stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
         strategy = "sample" if sampling else "greedy"
         return ContinuationWriter(
-            self.folder, self.params, flags.build(Options, values), strategy, self.log, True, stops
+            self.folder, self.params, flags.build(GenerateOptions, values), strategy, self.log, True, stops
         )
 
     def _loglikelihoods(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:

@@ -11,7 +11,7 @@ from small import call
 from train import UserError
 from train.data.sources import files, generated
 from train.data.synthetic import listops, memory
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.lab import inspect
 from train.tasks.lm.rows import PackedRows, WindowRows, count_between
 
@@ -128,7 +128,7 @@ def test_what_counts_stands_between_marks(end):
     ids = rng.integers(2, 9, 60)
     starts = np.array([0, 11, 12, 40, 59])
     ids[starts] = 1
-    text = count_between(Tokens(ids, starts), [3, 7], end)
+    text = count_between(TokenizedTexts(ids, starts), [3, 7], end)
     assert text.counted.tolist() == counted_by_loop(ids.tolist(), set(starts.tolist()), {3, 7}, set(end))
     packed = PackedRows(text, 16, True, 0, 1.0)
     batch = packed.batch(np.arange(len(packed)), rng)

@@ -16,7 +16,7 @@ from small import call, read_lines, run
 import tfm
 from train import UserError, evaluate, export, predict
 from train.data.labels import LossFields
-from train.data.tokens import Tokens, in_memory
+from train.data.tokens import TokenizedTexts, in_memory
 from train.main import main
 from train.screens.console import Log
 from train.tasks.choice.rows import Choices, ChoiceTokens, first_places
@@ -205,8 +205,8 @@ def test_baselines():
     """Ties count in part: of two equally long continuations each is a half."""
     tokens = [[1, 2], [3, 4], [1, 2, 9], [7], [7, 8], [5, 6]]  # two texts, then two and two continuations
     ids, starts = np.concatenate(tokens), np.cumsum([0, *map(len, tokens)])
-    contexts = Tokens(ids[: starts[2]], starts[:3])
-    choices = Tokens(ids[starts[2] :], starts[2:] - starts[2])
+    contexts = TokenizedTexts(ids[: starts[2]], starts[:3])
+    choices = TokenizedTexts(ids[starts[2] :], starts[2:] - starts[2])
     rows = type("Rows", (), {"text": ChoiceTokens(contexts, choices, np.array([0, 2, 4])), "labels": np.array([0, 1])})
     corpus = type("Corpus", (), {"valid": rows})
     assert CHOICE.baselines(corpus) == {"majority": 0.5, "longest": 0.75, "overlap": 0.75, "n": 2}

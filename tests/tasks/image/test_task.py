@@ -15,7 +15,7 @@ from tfm.hf import FAMILIES
 from train import UserError, evaluate, export, plan, predict
 from train.images import drawings, sources
 from train.images.decoding import decode
-from train.images.processor import ImageProcessor, to_text
+from train.images.processor import ImageProcessor, processor_text
 from train.lab import inspect
 from train.main import main
 from train.tasks import presets, resolve
@@ -165,7 +165,7 @@ def test_beit_learns_classes_after_visual_tokens(home):
     config = family.config(fields | {"use_shared_relative_position_bias": True}, head)
     tfm.to_hf(config, tfm.init(head.specs(config), jax.random.key(0)), home / "beit")
     processor = ImageProcessor((16, 16), None, (0.5,) * 3, (0.5,) * 3)
-    (home / "beit/preprocessor_config.json").write_text(to_text(processor))
+    (home / "beit/preprocessor_config.json").write_text(processor_text(processor))
     pictures(home / "colours")
     code, _, err = call(predict.main, "--run=beit", "--file=colours/*/1.jpg")
     assert code == 2
@@ -199,7 +199,7 @@ def test_a_folder_of_transformers_classifies(home):
     params = tfm.init(tfm.classifier_specs(config), jax.random.key(0))
     tfm.to_hf(config, params, home / "vit", like={"id2label": {"0": "cat", "1": "dog"}})
     processor = ImageProcessor((12, 8), None, (0.4,), (0.3,))
-    (home / "vit/preprocessor_config.json").write_text(to_text(processor))
+    (home / "vit/preprocessor_config.json").write_text(processor_text(processor))
     for n in range(3):
         Image.fromarray(np.random.default_rng(n).integers(0, 256, (30, 20, 3), np.uint8)).save(home / f"{n}.png")
     code, out, err = call(predict.main, "--run=vit", "--file=*.png", "--batch=2", "--to=out.jsonl")
@@ -212,7 +212,7 @@ def test_a_folder_of_transformers_classifies(home):
         np.testing.assert_allclose([line["probabilities"][name] for name in ("cat", "dog")], expected, atol=1e-5)
     code, out, err = call(export.main, "--run=vit", "--to=again")
     assert (code, max(json.loads(out).values())) == (0, pytest.approx(0, abs=1e-5)), err
-    assert (home / "again/preprocessor_config.json").read_text() == to_text(processor)
+    assert (home / "again/preprocessor_config.json").read_text() == processor_text(processor)
     (home / "vit/preprocessor_config.json").unlink()
     code, _, err = call(predict.main, "--run=vit", "--file=*.png")
     assert (code, "vit has no preprocessor_config.json; take it from" in err) == (2, True), err

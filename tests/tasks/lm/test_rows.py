@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 from tfm.config import inputs, residuals
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.tasks.lm.rows import PackedRows, WindowRows
 from train.tasks.lm.task import LM
 
@@ -21,7 +21,7 @@ def marked(lengths):
         starts.append(len(ids))
         ids += [MARK, *range(word, word + length)]
         word += length
-    return Tokens(np.array([*ids, MARK], np.uint16), np.array([*starts, len(ids)]))
+    return TokenizedTexts(np.array([*ids, MARK], np.uint16), np.array([*starts, len(ids)]))
 
 
 CASES = {

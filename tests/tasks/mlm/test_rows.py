@@ -5,7 +5,7 @@ import pytest
 
 from train import UserError
 from train.data import pairs
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.settings.schema import Tokenizer as Options
@@ -83,7 +83,7 @@ def rows():
     rng = np.random.default_rng(1)
     document = np.repeat(np.arange(30), rng.integers(2, 9, 30))
     lengths = rng.integers(2, 6, len(document))
-    text = Tokens(np.repeat(np.arange(len(document)) + 10, lengths), np.concatenate([[0], np.cumsum(lengths)]))
+    text = TokenizedTexts(np.repeat(np.arange(len(document)) + 10, lengths), np.concatenate([[0], np.cumsum(lengths)]))
     return SentencePairs(text, document, 24, Plain())
 
 
@@ -127,7 +127,7 @@ def test_any_other_document_may_follow(rows):
 
 
 def test_one_document_alone():
-    text = Tokens(np.arange(40), np.arange(0, 41, 4))
+    text = TokenizedTexts(np.arange(40), np.arange(0, 41, 4))
     rows = SentencePairs(text, np.zeros(10, int), 16, Plain())
     rng = np.random.default_rng(0)
     first, last = rows.plan.firsts[0], rows.plan.lasts[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfm
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.settings.schema import Batch
 from train.tasks.translate.rows import RowOptions, TranslationPairs
 from train.tasks.translate.task import TRANSLATE
@@ -24,7 +24,7 @@ CONFIG = tfm.override(
 
 def side():
     sizes = RNG.integers(1, 15, COUNT)
-    return Tokens(RNG.integers(3, VOCAB, sizes.sum()), np.cumsum([0, *sizes]))
+    return TokenizedTexts(RNG.integers(3, VOCAB, sizes.sum()), np.cumsum([0, *sizes]))
 
 
 SIDES = side(), side()

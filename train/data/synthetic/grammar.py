@@ -69,7 +69,7 @@ _DONE_TO = {
 }
 
 
-class Corpus(NamedTuple):
+class GrammarPairs(NamedTuple):
     """Pairs of an English sentence and its German translation."""
 
     train: list[Words]
@@ -78,7 +78,7 @@ class Corpus(NamedTuple):
     compositional: list[Words]
 
 
-def pairs(seed: int = 0) -> Corpus:
+def pairs(seed: int = 0) -> GrammarPairs:
     """The pairs of a seed, the same everywhere. `train` has all words; in `compositional` the kinds take turns."""
     rows = list(itertools.islice(_sentences(random.Random(seed)), TRAIN + 6 * VALID))
     plain = [pair for kind, pair in rows if not kind]
@@ -87,12 +87,12 @@ def pairs(seed: int = 0) -> Corpus:
     rest = [pair for kind, pair in fitting if not kind][TRAIN:]
     turns = zip(*([pair for pair_kind, pair in fitting if pair_kind == kind] for kind in WITHHELD), strict=False)
     compositional = [pair for turn in turns for pair in turn]
-    return Corpus(plain[:TRAIN], rest[:VALID], rest[VALID : 2 * VALID], compositional[:VALID])
+    return GrammarPairs(plain[:TRAIN], rest[:VALID], rest[VALID : 2 * VALID], compositional[:VALID])
 
 
-def kept_pairs() -> Corpus:
+def kept_pairs() -> GrammarPairs:
     """`pairs()`, made once for all commands."""
-    return Corpus(*kept(pairs))
+    return GrammarPairs(*kept(pairs))
 
 
 def _sentences(rng: random.Random) -> Iterator[tuple[str, Words]]:

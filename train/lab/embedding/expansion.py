@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from train import UserError
-from train.data.tokens import Tokens, in_memory
+from train.data.tokens import TokenizedTexts, in_memory
 from train.lab.embedding.word_vectors import WordVectors
 
 
@@ -33,13 +33,13 @@ class Expansion:
         targets = table[[ids[word] for word in shared]].astype(np.float64)
         self.map = np.linalg.lstsq(inputs, targets, rcond=None)[0]
 
-    def encode(self, texts: Sequence[str]) -> tuple[Tokens, np.ndarray]:
+    def encode(self, texts: Sequence[str]) -> tuple[TokenizedTexts, np.ndarray]:
         """The tokens of the texts, and the rows [N,U] of new words, float32."""
         new: dict[str, int] = {}
         text_ids = [self._ids(text, new) for text in texts]
         ids = np.concatenate([np.asarray(ids, np.int64) for ids in text_ids])
         vectors = np.stack([np.asarray(self.vectors[word]) for word in new]) if new else np.zeros((0, len(self.map)))
-        return Tokens(ids, np.cumsum([0, *map(len, text_ids)])), (vectors @ self.map).astype(np.float32)
+        return TokenizedTexts(ids, np.cumsum([0, *map(len, text_ids)])), (vectors @ self.map).astype(np.float32)
 
     def _ids(self, text: str, new: dict[str, int]) -> list[int]:
         """The ids of a text; words that are met for the first time are added to `new`."""

@@ -17,7 +17,7 @@ from train import UserError
 from train.data import windows
 from train.data.batching import token_batches
 from train.data.processors import TOKENIZER
-from train.data.tokens import Tokens, in_memory
+from train.data.tokens import TokenizedTexts, in_memory
 from train.lab.embedding.expansion import Expansion
 from train.runs.hf_folder import HfFolder
 from train.runs.run_folder import RunFolder, open_folder
@@ -101,7 +101,7 @@ class FolderEncoder:
             raise UserError(f"--expand={path} adds words to a table of tokens, and this model has none; leave it out")
         return Expansion(path, np.asarray(table, np.float32), self.tokenizer)
 
-    def _tokens(self, texts: Sequence[str]) -> tuple[Tokens, tfm.Encoder]:
+    def _tokens(self, texts: Sequence[str]) -> tuple[TokenizedTexts, tfm.Encoder]:
         """The tokens of the texts, and the parameters that read them: with a row for each new word."""
         if self.expansion is None:
             return in_memory(self.tokenizer, texts), self.params

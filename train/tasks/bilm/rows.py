@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from train.data import packing
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.text.tokenize import SpecialTokens
 
 
@@ -27,7 +27,9 @@ class BothDirections:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: Tokens, length: int, pack: bool, specials: SpecialTokens, samples: Samples | None = None):
+    def __init__(
+        self, text: TokenizedTexts, length: int, pack: bool, specials: SpecialTokens, samples: Samples | None = None
+    ):
         self.text, self.specials, self.samples = text, specials, samples
         self.plan = packing.plan(text, length, pack)
         self.tokens, self.padding = len(text.ids), self.plan.padding

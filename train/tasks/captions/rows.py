@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from train.data.processors import TOKENIZER, ProcessorKind
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
@@ -39,7 +39,7 @@ class TextFrame(NamedTuple):
         """Tokens of texts -> tokens of their rows."""
         return lengths + len(self.prefix) + len(self.suffix)
 
-    def fill(self, texts: Tokens, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+    def fill(self, texts: TokenizedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """`tokens` and `valid`, int32 [B,length], of some texts; -1 is an empty row. The end of a long text is cut off.
 
         An empty row keeps its special tokens, for a model that reads the state of the last one.
@@ -61,7 +61,7 @@ class CaptionRows:
 
     buckets, batches_ahead, independent_rows = None, 2, True
 
-    def __init__(self, images: ImageRows, captions: Tokens, tokenizer: Tokenizer, length: int):
+    def __init__(self, images: ImageRows, captions: TokenizedTexts, tokenizer: Tokenizer, length: int):
         self.images, self.captions, self.length = images, captions, length
         self.frame = TextFrame.of(tokenizer)
         sizes = self.frame.sizes(captions.lengths)

@@ -124,7 +124,7 @@ def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: b
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
     processor of another shape than the model's, and for bad data.
     """
-    reader = sources.Reader(run.data.field, run.data.label, check_caption, several=True)
+    reader = sources.PictureReader(run.data.field, run.data.label, check_caption, several=True)
     train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
     check_captions([*train, *valid], run)
     processor = _processor(run, train, saved, log)

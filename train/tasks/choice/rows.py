@@ -9,15 +9,15 @@ from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.text import tokenize
 
 
 class ChoiceTokens(NamedTuple):
     """Texts, and the continuations of all, one after the other: those of text r are firsts[r] to firsts[r + 1] - 1."""
 
-    contexts: Tokens
-    choices: Tokens
+    contexts: TokenizedTexts
+    choices: TokenizedTexts
     firsts: np.ndarray
 
 

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.labels import LossFields
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.text import tokenize
 
 
@@ -21,7 +21,7 @@ class Examples:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, texts: Sequence[Tokens], labels: np.ndarray, length: int, tokenizer: Tokenizer):
+    def __init__(self, texts: Sequence[TokenizedTexts], labels: np.ndarray, length: int, tokenizer: Tokenizer):
         self.texts, self.labels, self.length, self.loss = texts, labels, length, LossFields()
         self.specials, self.separators = tokenize.special_tokens(tokenizer), tokenize.pair_separators(tokenizer)
         self.tokens = sum(len(text.ids) for text in texts)

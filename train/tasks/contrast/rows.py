@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from train.data import pairs
 from train.data.buckets import Buckets, bucket_shapes
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.settings.schema import Batch
 from train.text import tokenize
 
@@ -48,7 +48,9 @@ class SideRows:
 
     independent_rows = True
 
-    def __init__(self, texts: Sequence[Tokens], fields: RowFields, batch: Batch, tokenizer: Tokenizer, max_shapes: int):
+    def __init__(
+        self, texts: Sequence[TokenizedTexts], fields: RowFields, batch: Batch, tokenizer: Tokenizer, max_shapes: int
+    ):
         self.texts, self.fields, self.length = texts, fields, batch.length
         self.specials = tokenize.special_tokens(tokenizer)
         lengths = np.stack([text.lengths for text in texts], axis=1)

@@ -137,7 +137,7 @@ def load(run: Run[Image], log: Log, saved: Saved | None = None, valid_only: bool
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
     processor of another shape than the model's, and for bad data.
     """
-    reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
+    reader = sources.PictureReader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
     processor = run_processor(run, run.model, saved.processor if saved else None)
     classes = saved.facts.get("classes") if saved else None

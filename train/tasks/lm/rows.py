@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from train.data import packing
-from train.data.tokens import Tokens, ranges
+from train.data.tokens import TokenizedTexts, ranges
 
 
 class PackedRows:
@@ -26,7 +26,7 @@ class PackedRows:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: Tokens, length: int, pack: bool, pad: int, bytes_per_target: float):
+    def __init__(self, text: TokenizedTexts, length: int, pack: bool, pad: int, bytes_per_target: float):
         self.text, self.pad, self.bytes_per_target = text, pad, bytes_per_target
         self.plan = packing.plan(text, length, pack, special_tokens=0)
         self.tokens, self.num_targets = int(text.starts[-1]), text.num_targets
@@ -60,7 +60,7 @@ class WindowRows:
 
     def __init__(
         self,
-        text: Tokens,
+        text: TokenizedTexts,
         length: int,
         stride: int,
         pad: int,
@@ -97,7 +97,7 @@ class WindowRows:
         return fields | _weights(is_target, self.bytes_per_target)
 
 
-def count_between(text: Tokens, begin: Iterable[int], end: Iterable[int]) -> Tokens:
+def count_between(text: TokenizedTexts, begin: Iterable[int], end: Iterable[int]) -> TokenizedTexts:
     """The text, of which tokens count after one of the ids `begin`, up to one of `end` or the end of the document."""
     places = np.arange(len(text.ids))
     closes = np.isin(text.ids, [*end])
@@ -109,7 +109,7 @@ def count_between(text: Tokens, begin: Iterable[int], end: Iterable[int]) -> Tok
     return dataclasses.replace(text, counted=counted & ~closes)
 
 
-def _counted(text: Tokens, source: np.ndarray, target: np.ndarray, is_target: np.ndarray) -> np.ndarray:
+def _counted(text: TokenizedTexts, source: np.ndarray, target: np.ndarray, is_target: np.ndarray) -> np.ndarray:
     """bool [B,T]: the targets that count; those at the places `target` are the tokens after `source`."""
     if text.counted is None:
         return is_target
@@ -119,7 +119,7 @@ def _counted(text: Tokens, source: np.ndarray, target: np.ndarray, is_target: np
 
 
 def _tokens_and_targets(
-    text: Tokens, source: np.ndarray, target: np.ndarray, shape: tuple[int, int], pad: int
+    text: TokenizedTexts, source: np.ndarray, target: np.ndarray, shape: tuple[int, int], pad: int
 ) -> dict[str, np.ndarray]:
     """Tokens and targets, int32 [B,T]: at the places `target`, text.ids[source] and the tokens after them."""
     tokens, targets = np.full((2, *shape), pad, np.int32)

@@ -31,7 +31,7 @@ from train.data.corpus import Corpus
 from train.data.fields import Field
 from train.data.processors import TOKENIZER
 from train.data.sources import documents, generated
-from train.data.tokens import Tokens, encode, segmentation_hash, segmentations
+from train.data.tokens import TokenizedTexts, encode, segmentation_hash, segmentations
 from train.files import cache
 from train.losses.teaching import OutputLoss, TokenOutputs
 from train.screens.console import Log
@@ -149,7 +149,7 @@ def load(run: Run[Lm], log: Log, saved: Saved | None = None, valid_only: bool = 
     return Corpus(run, tokenizer, train_rows, valid_rows, sizes, facts)
 
 
-def _scored(run: Run[Lm], tokenizer: Tokenizer, text: Tokens, source: str) -> Tokens:
+def _scored(run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, source: str) -> TokenizedTexts:
     """The text, of which only the answers count where the run or its data mark them."""
     task = run.task
     marks = generated.Marks(task.score_from, task.score_to) if task.score_from else generated.marks_of(source)
@@ -175,7 +175,9 @@ def _separator(tokenizer: Tokenizer) -> int:
     return tokenize.special_tokens(tokenizer).sep
 
 
-def _rows(run: Run[Lm], tokenizer: Tokenizer, text: Tokens, documents: Sequence[str], validation: bool = False) -> Text:
+def _rows(
+    run: Run[Lm], tokenizer: Tokenizer, text: TokenizedTexts, documents: Sequence[str], validation: bool = False
+) -> Text:
     """Encoded documents as rows: windows with --task.windows and for validation with a stride, else packed."""
     pad, length, stride = tokenize.special_tokens(tokenizer).pad, run.batch.length, run.task.stride
     size = sum(len(document.encode("utf-8", "surrogatepass")) for document in documents)

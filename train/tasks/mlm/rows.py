@@ -13,7 +13,7 @@ import numpy as np
 from train import UserError
 from train.data import packing
 from train.data.pairs import join, split
-from train.data.tokens import Tokens
+from train.data.tokens import TokenizedTexts
 from train.tasks.mlm.masking import Masker
 
 
@@ -57,7 +57,7 @@ class SentencePairs:
 
     buckets, independent_rows = None, False  # the rows of a batch draw from one random stream, in order
 
-    def __init__(self, text: Tokens, document: np.ndarray, length: int, masker: Masker):
+    def __init__(self, text: TokenizedTexts, document: np.ndarray, length: int, masker: Masker):
         self.text, self.document, self.length, self.masker = text, document, length, masker
         self.plan = plan(text.lengths, document, length - 3)
         self.tokens = len(text.ids)
@@ -118,7 +118,7 @@ class MaskedRows:
 
     buckets, independent_rows = None, True
 
-    def __init__(self, text: Tokens, length: int, pack: bool, masker: Masker):
+    def __init__(self, text: TokenizedTexts, length: int, pack: bool, masker: Masker):
         self.text, self.masker, self.plan = text, masker, packing.plan(text, length, pack)
         self.tokens, self.padding = len(text.ids), self.plan.padding
 

@@ -98,7 +98,7 @@ def load(run: Run[NextPixel], log: Log, saved: Saved | None = None, valid_only: 
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for bad
     data, and for a processor without a palette or of another shape than the model's.
     """
-    reader = sources.Reader(run.data.field, run.data.label, label_checker("single", ["label"]))
+    reader = sources.PictureReader(run.data.field, run.data.label, label_checker("single", ["label"]))
     train, valid = sources.load(run.data, reader, partial(drawings.builtin, run.data.label), log, valid_only)
     processor = _checked(saved.processor if saved else _processor(run, train, log), run)
     train_rows, valid_rows = (

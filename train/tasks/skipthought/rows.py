@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from train import UserError
-from train.data.tokens import Tokens, ranges
+from train.data.tokens import TokenizedTexts, ranges
 from train.text.tokenize import SpecialTokens
 
 
@@ -19,7 +19,7 @@ class SentenceTriples:
     buckets, independent_rows = None, True
 
     def __init__(
-        self, text: Tokens, document: np.ndarray, length: int, specials: SpecialTokens, shuffled: bool = False
+        self, text: TokenizedTexts, document: np.ndarray, length: int, specials: SpecialTokens, shuffled: bool = False
     ):
         self.text, self.length, self.specials, self.shuffled = text, length, specials, shuffled
         self._documents = np.flatnonzero(np.diff(document, prepend=-1))  # the first sentence of each

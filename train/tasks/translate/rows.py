@@ -7,7 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from train import UserError
-from train.data.tokens import PLAIN, Segmentation, Tokens, encode, ranges
+from train.data.tokens import PLAIN, Segmentation, TokenizedTexts, encode, ranges
 from train.screens.console import Log
 from train.settings.schema import Batch, Run
 from train.tasks.translate import pair_packing
@@ -43,7 +43,7 @@ class TranslationPairs:
     def __init__(
         self,
         pairs: Sequence[Pair],
-        sides: Sequence[Tokens],
+        sides: Sequence[TokenizedTexts],
         batch: Batch,
         template: SequenceTemplate,
         options: RowOptions,
@@ -98,7 +98,9 @@ class TranslationPairs:
             "smoothing": np.full(len(rows), self.smoothing, np.float32),
         }
 
-    def _wrapped(self, side: Tokens, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _wrapped(
+        self, side: TokenizedTexts, rows: np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Texts with prefix and suffix, int32 [B,length], the segment of each token, from 1, and its position there.
 
         Segments are 0 where there is no token. Row -1 is empty.
