@@ -1,7 +1,5 @@
 """Kernels in eight bits: a leaf that stands for a kernel, as `LowRank` does. `tfm.ops` alone looks into it."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -23,8 +21,8 @@ class Int8:
     with zero point 0; one scale a channel (Krishnamoorthi 2018, section 2.1).
     """
 
-    values: Any
-    scale: Any
+    values: Array
+    scale: Array
     summed: tuple[int, ...] = struct.field(pytree_node=False)
 
     @property

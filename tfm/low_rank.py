@@ -7,15 +7,15 @@ checkpoints treat it as any subtree of parameters.
 import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+from jax.tree_util import KeyPath
 
 from tfm.int8 import Int8
-from tfm.params import Spec
+from tfm.params import ArraySpec, PyTree, Spec
 
 # The axis of the rank, and the name of the table of tokens among targets.
 RANK, TOKENS = "r", "tokens"
@@ -33,10 +33,10 @@ class LowRank:
     dropout: rate
     """
 
-    base: Any
-    down: Any
-    up: Any
-    key: Any = None
+    base: Array
+    down: Array
+    up: Array
+    key: Array | None = None
     scale: float = struct.field(pytree_node=False, default=1.0)
     dropout: float = struct.field(pytree_node=False, default=0.0)
 
@@ -60,7 +60,7 @@ class LowRank:
         return (self.base + self.scale * update).astype(self.base.dtype)
 
 
-def factors(equation: str, kernel: LowRank) -> tuple[tuple[str, Any], tuple[str, Any]]:
+def factors(equation: str, kernel: LowRank) -> tuple[tuple[str, Array], tuple[str, Array]]:
     """The equation of a product with a kernel -> the two products with its factors, and these: down and up, or up and
     down where the inputs of the product are the outputs of the kernel, as for a table of tokens behind the layers."""
     operands, output = equation.split("->")
@@ -76,7 +76,9 @@ def factors(equation: str, kernel: LowRank) -> tuple[tuple[str, Any], tuple[str,
     return (f"{left},{first}->{rows}{RANK}", first_factor), (f"{rows}{RANK},{second}->{output}", second_factor)
 
 
-def low_rank_specs(specs: Any, targets: Collection[str] | None, rank: int, scale: float, dropout: float = 0.0) -> Any:
+def low_rank_specs(
+    specs: PyTree, targets: Collection[str] | None, rank: int, scale: float, dropout: float = 0.0
+) -> PyTree:
     """The spec tree with low-rank updates of the kernels that `targets` name, such as query; None: of all in layers.
 
     The table of an encoder or decoder is called `tokens`. Raises ValueError for a target that the model lacks, with the
@@ -95,7 +97,7 @@ def low_rank_specs(specs: Any, targets: Collection[str] | None, rank: int, scale
     return jax.tree_util.tree_map_with_path(wrap, specs)
 
 
-def _target(path: tuple[Any, ...], spec: Spec) -> str:
+def _target(path: KeyPath, spec: Spec) -> str:
     """The name of the linear map whose kernel is at a path in layers, or TOKENS; "" for any other parameter."""
     words = jax.tree_util.keystr(path, simple=True, separator=".").split(".")
     if words[-2:] == ["embed", TOKENS]:
@@ -103,7 +105,7 @@ def _target(path: tuple[Any, ...], spec: Spec) -> str:
     return words[-2] if words[-1] == "kernel" and "layers" in words and spec.trained else ""
 
 
-def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float, is_table: bool) -> LowRank:
+def _low_rank_spec(spec: ArraySpec, rank: int, scale: float, dropout: float, is_table: bool) -> LowRank:
     """The specs of an update. One factor is zeros at first: that of a table which its rows have for themselves."""
     layers = int(spec.axes.startswith("L"))
     cut = layers + spec.inputs
@@ -131,36 +133,36 @@ def _low_rank_spec(spec: Spec, rank: int, scale: float, dropout: float, is_table
     return LowRank(replace(spec, trained=False), down, up, scale=scale, dropout=dropout)
 
 
-def _is_low_rank(node: Any) -> bool:
+def _is_low_rank(node: object) -> bool:
     return isinstance(node, LowRank)
 
 
-def _map(function: Callable[[LowRank], Any], params: Any) -> Any:
+def _map(function: Callable[[LowRank], PyTree], params: PyTree) -> PyTree:
     """The tree with what the function makes of every low-rank kernel."""
     return jax.tree.map(lambda node: function(node) if _is_low_rank(node) else node, params, is_leaf=_is_low_rank)
 
 
-def has_low_rank(params: Any) -> bool:
+def has_low_rank(params: PyTree) -> bool:
     """Whether a tree of parameters or specs has low-rank updates."""
     return any(map(_is_low_rank, jax.tree.leaves(params, is_leaf=_is_low_rank)))
 
 
-def kernel_of(leaf: Any) -> Any:
+def kernel_of(leaf: Array | LowRank | Int8) -> Array:
     """An array as it is, and the array that another leaf stands for."""
     return leaf.kernel if isinstance(leaf, LowRank | Int8) else leaf
 
 
-def merge_low_rank(params: Any) -> Any:
+def merge_low_rank(params: PyTree) -> PyTree:
     """The parameters with every low-rank update added to its kernel: those of a model without them."""
     return _map(lambda node: node.kernel, params)
 
 
-def low_rank_base(params: Any) -> Any:
+def low_rank_base(params: PyTree) -> PyTree:
     """The parameters without their updates."""
     return _map(lambda node: node.base, params)
 
 
-def with_base(params: Any, base: Any) -> Any:
+def with_base(params: PyTree, base: PyTree) -> PyTree:
     """The parameters with the arrays of `base`, a tree like `low_rank_base(params)`, under their updates."""
     return jax.tree.map(
         lambda node, kernel: replace(node, base=kernel) if _is_low_rank(node) else kernel,
@@ -170,7 +172,7 @@ def with_base(params: Any, base: Any) -> Any:
     )
 
 
-def with_dropout_keys(params: Any, key: Array | None) -> Any:
+def with_dropout_keys(params: PyTree, key: Array | None) -> PyTree:
     """The parameters for one training step: a key for the dropout of every update of every layer; none without key."""
     nodes = [node for node in jax.tree.leaves(params, is_leaf=_is_low_rank) if _is_low_rank(node) and node.dropout]
     if key is None or not nodes:

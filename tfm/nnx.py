@@ -9,6 +9,8 @@ import numpy as np
 from flax import nnx
 from flax.nnx import reprlib
 
+from tfm.params import PyTree
+
 ARRAYS = (jax.Array, np.ndarray, jax.ShapeDtypeStruct)
 
 
@@ -22,7 +24,7 @@ class Module(nnx.Module):
     params are not a tree of arrays.
     """
 
-    def __init__(self, function: Callable[..., Any], config: Any, params: Any):
+    def __init__(self, function: Callable[..., Any], config: object, params: PyTree):
         if not callable(function):
             raise TypeError(f"function is a {type(function).__name__}, not a function; pass one such as tfm.masked_lm")
         named_arrays(params)  # raises
@@ -35,7 +37,7 @@ class Module(nnx.Module):
         return self.function(self.params, self.config, *args, **kwargs)
 
     @property
-    def params(self) -> Any:
+    def params(self) -> PyTree:
         """The tree of arrays that the function takes. Assigning another moves its arrays in.
 
         Assignment takes other dtypes and shardings as they are, and raises ValueError for other names or shapes.
@@ -43,9 +45,9 @@ class Module(nnx.Module):
         return nnx.as_pure(self.variables)
 
     @params.setter
-    def params(self, params: Any) -> None:
+    def params(self, params: PyTree) -> None:
         new, old = named_arrays(params), named_arrays(self.params)
-        structure: Any = jax.tree.structure(params)
+        structure: object = jax.tree.structure(params)
         if structure != jax.tree.structure(self.params):
             lacking, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
             raise ValueError(
@@ -61,7 +63,7 @@ class Module(nnx.Module):
                 )
         jax.tree.map(lambda variable, array: variable.set_value(array), self.variables, params, is_leaf=is_variable)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name == "params":  # nnx would refuse a tree of bare arrays before the property sees it
             object.__setattr__(self, name, value)
         else:
@@ -76,7 +78,7 @@ class Module(nnx.Module):
             yield reprlib.Attr(dotted(path), text, use_raw_value=True)
 
 
-def named_arrays(params: Any) -> dict[str, Any]:
+def named_arrays(params: PyTree) -> dict[str, jax.Array | np.ndarray | jax.ShapeDtypeStruct]:
     """The arrays of params by dotted name, in the order of the tree. Raises TypeError for any other leaf, and where
     there is none."""
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=is_variable)
@@ -96,6 +98,6 @@ def dotted(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def is_variable(leaf: Any) -> bool:
+def is_variable(leaf: object) -> bool:
     """Whether nnx holds this leaf; to jax it is a tree."""
     return isinstance(leaf, nnx.Variable)

@@ -14,7 +14,6 @@ They are primitives, for a `jax.custom_vjp` has no forward mode.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +84,7 @@ def _gradient_of_kernel(slope: Array, x: Array, kernel: ad.UndefinedPrimal) -> A
     return transposed(_product(transposed(slope), x))
 
 
-def _type_of_product(x: Any, kernel: Any) -> Any:
+def _type_of_product(x: jax.core.ShapedArray, kernel: jax.core.ShapedArray) -> jax.core.ShapedArray:
     """The type of the product of operands of these types, one of which may be on no mesh."""
     on_mesh = kernel if x.sharding.mesh.empty else x
     sharding = on_mesh.sharding.update(spec=PartitionSpec(x.sharding.spec[0], None))
@@ -109,7 +108,9 @@ def _plainly_repeated(parameter: Array, shape: tuple[int, ...], sharding: NamedS
     return jax.lax.broadcast_in_dim(parameter, shape, axes, out_sharding=sharding)
 
 
-def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, ...], sharding: Any) -> list[Array]:
+def _sum_of_rows(
+    slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, ...], sharding: NamedSharding | None
+) -> list[Array]:
     """slope [...,N...] -> [N...]."""
     leading = len(shape) - parameter.aval.ndim
     spec, dtype = spec_of(slope), slope.dtype
@@ -125,7 +126,9 @@ def _sum_of_rows(slope: Array, parameter: ad.UndefinedPrimal, shape: tuple[int, 
     return [sums[0].astype(dtype)]
 
 
-def _type_of_repeated(parameter: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> Any:
+def _type_of_repeated(
+    parameter: jax.core.ShapedArray, shape: tuple[int, ...], sharding: NamedSharding | None
+) -> jax.core.ShapedArray:
     """The type of the repeated parameter, which may be on no mesh where x is on one."""
     replicated = parameter.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
     return parameter.update(shape=shape, sharding=sharding or replicated, weak_type=False)

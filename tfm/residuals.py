@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
 from tfm.config.residuals import PostNorm, PreNorm
-from tfm.interfaces import LayerCall, Residual
+from tfm.interfaces import LayerCall, MixerOutput, Residual
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import broadcast_param, drop_rows, dropout
 from tfm.options.choices import Options
@@ -20,11 +20,17 @@ from tfm.sharding import gather_sequence, shard_axis, spec_of
 SUBLAYERS = ("mixer", "cross", "feed_forward")
 
 
+# What a sublayer returns beside what it adds: a `MixerOutput`, the attention weights of a cross-attention, or None.
+SublayerOutput: TypeAlias = MixerOutput | Array | None
+
+Outputs: TypeAlias = dict[str, SublayerOutput]  # by the name of the sublayer
+
+
 class Sublayer(NamedTuple):
     """A sublayer: a function from x [B,T,D] to y [B,T,D] and an output, the key of the dropout of y, and the rate at
     which examples skip it."""
 
-    function: Callable[[Array], tuple[Array, Any]]
+    function: Callable[[Array], tuple[Array, SublayerOutput]]
     key: Array | None
     drop_path: Array | None = None
 
@@ -49,7 +55,7 @@ def norms_specs(options: Options, config: Config, names: tuple[str, ...]) -> Nor
     return Norms(**norms)
 
 
-def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tuple[Array, Any]:
+def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tuple[Array, SublayerOutput]:
     """read [B,T,D] -> what a sublayer adds to the stream [B,T,D], after dropout and stochastic depth, and its
     output."""
     y, output = sublayer.function(gather_sequence(read))
@@ -57,7 +63,7 @@ def branch(sublayer: Sublayer, config: Config, read: Array, stream: Array) -> tu
     return drop_rows(y, sublayer.drop_path, sublayer.key), output
 
 
-def post_chain(call: LayerCall[PostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def post_chain(call: LayerCall[PostNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]: norm(x + f(x)) for each sublayer f, as in the first Transformer and BERT (Vaswani et al.
     2017, section 3.1)."""
     outputs = {}
@@ -73,7 +79,7 @@ def pre_specs(options: PreNorm, config: Config, names: tuple[str, ...]) -> Norms
     return replace(norms, scales=scales(options.layer_scale, config, names))
 
 
-def pre_chain(call: LayerCall[PreNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def pre_chain(call: LayerCall[PreNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]: x + f(norm(x)) for each sublayer f, as in GPT-2 and most models since (Xiong et al.
     2020)."""
     outputs = {}

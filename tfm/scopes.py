@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
 
 # Equations that run a program of their own, which is looked into: what their parameter is called.
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr", "closed_call": "call_jaxpr"}
@@ -58,7 +58,7 @@ def parts_by_scope(program: Jaxpr) -> list[Jaxpr]:
     return parts[::-1]
 
 
-def alone(program: Jaxpr, *equations: JaxprEqn, read_later: Container[Any] = ()) -> Jaxpr:
+def alone(program: Jaxpr, *equations: JaxprEqn, read_later: Container[Var] = ()) -> Jaxpr:
     """Equations as a program that returns what is read later, and at its end what the last of them returns."""
     results = dict.fromkeys(name for equation in equations[:-1] for name in equation.outvars)
     names = dict.fromkeys(name for equation in equations for name in variables(equation.invars) if name not in results)
@@ -94,11 +94,6 @@ def line_of(equation: JaxprEqn) -> str:
     return ""
 
 
-def variables(names: Sequence[Any]) -> list[Any]:
+def variables(names: Sequence[Var | Literal]) -> list[Var]:
     """The names that are not literals."""
-    return [name for name in names if not is_literal(name)]
-
-
-def is_literal(name: Any) -> bool:
-    """Whether a value stands in the program itself."""
-    return isinstance(name, Literal)
+    return [name for name in names if not isinstance(name, Literal)]

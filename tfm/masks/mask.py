@@ -10,7 +10,7 @@ A mask without arrays is static: kernels know it at compile time. `mask.blocks` 
 import functools
 import math
 from functools import reduce
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,9 @@ MOST, TOGETHER = 1 << 24, 1 << 20
 
 # Multiples of the golden ratio fall into no period of a pattern.
 GOLDEN = 0.6180339887498949
+
+# Positions as an array of jax or of numpy.
+Places = TypeVar("Places", Array, np.ndarray)
 
 
 class Mask:
@@ -48,7 +51,7 @@ class Mask:
     def __invert__(self) -> "Mask":
         return Not(self)
 
-    def between(self, first_i: Any, last_i: Any, first_j: Any, last_j: Any) -> Any:
+    def between(self, first_i: Places, last_i: Places, first_j: Places, last_j: Places) -> Places:
         """bool [P,Q]: whether queries from first_i to last_i [P,1] may see any key from first_j to last_j [1,Q].
 
         True where the answer depends on arrays. The positions are arrays of numpy or jax, and so is the answer.
@@ -63,7 +66,7 @@ class Mask:
         (first_i, last_i), (first_j, last_j) = block_ends(block_q, queries), block_ends(block_k, keys)
         return self.between(first_i[:, None], last_i[:, None], first_j[None], last_j[None])
 
-    def live_blocks(self, block_q: int, block_k: int, queries: int, keys: int) -> Any:
+    def live_blocks(self, block_q: int, block_k: int, queries: int, keys: int) -> np.ndarray | Array:
         """As `blocks`, by the arrays of the mask too: an array of numpy, or of jax where arrays have a say."""
         return self.blocks(block_q, block_k, queries, keys)
 
@@ -258,7 +261,7 @@ def _static_pairs(masks: tuple[Mask, ...], queries: int, keys: int) -> tuple[int
     j, visible = np.arange(keys)[None], 0
     for strip in np.array_split(rows, -(-len(rows) * keys // TOGETHER) or 1):
         i = strip[:, None]
-        allowed: Any = reduce(np.logical_and, [mask.between(i, i, j, j) for mask in masks])
+        allowed: np.ndarray = reduce(np.logical_and, [mask.between(i, i, j, j) for mask in masks])
         visible += int(np.broadcast_to(allowed, (len(strip), keys)).sum())
     return visible, total
 

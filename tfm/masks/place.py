@@ -5,7 +5,6 @@ import functools
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,7 @@ from flax import struct
 from jax import Array
 
 from tfm.masks.by_example import block_range
-from tfm.masks.mask import Mask
+from tfm.masks.mask import Mask, Places
 from tfm.sharding import named_sharding, spec_of, take_positions
 
 
@@ -105,7 +104,7 @@ class GlobalTokens(Mask):
     def between(self, first_i, last_i, first_j, last_j):
         return self._any(first_i, last_i) | self._any(first_j, last_j)
 
-    def _any(self, first: Any, last: Any) -> Any:
+    def _any(self, first: Places, last: Places) -> Places:
         """Whether one of the positions from first to last is global."""
         touched = [(last >= start) & (True if stop is None else first < stop) for start, stop in self.spans]
         return reduce(or_, touched, first != first)
@@ -141,7 +140,7 @@ class ChosenBlocks(Mask):
         return (chosen[:, :, None, :] == (j // self.size)[:, None, :, None]).any(-1)
 
     def between(self, first_i, last_i, first_j, last_j):
-        sums: Any = _sums(self.table)
+        sums: np.ndarray | Array = _sums(self.table)
         if not isinstance(first_i, np.ndarray):
             sums = jnp.asarray(sums)
         count = len(self.table)

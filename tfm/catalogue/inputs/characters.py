@@ -3,13 +3,14 @@ highway layers (Kim et al. 2016; Peters et al. 2018, section 3.4)."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
+from jax.sharding import NamedSharding
+from jax.typing import DTypeLike
 
 from tfm.catalogue.options.inputs import Characters
 from tfm.config.model import Config
@@ -18,7 +19,7 @@ from tfm.interfaces import Input, LayerCall
 from tfm.low_rank import kernel_of
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, dropout, linear, linear_specs, lookup
-from tfm.params import bias_spec, constant, fixed_spec, weight_spec
+from tfm.params import ArraySpec, PyTree, bias_spec, constant, fixed_spec, weight_spec
 from tfm.tables.positions import POSITIONS
 
 # Characters are bytes; behind them come the start and the end of a word, and what fills up its row.
@@ -48,7 +49,7 @@ class CharacterEmbed:
     filters: tuple[Linear, ...]
     highways: tuple[Highway, ...]
     projection: Linear
-    positions: Any
+    positions: PyTree
     norm: Norm | None
     tokens: None = None
 
@@ -76,7 +77,7 @@ def specs(options: Characters, config: Config) -> CharacterEmbed:
 
     def highway() -> Highway:
         transform, carry = (linear_specs(config, "f", "g", bias=True, f=count, g=count) for _ in range(2))
-        bias: Any = carry.bias
+        bias: ArraySpec = carry.bias
         return Highway(transform, dataclasses.replace(carry, bias=dataclasses.replace(bias, init=constant(CARRY))))
 
     return CharacterEmbed(
@@ -109,7 +110,7 @@ def embed(
     return jnp.concatenate([x] * (config.width // x.shape[-1]), axis=-1)
 
 
-def _words(tables: CharacterEmbed, spelling: Array, dtype: Any) -> Array:
+def _words(tables: CharacterEmbed, spelling: Array, dtype: DTypeLike) -> Array:
     """spelling int32 [B,T,c] -> [B,T,U] in the dtype."""
     x = lookup(tables.characters, spelling).astype(dtype)
     features = [_filtered(layer, x) for layer in tables.filters]
@@ -127,7 +128,7 @@ def _filtered(layer: Linear, x: Array) -> Array:
     return jax.nn.relu(linear(layer, "BTcwe,weo->BTco", jnp.stack(windows, axis=3)).max(2))
 
 
-def _as_numbers(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
+def _as_numbers(key: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
     """[V,c]: the decimal digits of every token, from the last to the first."""
     powers = jnp.minimum(10.0 ** jnp.arange(shape[1], dtype=jnp.float32), 1e9)
     digits = jnp.floor(jnp.arange(shape[0], dtype=jnp.float32)[:, None] / powers[None]) % 10 + ord("0")

@@ -1,7 +1,5 @@
 """Patches of an image as vectors: one linear map of the pixels of each (Dosovitskiy et al. 2021, section 3.1)."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -14,7 +12,7 @@ from tfm.inputs import MaskedPixels, default_positions
 from tfm.interfaces import Input, LayerCall
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, broadcast_param, dropout, einsum, expand_param, linear_specs
-from tfm.params import vector_spec
+from tfm.params import PyTree, vector_spec
 from tfm.sharding import named_sharding, reshape_rows, shard_patches, spec_of
 from tfm.tables.positions import POSITIONS
 
@@ -28,7 +26,7 @@ class PatchEmbed:
     """
 
     projection: Linear
-    positions: Any
+    positions: PyTree
     cls: Array | None
     distilled: Array | None
     mask_token: Array | None
@@ -106,7 +104,7 @@ def _rows(vector: Array, x: Array) -> Array:
     return jnp.broadcast_to(row, (len(x), *row.shape[1:]), out_sharding=named_sharding(x, x, *spec_of(x)))
 
 
-def _check(options: Patches, pixels: Any, types: Any) -> None:
+def _check(options: Patches, pixels: object, types: object) -> None:
     """Raises ValueError unless pixels are floating-point numbers of images of the size that the model reads."""
     shape, dtype = getattr(pixels, "shape", None), getattr(pixels, "dtype", None)
     if shape is None or dtype is None:

@@ -1,16 +1,15 @@
 """Decode states with a slot for every token."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.config.model import Config
 from tfm.options.choices import Options
+from tfm.params import PyTree
 
 
-def pad_slots(options: Options, config: Config, output: Any, slots: int) -> Any:
+def pad_slots(options: Options, config: Config, output: PyTree, slots: int) -> PyTree:
     """Starts a state with a slot for every token: leaves [R,B,T,...] -> [R,B,slots,...]."""
 
     def pad(rows: Array) -> Array:
@@ -19,7 +18,7 @@ def pad_slots(options: Options, config: Config, output: Any, slots: int) -> Any:
     return jax.tree.map(pad, output)
 
 
-def write_slots(state: Any, output: Any, length: Array | int) -> Any:
+def write_slots(state: PyTree, output: PyTree, length: Array | int) -> PyTree:
     """Writes leaves [R,B,T,...] of T more tokens into their slots."""
 
     def write(slots: Array, rows: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from tfm.layers.stack import Layers, by_layer, prepare_layers
 from tfm.models.encoder import Encoder, encoder
 from tfm.models.seq2seq import Seq2Seq, cross_keys_values, decoder_of, encoder_config
 from tfm.params import PyTree
-from tfm.residuals import Sublayer
+from tfm.residuals import Sublayer, SublayerOutput
 from tfm.sharding import scatter_sequence
 from tfm.tables.calibrations import CALIBRATIONS
 from tfm.tables.inputs import embed
@@ -73,13 +72,18 @@ def _calibrated(model: Encoder, config: Config, inputs: Array, causal: bool, mem
 
 
 def _with_branches(
-    block: Block, kind: Kind, config: Config, x: Array, context: AttentionContext, keys_values: Any
+    block: Block,
+    kind: Kind,
+    config: Config,
+    x: Array,
+    context: AttentionContext,
+    keys_values: tuple[Array, Array] | None,
 ) -> tuple[Array, dict[str, Array]]:
     """x [B,T,D] -> [B,T,D] behind a block, and by name what each sublayer adds to the stream, before dropout."""
     branches: dict[str, Array] = {}
 
     def recorded(name: str, sublayer: Sublayer) -> Sublayer:
-        def function(y: Array) -> tuple[Array, Any]:
+        def function(y: Array) -> tuple[Array, SublayerOutput]:
             branches[name], output = sublayer.function(y)
             return branches[name], output
 

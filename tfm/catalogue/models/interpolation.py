@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from tfm.catalogue.options.inputs import Merging, Patches
 from tfm.catalogue.positions.grid import offsets
 from tfm.config.model import Config
 from tfm.models.encoder import Encoder, encoder_specs
-from tfm.params import Spec
+from tfm.params import PyTree, Spec
 from tfm.sharding import replicate
 
 # The axes of tables of positions: vectors of places, and biases of offsets, of one layer, of all, or of L layers.
@@ -23,7 +24,7 @@ TABLES = ("PD", "PU", "OKG", "LOKG")
 SLOPE = -0.75
 
 
-def interpolate_positions(config: Config, params: Any, size: int | tuple[int, int]) -> tuple[Config, Any]:
+def interpolate_positions(config: Config, params: PyTree, size: int | tuple[int, int]) -> tuple[Config, PyTree]:
     """The configuration and the parameters of a model for images of another size in pixels, or of (height, width).
 
     Vectors of positions are interpolated along rows and columns, bicubically; so are biases of offsets in a grid, or in
@@ -41,7 +42,7 @@ def interpolate_positions(config: Config, params: Any, size: int | tuple[int, in
     options: Any = config.input
     new_config = replace(config, input=replace(options, size=height, image_width=None if width == height else width))
 
-    def with_new_size(node: Any) -> Any:
+    def with_new_size(node: PyTree) -> PyTree:
         return _resized_encoder(node, config, new_config) if isinstance(node, Encoder) else node
 
     return new_config, jax.tree.map(with_new_size, params, is_leaf=lambda node: isinstance(node, Encoder))
@@ -61,7 +62,9 @@ def _resized_encoder(model: Encoder, config: Config, new_config: Config) -> Enco
     return replace(first, stages=tuple(stages))
 
 
-def _resized(options: Any, new_options: Any, spec: Spec, new_spec: Spec, leaf: Array) -> Array:
+def _resized(
+    options: Patches | Merging, new_options: Patches | Merging, spec: Spec, new_spec: Spec, leaf: Array
+) -> Array:
     """A parameter of a stage that reads `options`, in the shape of `new_spec`. Raises ValueError unless it is a table
     of positions."""
     if spec.shape == new_spec.shape:
@@ -82,7 +85,7 @@ def _resized(options: Any, new_options: Any, spec: Spec, new_spec: Spec, leaf: A
     return jnp.roll(jax.vmap(resize)(tables) if axis else resize(tables), -last, axis)
 
 
-def _offset_sides(options: Any, count: int) -> tuple[int, int]:
+def _offset_sides(options: Patches | Merging, count: int) -> tuple[int, int]:
     """Offsets of rows and of columns in a table of so many: in the whole grid, or in square windows."""
     rows, columns = options.grid
     if count == offsets(rows, columns, options.prefix):
@@ -90,7 +93,7 @@ def _offset_sides(options: Any, count: int) -> tuple[int, int]:
     return math.isqrt(count), math.isqrt(count)
 
 
-def resize_table(table: Array, prefix: int, grid: tuple[int, int], new_grid: Any) -> Array:
+def resize_table(table: Array, prefix: int, grid: tuple[int, int], new_grid: tuple[int, int]) -> Array:
     """table [P,...] of `prefix` rows and then a row for each place of a grid -> the same for another grid."""
     rows, columns = (jnp.asarray(cubic(*sizes), jnp.float32) for sizes in zip(grid, new_grid, strict=True))
     places = table[prefix:].astype(jnp.float32).reshape(*grid, -1)

@@ -8,13 +8,12 @@ A token sees the memory of its layer and the tokens before it in its segment, so
 as one. No gradient reaches a memory.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from tfm.axes import partition
 from tfm.catalogue.options.reading import check_segments
@@ -53,9 +52,9 @@ def segment_memory(config: Config, rows: int, size: int, mesh: Mesh | None = Non
     check_segments(config)
     if size < 1:
         raise ValueError(f"size={size} tokens of memory must be at least 1")
-    place: Any = None if mesh is None else partition("B", (rows,), mesh)[0]
+    place: str | tuple[str, ...] | None = None if mesh is None else partition("B", (rows,), mesh)[0]
 
-    def zeros(shape: tuple[int, ...], dtype: Any, *axes: Any) -> Array:
+    def zeros(shape: tuple[int, ...], dtype: DTypeLike, *axes: str | tuple[str, ...] | None) -> Array:
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(*axes))
         return jnp.zeros(shape, dtype, out_sharding=sharding)
 

@@ -1,7 +1,6 @@
 """Skip-Thought: a sentence is one vector, from which two decoders write the sentences around it (Kiros et al. 2015)."""
 
 from dataclasses import replace
-from typing import Any
 
 from flax import struct
 from jax import Array
@@ -19,6 +18,7 @@ from tfm.models.heads import check_reads_tokens
 from tfm.models.pooling import pool
 from tfm.norms import Norm
 from tfm.ops import Linear, linear, linear_specs, split
+from tfm.params import PyTree
 from tfm.residuals import output_axis
 from tfm.tables.inputs import embed
 
@@ -28,7 +28,7 @@ class SentenceDecoder:
     """The layers of a decoder, which reads the embeddings of the encoder; see `tfm.stack`."""
 
     layers: Layers
-    positions: tuple[Any, ...]
+    positions: tuple[PyTree, ...]
     norm: Norm | None
 
 

@@ -2,7 +2,6 @@
 Zhai et al. 2023)."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,9 @@ from tfm.config.towers import ImageTower
 from tfm.masks.by_example import padding
 from tfm.models.encoder import Encoder, encoder, encoder_specs
 from tfm.models.features import features
-from tfm.models.pooling import attention_pool, pool, pooler_specs
+from tfm.models.pooling import AttentionPooler, attention_pool, pool, pooler_specs
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
-from tfm.params import constant_spec
+from tfm.params import ArraySpec, constant_spec
 from tfm.sharding import positions_like
 
 
@@ -34,7 +33,7 @@ class Towers:
     text: Encoder
     image: Encoder
     text_projection: Linear
-    image_pooler: Any
+    image_pooler: AttentionPooler | None
     image_projection: Linear | None
     log_scale: Array
     bias: Array | None
@@ -67,7 +66,7 @@ def _projection_specs(config: Config, tower: ImageTower) -> Linear:
     return linear_specs(config, "D", "p", bias=tower.projection_bias, p=tower.size)
 
 
-def _scalar_spec(config: Config, value: float) -> Any:
+def _scalar_spec(config: Config, value: float) -> ArraySpec:
     """A trained number, float32: bfloat16 would round most of its steps away."""
     return replace(constant_spec(config, "", value), dtype="float32")
 

@@ -12,13 +12,13 @@ by 1 has the keys in columns. Positions of queries, and those of keys, must be c
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from tfm.params import PyTree
 from tfm.sharding import named_sharding, spec_of
 
 
@@ -54,7 +54,7 @@ def toeplitz(rows: Array, queries: int, keys: int) -> Array:
     return skew(jnp.broadcast_to(rows, (*rows.shape[:-2], queries, rows.shape[-1])), keys)
 
 
-def on_query_shards(function: Callable[..., Array], axes: tuple[str, ...], *operands: Any) -> Array:
+def on_query_shards(function: Callable[..., Array], axes: tuple[str, ...], *operands: PyTree) -> Array:
     """`function(*operands)`, on every device for its own queries where the mesh shards their length.
 
     axes: the letters of each operand and of the result; operands without T are on every device in full. The last

@@ -11,7 +11,6 @@ Method 3 multiplies every pair with a vector: its time is that of plain attentio
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ from tfm.catalogue.positions.relative import ClippedBias, rows_of
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import lookup
-from tfm.params import scale_spec, weight_spec
+from tfm.params import ArraySpec, scale_spec, weight_spec
 from tfm.sharding import replicate_length
 
 
@@ -102,7 +101,7 @@ class SumBias(ClippedBias):
         return replace(self, keys=keys * keys.shape[-1] ** -0.5, causal=False)
 
 
-def specs(options: Huang, config: Config) -> Any:
+def specs(options: Huang, config: Config) -> ArraySpec:
     """The table of one layer: vectors [r,H], or numbers [r,K,G]. What multiplies starts at 1, where it knows no
     positions."""
     rows = options.max_distance + 1 if options.method == 1 else 2 * options.max_distance + 1
@@ -117,7 +116,7 @@ def prepare(call: LayerCall[Huang, None, None], context: AttentionContext) -> bo
 
 
 def score(
-    call: LayerCall[Huang, Any, bool], q: Array, k: Array, projections: Attention
+    call: LayerCall[Huang, Array, bool], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, ScoreBias]:
     """Queries and keys as they are, and the bias."""
     method, scale = call.options.method, q.shape[-1] ** -0.5

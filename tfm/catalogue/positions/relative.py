@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
+from jax.typing import DTypeLike
 
 from tfm.attention.bias import ScoreBias
 from tfm.catalogue.positions.distances import distances, on_query_shards, skew, unskew
@@ -27,11 +28,11 @@ class RelativeBias(ScoreBias):
     blockwise = False
     batched = False
 
-    def key_vectors(self, distance: Array, dtype: Any) -> Array:
+    def key_vectors(self, distance: Array, dtype: DTypeLike) -> Array:
         """int32 [R] -> the vectors of these distances in a dtype, [R,H] or, by key/value head, [R,K,H]."""
         raise NotImplementedError
 
-    def value_vectors(self, distance: Array, dtype: Any) -> Array | None:
+    def value_vectors(self, distance: Array, dtype: DTypeLike) -> Array | None:
         """int32 [R] -> the vectors [R,H] that are added to values at these distances; None for most."""
         return None
 

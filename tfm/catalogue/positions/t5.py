@@ -1,7 +1,7 @@
 """A trained bias for each bucket of distances and head (Raffel et al. 2020, section 2.1)."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
@@ -55,7 +55,7 @@ class Tables(NamedTuple):
     blocks: Array
 
 
-def shared_specs(options: T5, config: Config) -> Any:
+def shared_specs(options: T5, config: Config) -> Array | Tables:
     """The table [r,K,G] of all layers, or both tables."""
     tables = (weight_spec(config, "rKG", r=options.buckets) for _ in Tables._fields)
     return Tables(*tables) if options.blocks else next(tables)

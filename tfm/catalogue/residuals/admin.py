@@ -9,7 +9,6 @@ where 1 is the variance of the embeddings, as in the authors' code.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -22,7 +21,7 @@ from tfm.interfaces import Block, LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import scale_spec
-from tfm.residuals import SUBLAYERS, Norms, Sublayers, branch, norms_specs
+from tfm.residuals import SUBLAYERS, Norms, Outputs, Sublayers, branch, norms_specs
 
 
 @struct.dataclass
@@ -30,7 +29,7 @@ class ScaledNorms:
     """The norm of each sublayer, and by the name of a sublayer the scale [D] of the stream that it adds to."""
 
     norms: Norms
-    scales: dict[str, Any]
+    scales: dict[str, Array]
 
 
 def specs(options: Admin, config: Config, names: tuple[str, ...]) -> ScaledNorms:
@@ -38,7 +37,7 @@ def specs(options: Admin, config: Config, names: tuple[str, ...]) -> ScaledNorms
     return ScaledNorms(norms_specs(options, config, names), {name: scale_spec(config, "D") for name in names})
 
 
-def chain(call: LayerCall[Admin, ScaledNorms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[Admin, ScaledNorms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():

@@ -1,8 +1,6 @@
 """x + convolution(x), then x + f(norm(x)), for each sublayer f: its neighbours tell a patch where it stands (Chu et al.
 2021, section 3.2; DaViT: Ding et al. 2022, in code)."""
 
-from typing import Any
-
 from flax import struct
 from jax import Array
 
@@ -13,7 +11,7 @@ from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec, weight_spec
-from tfm.residuals import Norms, Sublayers, branch, norms_specs
+from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs
 from tfm.sharding import shard_axis, spec_of
 
 
@@ -30,19 +28,20 @@ class ConditionalNorms:
     """The norm of each sublayer, and by the name of a sublayer the convolution before it."""
 
     norms: Norms
-    convolutions: dict[str, Any]
+    convolutions: dict[str, DepthwiseConvolution]
 
 
 def specs(options: Conditional, config: Config, names: tuple[str, ...]) -> ConditionalNorms:
     """A norm and a convolution for each sublayer."""
-    sides: dict[str, Any] = {"h": options.kernel, "w": options.kernel}
-    convolution = DepthwiseConvolution(weight_spec(config, "hwD", inputs=2, **sides), bias_spec(config, "D"))
+    convolution = DepthwiseConvolution(
+        weight_spec(config, "hwD", inputs=2, h=options.kernel, w=options.kernel), bias_spec(config, "D")
+    )
     return ConditionalNorms(norms_specs(options, config, names), dict.fromkeys(names, convolution))
 
 
 def chain(
     call: LayerCall[Conditional, ConditionalNorms, None], x: Array, sublayers: Sublayers
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():

@@ -6,8 +6,6 @@ N of the encoder of M layers of a decoder     0.81 (N^4 M)^(1/16)    0.87 (N^4 M
 M of a decoder with cross-attention           (3 M)^(1/4)            (12 M)^(-1/4)
 """
 
-from typing import Any
-
 from jax import Array
 
 from tfm.catalogue.options.residuals import DeepNorm
@@ -16,7 +14,7 @@ from tfm.config.model import Config
 from tfm.interfaces import Block, LayerCall, Residual
 from tfm.norms import norm
 from tfm.params import PyTree
-from tfm.residuals import Norms, Sublayers, branch, norms_specs
+from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs
 
 
 def revise(options: DeepNorm, config: Config, specs: PyTree) -> PyTree:
@@ -27,7 +25,7 @@ def revise(options: DeepNorm, config: Config, specs: PyTree) -> PyTree:
     return xavier_branches(specs, beta if options.beta is None else options.beta)
 
 
-def chain(call: LayerCall[DeepNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[DeepNorm, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     alpha = ((3 if "cross" in sublayers else 2) * call.config.layers) ** 0.25
     alpha, outputs = alpha if call.options.alpha is None else call.options.alpha, {}

@@ -1,7 +1,6 @@
 """f(x) or x + f(x) of the mixer alone: layers of a recurrent network (Hermans & Schrauwen 2013; Peters et al. 2018)."""
 
 from dataclasses import replace
-from typing import Any
 
 from jax import Array
 
@@ -9,10 +8,10 @@ from tfm.catalogue.options.residuals import MixerOnly
 from tfm.config.model import Config
 from tfm.interfaces import Block, LayerCall, Residual, no_parameters
 from tfm.params import PyTree
-from tfm.residuals import Sublayers, branch
+from tfm.residuals import Outputs, Sublayers, branch
 
 
-def chain(call: LayerCall[MixerOnly, None, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[MixerOnly, None, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():

@@ -1,7 +1,6 @@
 """x + mixer(norm(x)) + feed_forward(norm(x)): all sublayers read the same (Wang & Komatsuzaki 2021)."""
 
 from dataclasses import replace
-from typing import Any
 
 from jax import Array
 
@@ -9,7 +8,7 @@ from tfm.catalogue.options.residuals import Parallel
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, Sublayers, branch, norms_specs, scaled, scales
+from tfm.residuals import Norms, Outputs, Sublayers, branch, norms_specs, scaled, scales
 
 
 def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
@@ -17,7 +16,7 @@ def specs(options: Parallel, config: Config, names: tuple[str, ...]) -> Norms:
     return replace(norms_specs(options, config, names), scales=scales(options.layer_scale, config, names))
 
 
-def chain(call: LayerCall[Parallel, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[Parallel, Norms, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     read, outputs = x, {}
     for name, sublayer in sublayers.items():

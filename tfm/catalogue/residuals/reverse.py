@@ -5,10 +5,12 @@ rematerialization.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from tfm.params import PyTree
 
 
 class ReversibleLayers(NamedTuple):
@@ -21,8 +23,8 @@ class ReversibleLayers(NamedTuple):
     scan: rows are scanned, not unrolled
     """
 
-    forward: Callable[..., Any]
-    invert: Callable[..., tuple[Any, Any]]
+    forward: Callable[..., PyTree]
+    invert: Callable[..., tuple[PyTree, PyTree]]
     repetitions: int
     scan: bool
 
@@ -30,12 +32,12 @@ class ReversibleLayers(NamedTuple):
 class Leaves(NamedTuple):
     """The leaves of a tree by what they are; None stands where a leaf is of another kind."""
 
-    floats: Any
-    arrays: Any
-    static: Any
+    floats: PyTree
+    arrays: PyTree
+    static: PyTree
 
 
-def run_reversible(layers: ReversibleLayers, x: Any, rows: Any, shared: Any, constants: Any) -> Any:
+def run_reversible(layers: ReversibleLayers, x: PyTree, rows: PyTree, shared: PyTree, constants: PyTree) -> PyTree:
     """x, trees whose leaves have a row for each repetition, and trees for all of them -> y.
 
     x, rows and shared have gradients, constants have none.
@@ -84,11 +86,11 @@ class Gradients:
     join: floats of the row and of shared trees -> the row, shared trees and constants
     """
 
-    def __init__(self, join: Callable[..., tuple], row_floats: Any, floats: Any):
+    def __init__(self, join: Callable[..., tuple], row_floats: PyTree, floats: PyTree):
         self.join, self.floats = join, (row_floats, floats)
         self.sums = jax.tree.map(jnp.zeros_like, self.floats)
 
-    def pull(self, evaluate: Callable, x: Any, cotangent: Any) -> tuple[Any, Any]:
+    def pull(self, evaluate: Callable, x: PyTree, cotangent: PyTree) -> tuple[PyTree, PyTree]:
         """See `ReversibleLayers.invert`."""
         value, vjp = jax.vjp(lambda x, floats: evaluate(x, *self.join(*floats)), x, self.floats)
         dx, d_floats = vjp(cotangent)
@@ -96,7 +98,7 @@ class Gradients:
         return value, dx
 
 
-def _from_the_last(step: Callable, carry: Any, rows: Any, layers: ReversibleLayers) -> tuple[Any, Any]:
+def _from_the_last(step: Callable, carry: PyTree, rows: PyTree, layers: ReversibleLayers) -> tuple[PyTree, PyTree]:
     """`jax.lax.scan` from the last row to the first; without `scan` unrolled."""
     if layers.scan:
         return jax.lax.scan(step, carry, rows, layers.repetitions, reverse=True)
@@ -107,10 +109,10 @@ def _from_the_last(step: Callable, carry: Any, rows: Any, layers: ReversibleLaye
     return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *reversed(results))
 
 
-def split_leaves(tree: Any) -> Leaves:
+def split_leaves(tree: PyTree) -> Leaves:
     """The floating-point arrays of a tree, its other arrays, and what is no array of jax."""
 
-    def kind(leaf: Any) -> str:
+    def kind(leaf: object) -> str:
         if not isinstance(leaf, jax.Array):
             return "static"
         return "floats" if jnp.issubdtype(leaf.dtype, jnp.inexact) else "arrays"
@@ -120,10 +122,10 @@ def split_leaves(tree: Any) -> Leaves:
     )
 
 
-def join_leaves(*trees: Any) -> Any:
+def join_leaves(*trees: PyTree) -> PyTree:
     """The tree that `split_leaves` has split."""
 
-    def first(*leaves: Any) -> Any:
+    def first(*leaves: PyTree) -> PyTree:
         return next((leaf for leaf in leaves if leaf is not None), None)
 
     return jax.tree.map(first, *trees, is_leaf=lambda node: node is None)

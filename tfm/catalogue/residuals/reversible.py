@@ -7,7 +7,6 @@ two, or one beside the other.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -16,7 +15,7 @@ from tfm.catalogue.options.residuals import Reversible
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
 from tfm.norms import norm
-from tfm.residuals import Norms, Sublayer, Sublayers, branch, norms_specs
+from tfm.residuals import Norms, Outputs, Sublayer, SublayerOutput, Sublayers, branch, norms_specs
 
 # Two streams float32 [B,T,D].
 Streams = tuple[Array, Array]
@@ -35,9 +34,7 @@ def finish(options: Reversible, config: Config, streams: Streams) -> Array:
     return (0.5 * (streams[0] + streams[1])).astype(config.dtype)
 
 
-def chain(
-    call: LayerCall[Reversible, Norms, None], streams: Streams, sublayers: Sublayers
-) -> tuple[Streams, dict[str, Any]]:
+def chain(call: LayerCall[Reversible, Norms, None], streams: Streams, sublayers: Sublayers) -> tuple[Streams, Outputs]:
     """Streams [B,T,D] -> streams [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():
@@ -58,7 +55,7 @@ def invert(
     return streams, cotangents
 
 
-def added(norms: Norms, config: Config, name: str, x: Array, sublayer: Sublayer) -> tuple[Array, Any]:
+def added(norms: Norms, config: Config, name: str, x: Array, sublayer: Sublayer) -> tuple[Array, SublayerOutput]:
     """What a sublayer adds for a stream x [B,T,D], float32 [B,T,D], and its output."""
     y, output = branch(sublayer, config, norm(config, getattr(norms, name), x).astype(config.dtype), x)
     return y.astype(jnp.float32), output

@@ -4,7 +4,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from jax import Array
 
@@ -15,11 +14,12 @@ from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, BlockOutput
 from tfm.layers.block import sublayers_of
 from tfm.layers.groups import Group, run_group, unstack
+from tfm.params import PyTree
 from tfm.residuals import SUBLAYERS
 
 
 def run(
-    groups: list[Group], config: Config, x: Array, context: AttentionContext, parameters: tuple[Any, ...]
+    groups: list[Group], config: Config, x: Array, context: AttentionContext, parameters: tuple[PyTree, ...]
 ) -> tuple[Array, list[tuple[BlockOutput, ...]]]:
     """x [B,T,D] through all groups -> [B,T,D], or [B,T,o] of twice the width, and the outputs of the groups.
 
@@ -41,34 +41,43 @@ def run(
 
 
 def _reversibly(
-    group: Group, config: Config, streams: Streams, context: AttentionContext, parameters: tuple[Any, ...]
+    group: Group, config: Config, streams: Streams, context: AttentionContext, parameters: tuple[PyTree, ...]
 ) -> Streams:
     """Streams through a group of layers. What positions prepare of parameters has gradients, all else has none."""
     place = [config.positions.index(kind.position) for kind in config.kinds]
-    trained: list[Any] = [None] * len(parameters)
+    trained: list[PyTree] = [None] * len(parameters)
     for (_, position), index in zip(context.prepared, place, strict=True):
         trained[index] = None if parameters[index] is None else position
 
-    def joined(positions: Sequence[Any], constants: AttentionContext) -> AttentionContext:
+    def joined(positions: Sequence[PyTree], constants: AttentionContext) -> AttentionContext:
         parts = zip(constants.prepared, place, strict=True)
         pairs = ((mixer, rest if parameters[n] is None else positions[n]) for (mixer, rest), n in parts)
         return replace(constants, prepared=tuple(pairs))
 
     constants = joined([None] * len(parameters), context)
 
-    def forward(x: Streams, rows: tuple[Any, ...], shared: tuple[Any, ...], constants: AttentionContext) -> Streams:
+    def forward(
+        x: Streams, rows: tuple[PyTree, ...], shared: tuple[PyTree, ...], constants: AttentionContext
+    ) -> Streams:
         params, states, keys_values, noise = rows
         layers = group._replace(params=params, states=states, keys_values=keys_values, noise=noise, shared=shared[0])
         return run_group(layers, config, x, joined(shared[1], constants))[0]
 
-    def evaluate(index: int, name: str, x: Array, row: tuple[Any, ...], shared: Any, constants: Any) -> Array:
+    def evaluate(
+        index: int,
+        name: str,
+        x: Array,
+        row: tuple[PyTree, ...],
+        shared: tuple[PyTree, ...],
+        constants: AttentionContext,
+    ) -> Array:
         params, *inputs = row
         layer = unstack(shared[0][index], 1)[0] if params is None else params[index]
         of_layer = (by_kind[index] for by_kind in inputs)
         sublayers = sublayers_of(layer, group.kinds[index], config, joined(shared[1], constants), *of_layer)
         return added(layer.residual, config, name, x, sublayers[name])[0]
 
-    def invert_row(y: Streams, cotangent: Streams, pull: Callable[..., Any]) -> tuple[Streams, Streams]:
+    def invert_row(y: Streams, cotangent: Streams, pull: Callable[..., tuple[Array, Array]]) -> tuple[Streams, Streams]:
         blocks = group.params or group.shared or ()
         for index in reversed(range(len(group.kinds))):
             names = [name for name in SUBLAYERS if name != "cross" or blocks[index].cross is not None]

@@ -1,8 +1,6 @@
 """ReZero: x + alpha f(x), alpha a trained number for each block that starts at 0, and no norm (Bachlechner et al. 2021,
 eq. 4)."""
 
-from typing import Any
-
 from flax import struct
 from jax import Array
 
@@ -11,7 +9,7 @@ from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Residual
 from tfm.ops import broadcast_param
 from tfm.params import bias_spec
-from tfm.residuals import Sublayers, branch
+from tfm.residuals import Outputs, Sublayers, branch
 
 
 @struct.dataclass
@@ -26,7 +24,7 @@ def specs(options: ReZero, config: Config, names: tuple[str, ...]) -> Gate:
     return Gate(bias_spec(config, ""))
 
 
-def chain(call: LayerCall[ReZero, Gate, None], x: Array, sublayers: Sublayers) -> tuple[Array, dict[str, Any]]:
+def chain(call: LayerCall[ReZero, Gate, None], x: Array, sublayers: Sublayers) -> tuple[Array, Outputs]:
     """x [B,T,D] -> [B,T,D]."""
     outputs = {}
     for name, sublayer in sublayers.items():

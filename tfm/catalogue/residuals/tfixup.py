@@ -8,7 +8,6 @@ Linear maps start as Xavier's, and embeddings from N(0, 1/D). Then, with N layer
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 
@@ -17,7 +16,7 @@ from tfm.catalogue.residuals.unnormalized import sums, xavier_branches
 from tfm.config.model import Config
 from tfm.interfaces import Block, Residual, no_parameters
 from tfm.ops import Linear
-from tfm.params import PyTree, normal, xavier
+from tfm.params import ArraySpec, PyTree, normal, xavier
 
 
 def revise(options: TFixup, config: Config, specs: PyTree) -> PyTree:
@@ -26,10 +25,10 @@ def revise(options: TFixup, config: Config, specs: PyTree) -> PyTree:
     if isinstance(specs, Block):
         return xavier_branches(specs, 0.67 * config.layers**-0.25 if specs.cross is None else of_embeddings)
 
-    def start(node: Any) -> Any:
+    def start(node: PyTree) -> PyTree:
         if isinstance(node, Linear):
-            spec: Any = node.kernel
-            kernel: Any = xavier(spec)
+            spec: ArraySpec = node.kernel
+            kernel: ArraySpec = xavier(spec)
             return replace(node, kernel=kernel)
         return normal(node, of_embeddings * node.shape[-1] ** -0.5) if len(node.axes) > 1 else node
 

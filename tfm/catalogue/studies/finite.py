@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.tree_util import KeyPath
+from jax.typing import ArrayLike
 
+from tfm.params import PyTree
 from tfm.scopes import CALLS, Place, alone, has_masks, is_structured, line_of, parts_by_scope, variables
 
 
@@ -59,19 +62,19 @@ class ScopedRun(NamedTuple):
     sizes: for each scope of the forward pass, the root of the mean square of its last result
     """
 
-    outputs: Any
+    outputs: PyTree
     origin: Origin | None
     sizes: dict[str, float]
 
 
-def names_not_finite(tree: Any) -> list[str]:
+def names_not_finite(tree: PyTree) -> list[str]:
     """The names of the leaves of a tree that hold values that are not finite."""
     leaves = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if _is_inexact(leaf)]
     flags = [_finite_shards(leaf) for _, leaf in leaves]
     return [_name(path) for (path, _), shards in zip(leaves, flags, strict=True) if not all(shards)]
 
 
-def first_not_finite(function: Callable[..., Any], *args: Any) -> Origin | None:
+def first_not_finite(function: Callable[..., PyTree], *args: PyTree) -> Origin | None:
     """Where the first value of function(*args) arises that is not finite and reaches its result; None if there is none.
 
     What does not reach the result, such as the logarithm of zero that a mask hides, does not count.
@@ -79,7 +82,7 @@ def first_not_finite(function: Callable[..., Any], *args: Any) -> Origin | None:
     return run_by_scope(function, *args).origin
 
 
-def run_by_scope(function: Callable[..., Any], *args: Any) -> ScopedRun:
+def run_by_scope(function: Callable[..., PyTree], *args: PyTree) -> ScopedRun:
     """Runs function(*args) equation by equation, on the device where the arguments are."""
     program, result = jax.make_jaxpr(function, return_shape=True)(*args)
     leaves = [(_name(path[1:]), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(args)]
@@ -96,7 +99,7 @@ def run_by_scope(function: Callable[..., Any], *args: Any) -> ScopedRun:
 class _Value(NamedTuple):
     """An array, where its first value arose that is not finite, and whether it holds -inf on purpose."""
 
-    array: Any
+    array: jax.Array
     origin: Origin | None
     masks: bool
 
@@ -108,7 +111,7 @@ class _Walk:
         self.sizes: dict[str, float] = {}
         self._order = 0
         self._parts: dict[int, list[Jaxpr]] = {}
-        self._compiled: dict[str, Callable[..., list[Any]]] = {}
+        self._compiled: dict[str, Callable[..., list[jax.Array]]] = {}
 
     def closed(self, program: ClosedJaxpr, values: Sequence[_Value], place: Place) -> list[_Value]:
         """The results of a program with its constants."""
@@ -123,13 +126,14 @@ class _Walk:
     def _run_parts(
         self, program: Jaxpr, parts: Sequence[Jaxpr], values: Sequence[_Value], place: Place
     ) -> list[_Value]:
-        environment: dict[Any, _Value] = dict(zip([*program.constvars, *program.invars], values, strict=True))
-        last_uses: dict[Any, int] = {name: index for index, part in enumerate(parts) for name in part.invars}
+        environment: dict[Var, _Value] = dict(zip([*program.constvars, *program.invars], values, strict=True))
+        last_uses: dict[Var, int] = {name: index for index, part in enumerate(parts) for name in part.invars}
         last_uses |= {name: len(parts) for name in variables(program.outvars)}
         for index, part in enumerate(parts):
             inputs = [environment[name] for name in part.invars]
-            environment |= zip(part.outvars, self._part(part, inputs, place), strict=True)
-            for name in (*part.invars, *part.outvars):
+            results = variables(part.outvars)
+            environment |= zip(results, self._part(part, inputs, place), strict=True)
+            for name in (*part.invars, *results):
                 if last_uses.get(name, -1) <= index:
                     environment.pop(name, None)
         return _read(program.outvars, environment)
@@ -139,7 +143,7 @@ class _Walk:
         inside = place.of(equation)
         if not is_structured(equation):
             return self._compute(part, inputs, place)
-        environment: dict[Any, _Value] = dict(zip(part.invars, inputs, strict=True))
+        environment: dict[Var, _Value] = dict(zip(part.invars, inputs, strict=True))
         inputs = _read(equation.invars, environment)
         params = equation.params
         if equation.primitive.name == "scan":
@@ -170,7 +174,7 @@ class _Walk:
             for result, value in zip(results, fine, strict=True)
         ]
 
-    def _value(self, array: Any, first: Origin | None, masks: bool, equation: JaxprEqn, place: Place) -> _Value:
+    def _value(self, array: jax.Array, first: Origin | None, masks: bool, equation: JaxprEqn, place: Place) -> _Value:
         origin = _origin(array, self._order, "/".join(place.scopes), place.is_backward, equation)
         if origin is None or (masks and not _holds_nan_or_inf(array)):
             return _Value(array, None, origin is not None)
@@ -193,7 +197,7 @@ class _Walk:
         return [*state, *(_stacked(column) for column in zip(*stacks, strict=True))]
 
 
-def _read(names: Sequence[Any], environment: Mapping[Any, _Value]) -> list[_Value]:
+def _read(names: Sequence[Var | Literal], environment: Mapping[Var, _Value]) -> list[_Value]:
     """The values of names and literals."""
     return [_Value(name.val, None, False) if isinstance(name, Literal) else environment[name] for name in names]
 
@@ -210,7 +214,7 @@ def _stacked(column: Sequence[_Value]) -> _Value:
 
 
 def _origin(
-    array: Any, order: int, scope: str, is_backward: bool = False, equation: JaxprEqn | None = None
+    array: ArrayLike, order: int, scope: str, is_backward: bool = False, equation: JaxprEqn | None = None
 ) -> Origin | None:
     """What is not finite in an array, None if nothing is; the array of an argument has no equation."""
     if not _is_inexact(array):
@@ -228,27 +232,27 @@ def _origin(
     return Origin(order, scope, is_backward, operation, line, values.shape, *counts, rows)
 
 
-def _holds_nan_or_inf(array: Any) -> bool:
+def _holds_nan_or_inf(array: ArrayLike) -> bool:
     values = _host(array)
     return bool((np.isnan(values) | (values == np.inf)).any())
 
 
-def _root_mean_square(array: Any) -> float:
+def _root_mean_square(array: jax.Array) -> float:
     with np.errstate(all="ignore"):
         return float(np.sqrt(np.square(_host(array), dtype=np.float64).mean())) if array.size else 0.0
 
 
-def _host(array: Any) -> np.ndarray:
+def _host(array: ArrayLike) -> np.ndarray:
     """A float array as numpy's float32; float64 stays."""
     values = np.asarray(array)
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
 
 
-def _is_inexact(leaf: Any) -> bool:
+def _is_inexact(leaf: ArrayLike) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", np.result_type(type(leaf))), jnp.inexact)
 
 
-def _finite_shards(leaf: Any) -> list[Any]:
+def _finite_shards(leaf: ArrayLike) -> list[jax.Array | np.bool]:
     """For each part of an array on a device of this process, whether its values are finite; the device may compute it
     yet."""
     if not isinstance(leaf, jax.Array):
@@ -261,9 +265,9 @@ def _finite_shards(leaf: Any) -> list[Any]:
 
 
 @jax.jit
-def _all_finite(array: Any) -> Any:
+def _all_finite(array: jax.Array) -> jax.Array:
     return jnp.isfinite(array).all()
 
 
-def _name(path: Any) -> str:
+def _name(path: KeyPath) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -9,17 +9,19 @@ and values, every group keeps as many.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.tree_util import KeyPath
+from jax.typing import ArrayLike
 
 from tfm.attention.project import Attention
 from tfm.config.model import Config
 from tfm.interfaces import Block
 from tfm.low_rank import kernel_of
+from tfm.params import PyTree
 
 # By the name of an attention, such as encoder.layers.period.0.mixer: a number for each head, [K,G], or [L,K,G] where
 # layers are stacked.
@@ -29,12 +31,12 @@ Gates = dict[str, Array]
 TEMPERATURE, LOW, HIGH = 2 / 3, -0.1, 1.1
 
 
-def head_gates(params: Any) -> Gates:
+def head_gates(params: PyTree) -> Gates:
     """Open gates for all heads of a model: ones, float32."""
     return {name: jnp.ones(kernel_of(node.output.kernel).shape[:-2]) for name, node in _attentions(params).items()}
 
 
-def with_gates(params: Any, gates: Mapping[str, Any]) -> Any:
+def with_gates(params: PyTree, gates: Mapping[str, ArrayLike]) -> PyTree:
     """The parameters of a model whose heads are multiplied by gates."""
 
     def gated(path, node):
@@ -96,7 +98,7 @@ def cut_config(config: Config, letter: str, count: int) -> Config:
     return replace(config, heads=heads, kv_heads=config.kv_heads and kv_heads, head_size=sizes["H"])
 
 
-def cut_heads(params: Any, specs: Any, places: Mapping[str, np.ndarray], letter: str) -> Any:
+def cut_heads(params: PyTree, specs: PyTree, places: Mapping[str, np.ndarray], letter: str) -> PyTree:
     """The parameters of the model that has these heads alone, on the host.
 
     specs: the spec tree of the model
@@ -127,7 +129,7 @@ def _places_in(name: str, places: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return [rows for key, rows in places.items() if f"{key}.".startswith(f"{name}.")]
 
 
-def _cut_part(specs: Any, part: Any, places: list[np.ndarray], letter: str) -> Any:
+def _cut_part(specs: PyTree, part: PyTree, places: list[np.ndarray], letter: str) -> PyTree:
     """The parameters of a mixer, of positions in it, or of cross-attention."""
 
     def cut(path, spec, leaf):
@@ -149,15 +151,15 @@ def _take(axes: str, leaf: np.ndarray, places: np.ndarray, letter: str) -> np.nd
     return np.take_along_axis(leaf, places.reshape(shape), axes.index(letter))
 
 
-def _is_attention(node: Any) -> bool:
+def _is_attention(node: object) -> bool:
     return isinstance(node, Attention)
 
 
-def _attentions(params: Any) -> dict[str, Attention]:
+def _attentions(params: PyTree) -> dict[str, Attention]:
     """The attentions of a model by name."""
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_attention)
     return {_name(path): node for path, node in leaves if isinstance(node, Attention)}
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def _name(path: KeyPath) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -6,8 +6,6 @@ the parts of a batch, and the sum over the layers that share the state. So no fu
 step hands anything on.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -40,7 +38,7 @@ def _observed_forward(y: Array, state: Array, change: Array) -> tuple[Array, Arr
     return y, change if sharding.mesh.empty else reshard(change, sharding)
 
 
-def _observed_backward(change: Array, dy: Array) -> tuple[Any, Any, None]:
+def _observed_backward(change: Array, dy: Array) -> tuple[Array, Array, None]:
     return dy, change, None
 
 

@@ -1,7 +1,6 @@
 """Mixers that read a window of tokens by a depth-wise convolution."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from tfm.catalogue.options.mixers.convolution import ConvolutionOptions
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse_scores
 from tfm.ops import Linear, dropout, linear, linear_specs
+from tfm.params import PyTree
 from tfm.scopes import SUMS
 from tfm.sharding import replicate_length
 
@@ -23,11 +23,11 @@ class GatedConvolution:
 
     value: Linear
     gate: Linear
-    kernel: Any
+    kernel: PyTree
     output: Linear
 
 
-def convolution_specs(config: Config, kernel: Any) -> GatedConvolution:
+def convolution_specs(config: Config, kernel: PyTree) -> GatedConvolution:
     """The spec tree of one layer, out of that of its kernels."""
     return GatedConvolution(
         value=linear_specs(config, "D", "KGH", branch=True),

@@ -7,7 +7,7 @@ and of its own group the tokens up to itself; with groups of 3, token 7 sees
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +88,7 @@ def forward(call: Call, x: Array, score: Score, state: MergedKeys | None) -> tup
     elif context.keep:
         heads, output = _prefilled(call, q, k, v)
     elif context.causal:
-        heads = _causal(call, q, *_merged(call, k, v, valid))
+        heads = _causal(call, q, _merged(call, k, v, valid))
     else:
         groups = _merged(call, k, v, valid)
         mask = None if groups.valid is None else padding(groups.valid.any(2))
@@ -125,7 +125,7 @@ def _merged(call: Call, k: Array, v: Array, valid: Array | None) -> Groups:
     return Groups(keys, values, own_keys, own_values, None if valid is None else cut(valid))
 
 
-def _causal(call: Call, q: Array, *groups: Any) -> Array:
+def _causal(call: Call, q: Array, groups: Groups) -> Array:
     """q [B,T,K,G,H] and the groups of its tokens -> [B,T,K,G,H]."""
     keys, values, own_keys, own_values, valid = groups
     length, (count, size) = q.shape[1], own_keys.shape[1:3]
@@ -158,7 +158,7 @@ def _prefilled(call: Call, q: Array, k: Array, v: Array) -> tuple[Array, MergedK
     shifted = jnp.minimum(place + length - ends, length - 1)
     q, k, v = (take_positions(rows, shifted) for rows in (q, k, v))
     groups = _merged(call, k, v, place < ends)
-    heads = take_positions(_causal(call, q, *groups), jnp.maximum(place - length + ends, 0))
+    heads = take_positions(_causal(call, q, groups), jnp.maximum(place - length + ends, 0))
     return heads, _rows(groups, jnp.zeros_like(ends), ends)
 
 

@@ -1,7 +1,6 @@
 """Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the length, so that scores are [T, rank]."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.mixers.fewer_keys import Linformer
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse_bias
-from tfm.params import weight_spec
+from tfm.params import ArraySpec, weight_spec
 from tfm.sharding import replicate_length, unshard_fsdp
 
 
@@ -76,7 +75,7 @@ def _project(x: Array, projection: Array) -> Array:
     return jnp.einsum("BSKH,Sr->BrKH", replicate_length(x), rows)
 
 
-def _length_spec(options: Linformer, config: Config) -> Any:
+def _length_spec(options: Linformer, config: Config) -> ArraySpec:
     """A projection [P,r] with the variance of Xavier at a gain of 1/sqrt(2)."""
 
     def init(key, shape, sharding):

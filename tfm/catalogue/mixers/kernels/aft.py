@@ -7,7 +7,6 @@ weights of places are summed by running sums, in time linear in the length.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from tfm.catalogue.options.mixers.kernels import AttentionFree
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score, refuse_scores
 from tfm.ops import lookup
-from tfm.params import weight_spec
+from tfm.params import PyTree, weight_spec
 from tfm.scopes import SUMS
 from tfm.sharding import replicate_length
 
@@ -65,7 +64,7 @@ def specs(options: AttentionFree, config: Config) -> AftParams:
 Call = LayerCall[AttentionFree, AftParams, SegmentedContext]
 
 
-def forward(call: Call, x: Array, score: Score, state: Any) -> tuple[Array, MixerOutput]:
+def forward(call: Call, x: Array, score: Score, state: PyTree) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]; sums in float32."""
     refuse_scores(call)
     layer, config, prepared = call.params, call.config, call.prepared
@@ -248,12 +247,12 @@ def _pad(left: int, right: int, rows: tuple[Sums, Array, Array]) -> tuple[Sums, 
     return _where((place >= left) & (place < place.shape[1] - right), padded[0]), *padded[1:]
 
 
-def start(options: AttentionFree, config: Config, output: Any, slots: int) -> Any:
+def start(options: AttentionFree, config: Config, output: Sums | AftKeysValues, slots: int) -> Sums | AftKeysValues:
     """The state after a prefill: sums, or keys and values where places have weights."""
     return output if isinstance(output, Sums) else pad_slots(options, config, output, slots)
 
 
-def write(state: Any, output: Any, length: Array | int) -> Any:
+def write(state: PyTree, output: Sums | AftKeysValues, length: Array | int) -> Sums | AftKeysValues:
     """The state with the next tokens."""
     return output if isinstance(output, Sums) else write_slots(state, output, length)
 

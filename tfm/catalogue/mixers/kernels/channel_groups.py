@@ -43,7 +43,7 @@ def forward(
     layer, config = call.params, call.config
     k, v = keys_values(layer, config, x)
     q, k, v = (replicate_length(rows) for rows in (queries(layer, config, x), k, v))
-    scale: Any = k.shape[-1] ** -0.5 if call.options.scale == "channels" else k.shape[1] ** -0.5
+    scale: float | Array = k.shape[-1] ** -0.5 if call.options.scale == "channels" else k.shape[1] ** -0.5
     if call.prepared is not None:
         valid = call.prepared[:, :, None, None]
         k = jnp.where(valid, k, 0)

@@ -1,7 +1,5 @@
 """Channels that attend to channels: scores are products of whole columns of queries and keys."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,7 +7,9 @@ from jax import Array
 from tfm.ops import dropout
 
 
-def attend_channels(q: Array, k: Array, v: Array, scale: Any, rate: float = 0.0, key: Array | None = None) -> Array:
+def attend_channels(
+    q: Array, k: Array, v: Array, scale: float | Array, rate: float = 0.0, key: Array | None = None
+) -> Array:
     """q [B,T,K,G,H], k and v [B,T,K,H] -> [B,T,K,G,H]: each channel of a head is a mean of channels of v.
 
     Scores [B,K,G,H,H] are products of columns, in float32, times a scale that broadcasts over them. `rate` and `key`

@@ -5,13 +5,12 @@ With the rows w of a random matrix P, exp(q k) is the mean over w of phi(q) phi(
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.sharding import reshard
+from jax.sharding import NamedSharding, reshard
 
 from tfm.attention.project import Attention, attention_specs
 from tfm.catalogue.mixers.kernels import FeatureSums, attend_by_features, prepare, start
@@ -36,7 +35,7 @@ def specs(options: Performer, config: Config) -> PerformerParams:
     return PerformerParams(attention_specs(config), features)
 
 
-def orthogonal_features(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
+def orthogonal_features(key: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
     """[...,m,H]: rows that are orthogonal in blocks of H, as long as Gaussian rows are (section 2.4)."""
     *stack, features, size = shape
     blocks_key, length_key = jax.random.split(key)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.sharding import reshard
+from jax.sharding import NamedSharding, reshard
 
 from tfm.catalogue.mixers.padding import SegmentedContext, valid_tokens_and_segments
 from tfm.catalogue.options.mixers.recurrent import RecurrentOptions
@@ -78,7 +78,7 @@ def recurrent_specs(options: RecurrentOptions, config: Config, gates: int) -> Re
     )
 
 
-def orthogonal(key: Array, shape: tuple[int, ...], sharding: Any) -> Array:
+def orthogonal(key: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
     """[...,s,g,r]: orthogonal rows or columns for each gate, so that states neither grow nor vanish (Saxe et al.
     2014)."""
     *stack, size, gates, units = shape
@@ -163,7 +163,13 @@ def _gates(call: LayerCall, x: Array) -> Array:
     return gates + linear(layer.condition, "BD,Dngr->Bngr", context.condition.astype(x.dtype))[:, None]
 
 
-def _token(step: Step, kernel: Array, projection: Array | None, state: RecurrentState, inputs: tuple[Array, Any, Any]):
+def _token(
+    step: Step,
+    kernel: Array,
+    projection: Array | None,
+    state: RecurrentState,
+    inputs: tuple[Array, Array | None, Array | None],
+):
     """The state after one token, and what the next layer reads of it."""
     gates, starts, valid = inputs
     if starts is not None:

@@ -6,7 +6,6 @@ projection P (Sak et al. 2014)
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from tfm.catalogue.mixers.recurrent import Recurrent, RecurrentState, last_state
 from tfm.catalogue.options.mixers.recurrent import Lstm
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Mixer, MixerOutput, Score
+from tfm.params import ArraySpec
 
 # The bias that a forget gate starts from, so that cells remember at first (Jozefowicz et al. 2015, section 5).
 FORGET_BIAS = 1.0
@@ -25,7 +25,7 @@ FORGET_BIAS = 1.0
 def specs(options: Lstm, config: Config) -> Recurrent:
     """The gates i, f and o, and the candidate."""
     layer = recurrent_specs(options, config, gates=4)
-    bias: Any = layer.input.bias
+    bias: ArraySpec = layer.input.bias
     if bias is None:
         return layer
 

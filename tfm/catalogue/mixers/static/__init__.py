@@ -19,7 +19,7 @@ class Pairs(NamedTuple):
 
     i: Array
     j: Array
-    queries: Any
+    queries: Array | None
     keys: Any
     allowed: Array | None
 

@@ -1,8 +1,6 @@
 """A trained bias for each offset of rows and columns of patches, and head, with three more of [CLS] (BEiT: Bao et al.
 2021, whose code has it; the offsets are those of Liu et al. 2021, eq. 4)."""
 
-from typing import Any
-
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
@@ -11,16 +9,16 @@ from tfm.catalogue.options.positions.grid import Beit
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Position
-from tfm.params import weight_spec
+from tfm.params import ArraySpec, weight_spec
 from tfm.positions import absolute
 
 
-def specs(options: Beit, config: Config) -> Any:
+def specs(options: Beit, config: Config) -> ArraySpec | None:
     """The table [O,K,G] of one layer, where it has its own."""
     return _table_spec(config) if options.by_layer else None
 
 
-def shared_specs(options: Beit, config: Config) -> Any:
+def shared_specs(options: Beit, config: Config) -> ArraySpec | None:
     """The table [O,K,G] of all layers, where they share one."""
     return _table_spec(config) if options.shared else None
 
@@ -31,7 +29,7 @@ def prepare(call: LayerCall[Beit, Array | None, None], context: AttentionContext
 
 
 def score(
-    call: LayerCall[Beit, Any, Array | None], q: Array, k: Array, projections: Attention
+    call: LayerCall[Beit, Array | None, Array | None], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, ScoreBias | None]:
     """Queries and keys as they are, and the bias of both tables."""
     tables = [table for table in (call.params, call.prepared) if table is not None]
@@ -41,7 +39,7 @@ def score(
     return q, k, GridBias(sum(tables[1:], tables[0]), rows, columns, call.config.input.prefix)
 
 
-def _table_spec(config: Config) -> Any:
+def _table_spec(config: Config) -> ArraySpec:
     rows, columns = config.input.grid or (1, 1)
     return weight_spec(config, "OKG", O=offsets(rows, columns, config.input.prefix))
 

@@ -1,7 +1,5 @@
 """A trained bias for each offset of rows and columns in a window, and head (Swin: Liu et al. 2021, eq. 4)."""
 
-from typing import Any
-
 from jax import Array
 
 from tfm.attention.project import Attention
@@ -9,17 +7,17 @@ from tfm.catalogue.options.positions.grid import Swin
 from tfm.catalogue.positions.grid import GridBias, offsets
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Position
-from tfm.params import weight_spec
+from tfm.params import ArraySpec, weight_spec
 
 
-def specs(options: Swin, config: Config) -> Any:
+def specs(options: Swin, config: Config) -> ArraySpec:
     """The table [O,K,G] of one layer."""
     side = options.side(config)
     return weight_spec(config, "OKG", O=offsets(side, side))
 
 
 def score(
-    call: LayerCall[Swin, Any, None], q: Array, k: Array, projections: Attention
+    call: LayerCall[Swin, Array, None], q: Array, k: Array, projections: Attention
 ) -> tuple[Array, Array, GridBias]:
     """Queries and keys of windows as they are, and the bias."""
     side = call.options.side(call.config)

@@ -8,7 +8,6 @@ side have offsets of nearly the same range.
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from tfm.catalogue.positions.grid import GridBias
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, Position
 from tfm.ops import Linear, linear, linear_specs, unit_vectors
-from tfm.params import constant, scale_spec
+from tfm.params import ArraySpec, constant, scale_spec
 from tfm.sharding import unshard_fsdp
 
 # Cosines are multiplied by 10 at first, and by 100 at most; biases are between 0 and 16.
@@ -40,7 +39,7 @@ class ContinuousBias:
 
 def specs(options: SwinV2, config: Config) -> ContinuousBias:
     """The spec tree of one layer."""
-    log_scale: Any = replace(scale_spec(config, "KG"), init=constant(math.log(FIRST_SCALE)))
+    log_scale: ArraySpec = replace(scale_spec(config, "KG"), init=constant(math.log(FIRST_SCALE)))
     return ContinuousBias(
         log_scale=log_scale,
         up=linear_specs(config, "o", "m", bias=True, o=2, m=options.hidden),
