@@ -17,7 +17,7 @@ functions have one calling convention:
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from flax import struct
@@ -27,6 +27,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.config.model import Config
 from tfm.masks.mask import Mask
 from tfm.options.choices import Options
+from tfm.params import PyTree
 
 # The options, the parameters and the prepared values of a variant.
 OptionsT = TypeVar("OptionsT", covariant=True)
@@ -34,7 +35,7 @@ ParamsT = TypeVar("ParamsT", covariant=True)
 PreparedT = TypeVar("PreparedT", covariant=True)
 
 # Queries [B,T,K,G,H], keys [B,S,K,H] and the projections of a layer -> queries and keys with positions, and a bias.
-Score = Callable[[Array, Array, Any], tuple[Array, Array, ScoreBias | None]]
+Score = Callable[[Array, Array, PyTree], tuple[Array, Array, ScoreBias | None]]
 
 
 @struct.dataclass
@@ -66,7 +67,7 @@ class AttentionContext:
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
     memory: "Memory | None" = None
-    prepared: tuple[tuple[Any, Any], ...] = ()
+    prepared: tuple[tuple[PyTree, PyTree], ...] = ()
 
     @property
     def key_positions(self) -> Array:
@@ -92,7 +93,7 @@ class Memory:
     mask: which tokens a target may see, where rows hold several texts; None: all that are valid
     """
 
-    layers: Any
+    layers: PyTree
     valid: Array
     coverage: Array | None = None
     mask: Mask | None = None
@@ -125,11 +126,11 @@ class Block:
     encoder. A residual scheme may have no feed-forward layer.
     """
 
-    mixer: Any
-    position: Any
-    feed_forward: Any
-    residual: Any
-    cross: Any = None
+    mixer: PyTree
+    position: PyTree
+    feed_forward: PyTree
+    residual: PyTree
+    cross: PyTree = None
 
 
 @struct.dataclass
@@ -140,7 +141,7 @@ class MixerOutput:
     weights: float32 attention weights [B,K,G,T,S]
     """
 
-    state: Any = None
+    state: PyTree = None
     weights: Array | None = None
 
 
@@ -151,13 +152,13 @@ class BlockOutput:
     state: what its mixer puts into the decode state
     weights: attention weights [B,K,G,T,S]
     cross_weights: those of cross-attention
-    inputs: what the block has read [B,T,D]
+    inputs: what the block has read [B,T,D]; of a residual scheme with two streams, both
     """
 
-    state: Any = None
+    state: PyTree = None
     weights: Array | None = None
     cross_weights: Array | None = None
-    inputs: Array | None = None
+    inputs: PyTree = None
 
 
 class VariantError(ValueError):
@@ -181,16 +182,16 @@ def refuse_bias(call: LayerCall, bias: ScoreBias | None) -> None:
         refuse(call.options, "has no scores of pairs of tokens to bias", "try position=learned or position=rotary")
 
 
-def no_parameters(*arguments: Any) -> None:
+def no_parameters(*arguments: object) -> None:
     """The spec tree of a variant without parameters."""
 
 
-def cannot_start(options: Options, config: Config, output: Any, slots: int) -> Any:
+def cannot_start(options: Options, config: Config, output: PyTree, slots: int) -> PyTree:
     """Refuses to generate."""
     refuse(options, "reads a text as one piece and cannot generate", "try mixer=softmax")
 
 
-def replace_state(state: Any, output: Any, length: Any) -> Any:
+def replace_state(state: PyTree, output: PyTree, length: Array | int) -> PyTree:
     """The state of a mixer whose output is its next state."""
     return output
 
@@ -208,11 +209,11 @@ class Mixer(NamedTuple):
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens
     """
 
-    specs: Callable[..., Any]
-    prepare: Callable[..., Any]
-    forward: Callable[..., Any]
-    start: Callable[..., Any] = cannot_start
-    write: Callable[..., Any] = replace_state
+    specs: Callable[..., PyTree]
+    prepare: Callable[..., PyTree]
+    forward: Callable[..., tuple[Array, MixerOutput]]
+    start: Callable[..., PyTree] = cannot_start
+    write: Callable[..., PyTree] = replace_state
 
 
 def plain_embedding(call: LayerCall, x: Array, positions: Array) -> Array:
@@ -224,7 +225,7 @@ def prepare_nothing(call: LayerCall, context: AttentionContext) -> None:
     """Nothing is shared by the layers."""
 
 
-def plain_score(call: LayerCall, q: Array, k: Array, projections: Any) -> tuple[Array, Array, ScoreBias | None]:
+def plain_score(call: LayerCall, q: Array, k: Array, projections: PyTree) -> tuple[Array, Array, ScoreBias | None]:
     """Queries and keys as they are, and no bias."""
     return q, k, None
 
@@ -241,15 +242,15 @@ class Position(NamedTuple):
         of its queries and keys
     """
 
-    embed_specs: Callable[..., Any] = no_parameters
-    embed: Callable[..., Any] = plain_embedding
-    shared_specs: Callable[..., Any] = no_parameters
-    specs: Callable[..., Any] = no_parameters
-    prepare: Callable[..., Any] = prepare_nothing
-    score: Callable[..., Any] = plain_score
+    embed_specs: Callable[..., PyTree] = no_parameters
+    embed: Callable[..., Array] = plain_embedding
+    shared_specs: Callable[..., PyTree] = no_parameters
+    specs: Callable[..., PyTree] = no_parameters
+    prepare: Callable[..., PyTree] = prepare_nothing
+    score: Callable[..., tuple[Array, Array, ScoreBias | None]] = plain_score
 
 
-def unchanged(options: Options, config: Config, specs: Any) -> Any:
+def unchanged(options: Options, config: Config, specs: PyTree) -> PyTree:
     """The spec tree as it is."""
     return specs
 
@@ -264,10 +265,10 @@ class Residual(NamedTuple):
         sublayer
     """
 
-    specs: Callable[..., Any]
-    chain: Callable[..., tuple[Any, dict[str, Any]]]
+    specs: Callable[..., PyTree]
+    chain: Callable[..., tuple[PyTree, dict[str, PyTree]]]
     final_norm: bool
-    revise: Callable[..., Any] = unchanged
+    revise: Callable[..., PyTree] = unchanged
 
 
 class Input(NamedTuple):
@@ -279,6 +280,6 @@ class Input(NamedTuple):
         input that no model begins with
     """
 
-    specs: Callable[..., Any]
+    specs: Callable[..., PyTree]
     embed: Callable[..., Array]
     contents: Callable[..., Array] | None = None
