@@ -10,7 +10,6 @@ import dataclasses
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum
 from train import UserError, exit_code
@@ -106,7 +105,7 @@ def evaluate(argv):
 
 def _measure(
     options: EvaluateOptions, folder: RunFolder | HfFolder, run: schema.Run, writes: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Mapping[str, object], Mapping[str, Mapping[str, object]]]:
     """The metrics, and, if it `writes`, what the task writes into files."""
     import jax
 
@@ -153,9 +152,9 @@ def _check(options: EvaluateOptions, run: schema.Run, explicit: set[str]):
         )
 
 
-def _configure(values: Mapping[str, Any], options: EvaluateOptions, explicit: Mapping[str, Any]) -> schema.Run:
+def _configure(values: Mapping[str, object], options: EvaluateOptions, explicit: Mapping[str, object]) -> schema.Run:
     """The saved run with the data and the task options of the flags. Raises UserError for flags of another task."""
-    changes: dict[str, Any] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
+    changes: dict[str, object] = {"model.kernel": "auto"}  # that of the run was for the devices of its training
     changes |= {"data.eval": options.data} if options.data else {}
     for name in explicit:
         owners = [task for task, entry in table.TASKS.items() if name in _field_names(entry.options)]

@@ -27,6 +27,8 @@ from tfm.layers.groups import Rows, unstack
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.models.encoder import Encoder
+from tfm.options.choices import Options
+from tfm.params import PyTree
 from tfm.sharding import replicate_length, shard_like
 from tfm.tables.inputs import embed
 from tfm.tables.mixers import MIXERS
@@ -94,7 +96,7 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
     """The cache with `count` more tokens, whose layers have returned these outputs."""
 
-    def write(mixer: Mixer, options: Any, states: Any, outputs: Any) -> Any:
+    def write(mixer: Mixer, options: Options, states: PyTree, outputs: PyTree) -> PyTree:
         return map_rows(lambda state, output: mixer.write(state, output, cache.length), states, outputs)
 
     states = _map_kinds(write, config, cache.states, states_of(outputs))
@@ -128,7 +130,7 @@ def separate_cache(config: Config, cache: Cache) -> Cache:
 def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
     """The cache with so many slots allocated, at least as many as before."""
 
-    def grow(mixer: Mixer, options: Any, states: Any) -> Any:
+    def grow(mixer: Mixer, options: Options, states: PyTree) -> PyTree:
         return map_rows(lambda state: mixer.start(options, config, state, slots), states)
 
     return replace(cache, states=_map_kinds(grow, config, cache.states))
@@ -177,12 +179,12 @@ def _context(length: Array | int, tokens: Array, starts: Array, slots: int) -> A
     return AttentionContext(positions, left_padding(starts), length, slots, causal=True, keep=True)
 
 
-def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> Layers:
+def _map_kinds(function: Callable[..., PyTree], config: Config, *trees: Layers) -> Layers:
     """A function (mixer, options, trees of one kind of layer) for every layer of the prefix and tail, and kind of the
     period."""
     plan = config.layer_plan
 
-    def part(name: str) -> tuple[Any, ...]:
+    def part(name: str) -> tuple[PyTree, ...]:
         kinds = getattr(plan, name)
         return tuple(
             function(MIXERS[kind.mixer.name], kind.mixer, *parts)
@@ -192,7 +194,7 @@ def _map_kinds(function: Callable[..., Any], config: Config, *trees: Layers) -> 
     return Layers(part("prefix"), part("period"), part("tail"))
 
 
-def separate_rows(config: Config, layers: Any) -> Any:
+def separate_rows(config: Config, layers: Layers) -> Layers:
     """`Layers` for a loop that reads them at every step: leaves of the period become `Rows`, where layers are unrolled.
 
     A slice of a stacked leaf is a copy, and a loop would make it at every step: of all kernels for every token (M45).
@@ -201,13 +203,13 @@ def separate_rows(config: Config, layers: Any) -> Any:
     if config.scan or config.share_layers:
         return layers
 
-    def separate(leaf: Any) -> Rows:
+    def separate(leaf: Array | Rows) -> Rows:
         return leaf if isinstance(leaf, Rows) else Rows(tuple(jnp.unstack(leaf)))
 
-    return layers.replace(period=jax.tree.map(separate, layers.period, is_leaf=lambda leaf: isinstance(leaf, Rows)))
+    return replace(layers, period=jax.tree.map(separate, layers.period, is_leaf=lambda leaf: isinstance(leaf, Rows)))
 
 
-def map_rows(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
+def map_rows(function: Callable[..., PyTree], tree: PyTree, *trees: PyTree) -> PyTree:
     """A function of trees with leaves [R,...], which returns such a tree.
 
     Where leaves of the first tree are `Rows`, it gets one row at a time, with leaves [1,...]; the result has `Rows`.
@@ -220,10 +222,10 @@ def map_rows(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: Rows(tuple(leaf[0] for leaf in leaves)), *results)
 
 
-def map_leaves(function: Callable[[Array], Array], tree: Any) -> Any:
+def map_leaves(function: Callable[[Array], Array], tree: PyTree) -> PyTree:
     """A function of arrays [R,...], applied to the leaves of a tree; `Rows` get one row [1,...] at a time."""
 
-    def apply(leaf: Any) -> Any:
+    def apply(leaf: Array | Rows) -> Array | Rows:
         return Rows(tuple(function(row[None])[0] for row in leaf.rows)) if isinstance(leaf, Rows) else function(leaf)
 
     return jax.tree.map(apply, tree, is_leaf=lambda leaf: isinstance(leaf, Rows))

@@ -19,7 +19,7 @@ def check_prompts(config: Config, prompts: Sequence[Sequence[int]], max_new_toke
         raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1, and an integer")
 
 
-def _check_vocabulary(owner: str, tokens: Sequence[Any], config: Config):
+def _check_vocabulary(owner: str, tokens: Sequence[int], config: Config):
     """Raises ValueError for a token that is no integer, or not in the vocabulary."""
     ids = np.asarray(tokens)
     if len(ids) and ids.dtype.kind not in "iu":

@@ -54,7 +54,7 @@ class Sample:
     top_k: Array | int | None = None
     top_p: Array | float | None = None
     min_p: Array | float | None = None
-    seed: Array | int = 0
+    seed: Array | np.ndarray | int = 0
     constraints: Constraints | None = None
 
     def choose(self, logits: Array, step: Array | int) -> Array:

@@ -1,7 +1,5 @@
 """Classifiers: from hidden states to one vector of a text or an image, and to the logits of its classes."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
@@ -13,6 +11,7 @@ from tfm.models.features import LayerMix, features, features_axis, mix_specs
 from tfm.models.pooling import pool
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import ACTIVATIONS, Linear, dropout, linear, linear_specs, split
+from tfm.params import PyTree
 from tfm.sharding import positions_like, replicate_length
 
 
@@ -23,8 +22,8 @@ class Classifier:
     model has none, or one that was read has none."""
 
     encoder: Encoder
-    pooler: Any
-    output: Any
+    pooler: Linear | None
+    output: PyTree
     norm: Norm | None = None
     distilled: Linear | None = None
     mix: LayerMix | None = None

@@ -1,7 +1,6 @@
 """Encoders and decoders: embeddings, and a stack of blocks."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 from flax import struct
@@ -14,6 +13,7 @@ from tfm.layers.stack import Layers, by_layer, drop_path_rates, stack, stack_spe
 from tfm.masks.mask import Mask
 from tfm.norms import Norm
 from tfm.ops import split
+from tfm.params import PyTree
 from tfm.tables.inputs import embed, embed_specs
 from tfm.tables.residuals import RESIDUALS
 
@@ -25,9 +25,9 @@ class Encoder:
     stages: what follows on coarser grids, each stage an encoder that reads the states of the one before
     """
 
-    embed: Any
+    embed: PyTree
     layers: Layers
-    positions: tuple[Any, ...]
+    positions: tuple[PyTree, ...]
     norm: Norm | None
     stages: tuple["Encoder", ...] = ()
 
@@ -51,7 +51,7 @@ def encoder_specs(config: Config, cross: bool = False) -> Encoder:
 def encoder(
     model: Encoder,
     config: Config,
-    inputs: Any,
+    inputs: PyTree,
     mask: Mask | None = None,
     positions: Array | None = None,
     types: Array | None = None,

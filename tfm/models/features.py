@@ -29,7 +29,7 @@ class LayerMix:
     scale: Array
 
 
-def mix_specs(config: Config) -> Any:
+def mix_specs(config: Config) -> LayerMix | None:
     """The spec tree of `LayerMix`: all layers weigh the same at first. None for a head that reads no mix."""
     if config.head.features != "mix":
         return None

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from tfm.config.model import Config
 from tfm.layers.stack import Layers
 from tfm.models.encoder import Encoder
+from tfm.params import PyTree
 
 
 def first_layers(model: Encoder, config: Config, count: int) -> tuple[Encoder, Config]:
@@ -69,7 +70,7 @@ def _kinds(config: Config) -> list[Any]:
     return [*plan.prefix, *(plan.period * plan.times), *plan.tail]
 
 
-def _layer(config: Config, layers: Layers, index: int) -> Any:
+def _layer(config: Config, layers: Layers, index: int) -> PyTree:
     """The parameters of one layer."""
     plan = config.layer_plan
     if index < len(layers.prefix):

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
+# The tag of an option class: one text, a Literal.
+Tag = TypeVar("Tag", bound=str)
+
 # The annotation of a field: a class, a union, or a form of `typing`.
 Hint = object
 
@@ -43,7 +46,7 @@ def _cached(function: F) -> F:
 
 
 @_cached
-def type_hints(cls: type) -> dict[str, Any]:
+def type_hints(cls: type) -> dict[str, Hint]:
     """The types of the fields of a dataclass."""
     return get_type_hints(cls)
 
@@ -104,7 +107,7 @@ class Options:
         return self
 
 
-def tag(name: str) -> Any:
+def tag(name: Tag) -> Tag:
     """The field `name` of an option class: always this text, and part of `dataclasses.asdict`."""
     return dataclasses.field(default=name, init=False)
 
@@ -188,13 +191,13 @@ def check_type(key: str, value: Any, hint: Hint) -> Any:
     return value
 
 
-def check_object(key: str, values: Mapping[str, Any], hints: Mapping[str, Hint]) -> dict[str, Any]:
+def check_object(key: str, values: Mapping[str, object], hints: Mapping[str, Hint]) -> dict[str, Any]:
     """The fields of an object that have a type, in that type. Raises ValueError as `check_type` does."""
     prefix = f"{key}." if key and not key.endswith(" ") else key
     return {name: check_type(prefix + name, values[name], hint) for name, hint in hints.items() if name in values}
 
 
-def _kind_for(value: object, hint: Hint) -> Any:
+def _kind_for(value: object, hint: Hint) -> Hint:
     """The type of a union that a value may have; the first one where it has none of them."""
     kinds = kinds_of(hint)
     for kind in kinds:

@@ -11,11 +11,15 @@ Flags, run.json and the fields of Hugging Face folders all pass through `overrid
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args
 
 from tfm.options.choices import Hint, Options, alternatives, check_type, is_list, nearest, suggest, type_hints
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+T = TypeVar("T", bound="DataclassInstance")
 
 # Elements that a list of dataclasses may have.
 MAX_ELEMENTS = 4096
@@ -27,7 +31,12 @@ Values = dict[str, Any]
 Read = Callable[[str, Any, Hint], Any]
 
 
-def flatten(config: Any, prefix: str = "") -> Values:
+def _is_instance(value: object) -> "TypeGuard[DataclassInstance]":
+    """Whether a value is a dataclass with fields of its own."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def flatten(config: "DataclassInstance", prefix: str = "") -> Values:
     """Dotted names and values of a dataclass, the tag of a chosen class under the name of its field."""
     values: Values = {}
     for field in dataclasses.fields(config):
@@ -40,14 +49,14 @@ def flatten(config: Any, prefix: str = "") -> Values:
         elif isinstance(value, Options):
             values[key] = value.name
             values |= {name: option for name, option in flatten(value, f"{key}.").items() if name != f"{key}.name"}
-        elif dataclasses.is_dataclass(value):
+        elif _is_instance(value):
             values |= flatten(value, f"{key}.")
         else:
             values[key] = value
     return values
 
 
-def flatten_saved(saved: Mapping[str, Any], prefix: str = "") -> Values:
+def flatten_saved(saved: Mapping[str, object], prefix: str = "") -> Values:
     """Dotted names and values of a dataclass that went through `dataclasses.asdict` and JSON; a tag is `mixer.name`."""
     values: Values = {}
     for name, value in saved.items():
@@ -83,7 +92,7 @@ class UnknownNameError(ValueError):
         super().__init__(f"{name} is unknown{suggest(name, [suggestion] if suggestion else first_words)}")
 
 
-def override(config: T, *layers: Mapping[str, Any], read: Read = check_type) -> T:
+def override(config: T, *layers: Mapping[str, object], read: Read = check_type) -> T:
     """The dataclass with the values of each layer, by dotted name, over those of the layer before.
 
     Another class of a union starts from its own defaults. The dataclasses judge the result of all layers. `read` turns
@@ -104,11 +113,11 @@ def override(config: T, *layers: Mapping[str, Any], read: Read = check_type) -> 
 class _Layer(NamedTuple):
     """The values of a layer, how they are read, and the names that a field was found for."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     read: Read
     used: set[str]
 
-    def find(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def find(self, names: Iterable[str]) -> Iterator[tuple[str, object]]:
         """Those of the names that have a value, and that value."""
         for name in names:
             if name in self.values:
@@ -116,7 +125,7 @@ class _Layer(NamedTuple):
                 yield name, self.values[name]
 
 
-def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
+def _override(config: T, layer: _Layer, prefixes: Sequence[str]) -> T:
     """A dataclass that is not judged yet; its fields are called PREFIX.FIELD, and later prefixes win."""
     changed: Values = {}
     for field in dataclasses.fields(config):
@@ -128,7 +137,7 @@ def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
             value = _override_choice(value, hint, layer, names)
         elif is_list(hint):
             value = _override_list(value, hint, layer, names)
-        elif dataclasses.is_dataclass(value):
+        elif _is_instance(value):
             value = _override(value, layer, names)
         else:
             for name, text in layer.find(names):
@@ -137,10 +146,10 @@ def _override(config: Any, layer: _Layer, prefixes: Sequence[str]) -> Any:
     return unchecked(type(config), changed)
 
 
-def unchecked(cls: type[T], values: Mapping[str, Any]) -> T:
+def unchecked(cls: type[T], values: Mapping[str, object]) -> T:
     """A dataclass of these fields, defaults where there is none, that has not judged itself."""
     result = object.__new__(cls)
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in dataclasses.fields(cls):
         object.__setattr__(result, field.name, values.get(field.name, field.default))
     return result
 
@@ -174,12 +183,12 @@ def _override_list(elements: tuple, hint: Hint, layer: _Layer, names: Sequence[s
     return tuple(changed)
 
 
-def _checked(config: Any, prefix: str = "") -> Any:
+def _checked(config: T, prefix: str = "") -> T:
     """A dataclass after all dataclasses in it have judged themselves, the innermost first."""
     changed: Values = {}
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
+        if _is_instance(value):
             changed[field.name] = _checked(value, f"{name}.")
         elif is_list(type_hints(type(config))[field.name]):
             elements = enumerate(value)
@@ -190,7 +199,7 @@ def _checked(config: Any, prefix: str = "") -> Any:
         raise ValueError(f"{prefix}{error}") from error
 
 
-def _refuse_other_class(config: Any, name: str, words: Sequence[str]) -> None:
+def _refuse_other_class(config: "DataclassInstance", name: str, words: Sequence[str]) -> None:
     """Raises ValueError where a dotted name is an option of another class than the chosen one; `words` lead to it."""
     field, *rest = words
     hint, value = type_hints(type(config)).get(field), getattr(config, field, None)
@@ -207,5 +216,5 @@ def _refuse_other_class(config: Any, name: str, words: Sequence[str]) -> None:
     if tags and chosen not in tags:
         slot = name.removesuffix(f".{'.'.join(rest)}")
         raise ValueError(f"{name} belongs to {slot}={' or '.join(tags)}, not to {chosen or 'none'}; leave it out")
-    if dataclasses.is_dataclass(value):
+    if _is_instance(value):
         _refuse_other_class(value, name, rest)

@@ -7,6 +7,7 @@ queries_keys    (x + p) Q and (x + p) K in every layer; values know no positions
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,11 @@ from tfm.config.model import Config
 from tfm.config.positions import Learned, Sinusoidal
 from tfm.interfaces import AttentionContext, LayerCall, Position
 from tfm.ops import einsum, lookup
-from tfm.params import weight_spec
+from tfm.params import ArraySpec, PyTree, weight_spec
 from tfm.positions.grid_axes import places
 
 
-def table_spec(config: Config) -> Any:
+def table_spec(config: Config) -> ArraySpec:
     """The table [P,U].
 
     It starts as sinusoids with the variance of other weights: relative positions can be read off it from the first
@@ -38,7 +39,7 @@ def table_spec(config: Config) -> Any:
     return dataclasses.replace(weight_spec(config, "P" + config.embed_axis), init=init)
 
 
-def absolute_specs(options: Any, config: Config) -> Any:
+def absolute_specs(options: Any, config: Config) -> ArraySpec | None:
     """The table [P,U] of a scheme whose option `absolute` asks for one; None for others."""
     return table_spec(config) if options.absolute else None
 
@@ -48,17 +49,17 @@ def embed_absolute(call: LayerCall[Any, Array | None, None], x: Array, positions
     return x if call.params is None else x + lookup(call.params, positions)
 
 
-def learned_embed_specs(options: Learned, config: Config) -> Any:
+def learned_embed_specs(options: Learned, config: Config) -> PyTree:
     """What embeddings need."""
     return embed_specs_at(options.place, config, table_spec(config))
 
 
-def embed_learned(call: LayerCall[Learned, Any, None], x: Array, positions: Array) -> Array:
+def embed_learned(call: LayerCall[Learned, PyTree, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] with the rows of positions [B,T]."""
     return embed_at(call.options.place, call.params, x, partial(lookup, ids=positions))
 
 
-def learned_shared_specs(options: Learned, config: Config) -> Any:
+def learned_shared_specs(options: Learned, config: Config) -> ArraySpec | None:
     """The table of all layers, where queries and keys need one."""
     return table_spec(config) if options.place == "queries_keys" else None
 
@@ -94,12 +95,12 @@ def waves(options: Sinusoidal, config: Config, positions: Array, width: int) -> 
     return jnp.where(row_column[..., :1] < 0, 0, jnp.concatenate([columns, rows], axis=-1))
 
 
-def sinusoidal_embed_specs(options: Sinusoidal, config: Config) -> Any:
+def sinusoidal_embed_specs(options: Sinusoidal, config: Config) -> PyTree:
     """What embeddings need."""
     return embed_specs_at(options.place, config, None)
 
 
-def embed_sinusoidal(call: LayerCall[Sinusoidal, Any, None], x: Array, positions: Array) -> Array:
+def embed_sinusoidal(call: LayerCall[Sinusoidal, PyTree, None], x: Array, positions: Array) -> Array:
     """x [B,T,U] with the waves of positions [B,T]."""
     return embed_at(
         call.options.place, call.params, x, lambda _: waves(call.options, call.config, positions, x.shape[-1])
@@ -117,11 +118,11 @@ def prepare_sinusoidal(call: LayerCall[Sinusoidal, None, None], context: Attenti
 class Concatenated:
     """The table of positions, None where they need none, and the matrix [c,U] of concatenated vectors."""
 
-    table: Any
-    kernel: Any
+    table: Array | None
+    kernel: Array
 
 
-def embed_specs_at(place: str, config: Config, table: Any) -> Any:
+def embed_specs_at(place: str, config: Config, table: ArraySpec | None) -> PyTree:
     """What embeddings need for positions with this table."""
     axis = config.embed_axis
     if place == "concatenated":
@@ -129,7 +130,7 @@ def embed_specs_at(place: str, config: Config, table: Any) -> Any:
     return table if place == "added" else None
 
 
-def embed_at(place: str, params: Any, x: Array, rows: Any) -> Array:
+def embed_at(place: str, params: PyTree, x: Array, rows: Callable[[PyTree], Array]) -> Array:
     """x [B,T,U] and `rows(table)` -> float32 vectors [B,T,U] of positions -> the embeddings [B,T,U]."""
     if place == "concatenated":
         return einsum("BTc,cU->BTU", jnp.concatenate([x, rows(params.table)], axis=-1), params.kernel)

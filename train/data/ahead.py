@@ -3,25 +3,25 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Ahead:
+class Ahead(Generic[Result]):
     """Calls make(n, ...), and begins make(n + 1, ...) to make(n + count, ...) on a thread.
 
     make must be a pure function: what it returns does not depend on what was asked for before. Its other arguments are
     the same every time.
     """
 
-    def __init__(self, make: Callable[..., Any], count: int):
+    def __init__(self, make: Callable[..., Result], count: int):
         self._make, self._count = make, count
-        self._futures: dict[int, Future] = {}
+        self._futures: dict[int, Future[Result]] = {}
         self._pool = ThreadPoolExecutor(1, "batches")
 
-    def __call__(self, n: int, *arguments: Any) -> Any:
+    def __call__(self, n: int, *arguments: object) -> Result:
         """make(n, *arguments); raises what it raises."""
         next_batches = range(n + 1, n + 1 + self._count)
         for stale in self._futures.keys() - {n, *next_batches}:

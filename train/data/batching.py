@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,9 @@ import numpy as np
 _BATCH_TOKENS = 4096
 
 
-def length_sorted_batches(lengths: Sequence[Any], size: int) -> Iterator[tuple[np.ndarray, int]]:
+def length_sorted_batches(
+    lengths: Sequence[int] | Sequence[tuple[int, int]] | np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, int]]:
     """Like `row_batches`, shortest rows first: rows of similar lengths share a batch and need little padding."""
     return row_batches(sorted(range(len(lengths)), key=lengths.__getitem__), size)
 

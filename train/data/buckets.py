@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def _best_neighbour(sizes: np.ndarray, index: int, step: int, cells: np.ndarray,
     return neighbours[(np.minimum(_places(neighbours, cells), rest) @ counts).argmin()]
 
 
-def _shape_of(lengths: np.ndarray, sizes: Any) -> np.ndarray:
+def _shape_of(lengths: np.ndarray, sizes: np.ndarray | Sequence[tuple[int, ...]]) -> np.ndarray:
     """The smallest of the sizes [M,C] that holds each row, int [N]."""
     return _places(np.asarray(sizes), lengths).argmin(0)
 

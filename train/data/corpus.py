@@ -63,7 +63,7 @@ class Corpus(Generic[AnyRows]):
         train: Sequence[AnyRows],
         valid: AnyRows,
         sizes: Mapping[str, int],
-        facts: Mapping[str, Any],
+        facts: Mapping[str, object],
         test_sets: Mapping[str, AnyRows] | None = None,
     ):
         self.run, self.processor = run, processor

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,14 +77,14 @@ class Labels:
 MAX_VALUE = 1e9
 
 
-def label_checker(kind: str, columns: Sequence[str]) -> Callable[[Any], None]:
+def label_checker(kind: str, columns: Sequence[str]) -> Callable[[object], None]:
     """What raises ValueError for a value of a label column that is no label: of one class, of classes, or a number."""
     if kind == "regression":
         return _check_value
     return _check_decision if kind == "multi" and len(columns) > 1 else partial(_check_classes, kind)
 
 
-def _check_value(label: Any) -> None:
+def _check_value(label: object) -> None:
     """Raises ValueError for what is no finite number of a sane size."""
     value = _number(label)
     if value is None or not math.isfinite(value):
@@ -93,13 +93,13 @@ def _check_value(label: Any) -> None:
         raise ValueError(f"the label {label!r} is beyond {MAX_VALUE:,.0f}; divide all values, or correct it")
 
 
-def _check_decision(label: Any) -> None:
+def _check_decision(label: object) -> None:
     """Raises ValueError for what is neither 0 nor 1."""
     if _number(label) not in (0, 1):
         raise ValueError(f"the label {label!r} is neither 0 nor 1; correct it")
 
 
-def _check_classes(kind: str, label: Any) -> None:
+def _check_classes(kind: str, label: object) -> None:
     """Raises ValueError for what names no class; of several classes there may be none, and a list names them."""
     several = kind == "multi"
     for name in label if several and isinstance(label, list) else [label]:
@@ -108,7 +108,7 @@ def _check_classes(kind: str, label: Any) -> None:
             raise ValueError(f"the label {name!r} names no class; correct it, or leave the row out")
 
 
-def _number(label: Any) -> float | None:
+def _number(label: object) -> float | None:
     """The number that a label is or says; None of any other label."""
     try:
         return float(label) if isinstance(label, str | int | float) else None
@@ -158,7 +158,7 @@ def class_weights(choice: str, labels: np.ndarray, names: Sequence[str]) -> np.n
     return np.array(weights, np.float32)
 
 
-def _names(kind: str, label: Any) -> list[str]:
+def _names(kind: str, label: object) -> list[str]:
     """The classes in a cell: one, or a list, or several joined by commas."""
     if kind == "single":
         return [_name(label)]
@@ -166,7 +166,7 @@ def _names(kind: str, label: Any) -> list[str]:
     return [name for cell in cells if (name := _name(cell))]
 
 
-def _name(label: Any) -> str:
+def _name(label: object) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label).strip()
 
 

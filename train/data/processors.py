@@ -6,18 +6,28 @@ TOKENIZER, which its task names.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
 
 from train import UserError
 from train.text import hf_tokenizer
 from train.text.tokenizer_kinds import read_own
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
-def _no_hf_folder(*_: Any) -> Any:
+    from tfm.config.model import Config
+    from train.settings.schema import Run
+    from train.tasks.record import Task
+
+
+def _no_hf_folder(*_: object) -> NoReturn:
     raise UserError("transformers has no such processor; nothing is read or written")
 
 
-class ProcessorKind(NamedTuple):
+Processor = TypeVar("Processor")
+
+
+class ProcessorKind(NamedTuple, Generic[Processor]):
     """How a run folder keeps a processor, and how Hugging Face folders do.
 
     files: their names in the run folder
@@ -30,15 +40,15 @@ class ProcessorKind(NamedTuple):
     """
 
     files: tuple[str, ...]
-    to_texts: Callable[[Any], tuple[str, ...]]
-    read: Callable[..., Any]
-    read_hf: Callable[[Path, Any], Any] = _no_hf_folder
-    save_hf: Callable[[Any, Any, Any, Path], None] = _no_hf_folder
-    hf_fields: Callable[[Any], Mapping[str, Any]] = lambda processor: {}
-    tokenizer: Callable[[Any], Any] = lambda processor: None
+    to_texts: Callable[[Processor], tuple[str, ...]]
+    read: Callable[..., Processor]
+    read_hf: "Callable[[Path, Config], Processor]" = _no_hf_folder
+    save_hf: "Callable[[Processor, Task, Run, Path], None]" = _no_hf_folder
+    hf_fields: Callable[[Processor], Mapping[str, object]] = lambda processor: {}
+    tokenizer: "Callable[[Processor], Tokenizer | None]" = lambda processor: None
 
 
-def _tokenizer_texts(tokenizer) -> tuple[str, ...]:
+def _tokenizer_texts(tokenizer: "Tokenizer") -> tuple[str, ...]:
     return (tokenizer.to_str(pretty=True),)
 
 

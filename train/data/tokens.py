@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class TokenizedTexts:
         """Tokens of each text."""
         return np.diff(self.starts)
 
-    def __getitem__(self, text: Any) -> np.ndarray:
+    def __getitem__(self, text: int | np.integer) -> np.ndarray:
         """The ids of a text."""
         return self.ids[self.starts[text] : self.starts[text + 1]]
 

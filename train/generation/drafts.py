@@ -1,17 +1,22 @@
 """The draft that `--draft` names: another run, or what has followed the same tokens in the text."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tfm
 from tfm.catalogue.decoding.speculation import AHEAD
 from train import UserError
-from train.runs.run_folder import open_folder
+from train.runs.hf_folder import HfFolder
+from train.runs.run_folder import RunFolder, open_folder
 from train.text import tokenize
+
+if TYPE_CHECKING:
+    from train.screens.console import Log
+
 
 NGRAM = "ngram"
 
 
-def load(name: str, folder: Any, log: Any) -> tfm.NGram | tfm.DraftModel:
+def load(name: str, folder: RunFolder | HfFolder, log: "Log") -> tfm.NGram | tfm.DraftModel:
     """The draft of a name, `ngram` or a run folder, for the model of a folder.
 
     Raises UserError where it does not fit.

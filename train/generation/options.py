@@ -4,12 +4,16 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfm.options.choices import check_fields, check_maximum, check_minimum, suggest
 from train import UserError
 from train.settings.limits import MAX_BEAMS, MAX_ROWS, MAX_SEED
 from train.settings.predict import Weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 # The flags of each strategy, beside those of all.
 STRATEGY_FLAGS = {
@@ -114,7 +118,7 @@ class GenerateOptions:
 
         return tfm.Greedy(repetition_penalty=self._unless_off("repetition_penalty"))
 
-    def sample(self, seeds: Any = 0):
+    def sample(self, seeds: "int | np.ndarray" = 0):
         """The `tfm.Sample` of these options; seeds int [B], one for each row."""
         import tfm
 
@@ -166,12 +170,12 @@ def _flag_name(name: str) -> str:
     return _FLAG_NAMES.get(name, name).replace("_", "-")
 
 
-def choose_strategy(flags: Mapping[str, Any]) -> str:
+def choose_strategy(flags: Mapping[str, object]) -> str:
     """The strategy that the flags name, or that all of them fit, or "" if none of them belongs to a strategy.
 
     Raises UserError if they belong to several strategies.
     """
-    named = flags.get("strategy", "")
+    named = str(flags.get("strategy", ""))
     if "strategy" in flags and named not in STRATEGY_FLAGS:
         raise UserError(f"--strategy={named} is unknown{suggest(named, STRATEGY_FLAGS)}")
     owners = {flag: strategies for flag in flags if (strategies := _strategies_with(flag))}

@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from train import UserError
 from train.generation.options import GenerateOptions
 from train.runs.weights import as_weights
+
+if TYPE_CHECKING:
+    import tfm
+    from train.images.palette import PaletteProcessor
+    from train.runs.hf_folder import HfFolder
+    from train.runs.run_folder import RunFolder
+    from train.screens.console import Log
+
 
 # The flags that pictures have, beside those of a strategy.
 _FLAGS = frozenset("run complete keep n to average weights batch strategy temperature top_k top_p min_p seed".split())
@@ -17,7 +25,7 @@ _FLAGS = frozenset("run complete keep n to average weights batch strategy temper
 _SHEET = 512
 
 
-def write(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], strategy: str):
+def write(folder: "RunFolder | HfFolder", options: GenerateOptions, explicit: Mapping[str, object], strategy: str):
     """Makes pictures and draws them on a sheet, --to=FILE.png. Raises UserError for flags of texts and bad files."""
     foreign = sorted(set(explicit) - _FLAGS)
     if foreign or strategy == "beam":
@@ -52,7 +60,7 @@ def write(folder: Any, options: GenerateOptions, explicit: Mapping[str, Any], st
     log.info(f"saved in {to}")
 
 
-def _originals(pattern: str, processor: Any) -> list[np.ndarray]:
+def _originals(pattern: str, processor: "PaletteProcessor") -> list[np.ndarray]:
     """The tokens of the pictures to complete. Raises UserError for one that is broken."""
     from train.images import sources
     from train.images.decoding import BrokenImageError
@@ -67,13 +75,13 @@ def _originals(pattern: str, processor: Any) -> list[np.ndarray]:
 
 
 def _sampled(
-    params: Any,
-    folder: Any,
+    params: "tfm.CausalLM",
+    folder: "RunFolder | HfFolder",
     options: GenerateOptions,
-    explicit: Mapping[str, Any],
+    explicit: Mapping[str, object],
     strategy: str,
-    rows: Sequence[Any],
-    log: Any,
+    rows: Sequence[np.ndarray],
+    log: "Log",
 ) -> np.ndarray:
     """The pictures that the model makes of their beginnings, uint8 [N,H,W,C]."""
     import dataclasses
@@ -83,7 +91,8 @@ def _sampled(
     from train.images import completion
 
     model = folder.config.model
-    options = dataclasses.replace(options, temperature=explicit.get("temperature", 1.0))
+    if "temperature" not in explicit:
+        options = dataclasses.replace(options, temperature=1.0)
     size = min(options.batch, len(rows))
     capacity.check_decoding(params, model, size, model.length + 1)
     samples = []

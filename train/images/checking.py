@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from train import UserError
 from train.data.sources.files import Row
@@ -10,6 +10,10 @@ from train.devices import cpu
 from train.files import cache
 from train.images.decoding import BrokenImageError
 from train.settings.schema import Data
+
+if TYPE_CHECKING:
+    from train.images.sources import Picture
+
 
 # Broken pictures that are named; the others are counted.
 NAMED = 5
@@ -61,7 +65,7 @@ def _verdicts(rows: Sequence[Row], log) -> list[Verdict]:
     return [Verdict(*pair) for pair in cache.json_value(name, lambda: _decoded(images, log))]
 
 
-def _decoded(images: Sequence[Any], log) -> list[Verdict]:
+def _decoded(images: "Sequence[Picture]", log) -> list[Verdict]:
     """The verdict on every picture, after decoding it."""
     verdicts = []
     with log.progress("decoding every picture once", len(images)) as advance, ThreadPoolExecutor(THREADS) as pool:
@@ -71,7 +75,7 @@ def _decoded(images: Sequence[Any], log) -> list[Verdict]:
     return verdicts
 
 
-def _verdict(image: Any) -> Verdict:
+def _verdict(image: "Picture") -> Verdict:
     """Decodes a picture."""
     try:
         image.open(3)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,7 @@ def complete(
     model: tfm.Config,
     processor: PaletteProcessor,
     beginnings: Sequence[np.ndarray],
-    strategy: Any,
+    strategy: tfm.Greedy | tfm.Sample,
 ) -> np.ndarray:
     """The first tokens of pictures, equally many of each -> uint8 [N,H,W,3], the pictures as the model goes on."""
     prompts = [[processor.start, *map(int, beginning)] for beginning in beginnings]

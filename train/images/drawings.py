@@ -10,12 +10,13 @@ import functools
 import hashlib
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from train import UserError
+from train.data.sources.files import Row
 from train.images import sources
 from train.images.decoding import array_image
 
@@ -196,7 +197,7 @@ def check_label(label: str):
         raise UserError(f"--data.label={label} is no label of the built-in drawings; known are {', '.join(LABELS)}")
 
 
-def rows(drawings: list[Drawing], label: str) -> list[dict[str, Any]]:
+def rows(drawings: list[Drawing], label: str) -> list[Row]:
     """Rows of `train.images.sources`, and whether a pair of theirs is withheld."""
     return [
         {

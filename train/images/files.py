@@ -7,12 +7,16 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from train import UserError
 from train.devices import cpu
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
 
 # Arrays of pictures stay in memory: they may have this share of it.
 MAX_SHARE = 0.25
@@ -63,7 +67,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _pieces(file: Any, size: int) -> Iterator[bytes]:
+def _pieces(file: "SupportsRead[bytes]", size: int) -> Iterator[bytes]:
     """At most so many bytes of a file; a file that is shorter takes no more memory than it has bytes."""
     while size and (piece := file.read(min(size, 1 << 20))):
         size -= len(piece)

@@ -9,9 +9,10 @@ from train.images.palette import AnyProcessor, PaletteProcessor
 from train.images.processor import ImageProcessor
 from train.settings.gate import user_errors
 from train.settings.images import Pixels, parsed_channels
+from train.settings.schema import Run
 
 
-def run_processor(run: Any, model: Config, saved: AnyProcessor | None) -> AnyProcessor:
+def run_processor(run: Run, model: Config, saved: AnyProcessor | None) -> AnyProcessor:
     """The processor of a run for the pictures that a model, or a tower, reads: a new one, or the `saved` one of another
     run. Pictures of a run that starts from `--init` may be of another size.
 

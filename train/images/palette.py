@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -20,6 +20,12 @@ from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import ProcessorKind
 from train.images.processor import FILE, Box, ImageProcessor, processor_text, read_processor
+
+if TYPE_CHECKING:
+    from tfm.config.model import Config
+    from train.settings.schema import Run
+    from train.tasks.record import Task
+
 
 # Pixels that a palette is made from, rounds of k-means, and pixels that are compared with all colours at a time.
 SAMPLE, _ROUNDS, _AT_A_TIME = 1 << 16, 20, 1 << 14
@@ -164,7 +170,7 @@ def read(path: Path) -> AnyProcessor:
     return PaletteProcessor(processor, tuple(tuple(map(float, colour)) for colour in colours))
 
 
-def read_hf(folder: Path, model: Any) -> AnyProcessor:
+def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     """The processor of a Hugging Face folder. Raises UserError where there is none, ValueError for a damaged one."""
     path = folder / FILE
     if not path.is_file():
@@ -172,9 +178,10 @@ def read_hf(folder: Path, model: Any) -> AnyProcessor:
     return read(path)
 
 
-def save_hf(processor: AnyProcessor, task: Any, run: Any, folder: Path):
+def save_hf(processor: AnyProcessor, task: "Task", run: "Run", folder: Path):
     """Writes preprocessor_config.json."""
     (folder / FILE).write_text(to_text(processor))
 
 
-IMAGE_PROCESSOR = ProcessorKind((FILE,), _to_texts, read, read_hf, save_hf)
+# Of captions, whose pictures are never those of a palette, too.
+IMAGE_PROCESSOR: ProcessorKind[Any] = ProcessorKind((FILE,), _to_texts, read, read_hf, save_hf)

@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -92,7 +91,7 @@ class ImageProcessor:
         if self.crop is None:
             return dataclasses.replace(self, size=shape)
         ratios = [side / cropped for side, cropped in zip(shape, self.crop, strict=True)]
-        size: Any = self.size
+        size = self.size
         if isinstance(size, int):
             size = round(size * max(ratios))
         elif size is not None:
@@ -143,12 +142,12 @@ def _centre(image: Image.Image, crop: tuple[int, int]) -> Image.Image:
     return image.crop((left, top, left + crop[1], top + crop[0]))
 
 
-def _fields(processor: ImageProcessor) -> dict[str, Any]:
+def _fields(processor: ImageProcessor) -> dict[str, object]:
     """The fields of preprocessor_config.json, as transformers names them."""
     size, crop = processor.size, processor.crop
     is_exact = isinstance(size, tuple)
     kind = "ViTImageProcessor" if crop is None else "DeiTImageProcessor" if is_exact else "CLIPImageProcessor"
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "image_processor_type": kind,
         "do_convert_rgb": processor.channels == 3,
         "do_resize": size is not None,
@@ -201,7 +200,7 @@ def read_processor(path: Path) -> ImageProcessor:
     return ImageProcessor(size, crop, mean, std, float(factor), names[resample])
 
 
-def _size(fields: Mapping[str, Any], name: str, default: Any, square: bool) -> tuple[int, int] | int | None:
+def _size(fields: Mapping[str, object], name: str, default: object, square: bool) -> tuple[int, int] | int | None:
     """A size of transformers: {"height", "width"}, {"shortest_edge"}, or an int of older files. Raises ValueError."""
     value = fields.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -215,6 +214,6 @@ def _size(fields: Mapping[str, Any], name: str, default: Any, square: bool) -> t
     raise ValueError(f"{name}={value!r} must be a height and a width, or a shortest_edge, in pixels")
 
 
-def _numbers(fields: Mapping[str, Any], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+def _numbers(fields: Mapping[str, object], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
     """A list of numbers. Raises ValueError for anything else."""
     return tuple(map(float, check_type(name, fields.get(name, list(default)), list[float])))

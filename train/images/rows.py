@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from train import UserError
 from train.data.labels import LossFields
@@ -111,7 +112,7 @@ class ImageRows:
         pixels = self.processor.normalize(augmented(image, self.processor, augment, rng))
         return erased(pixels, augment.erase, rng) if augment.erase else pixels
 
-    def _open(self, row: int) -> Any:
+    def _open(self, row: int) -> Image.Image:
         picture = self.pictures[row]
         try:
             return picture.open(self.processor.channels)

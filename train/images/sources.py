@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
@@ -96,7 +96,7 @@ class PictureReader(NamedTuple):
 
     image: str
     label: str
-    check_label: Callable[[Any], None]
+    check_label: Callable[[object], None]
     several: bool = False
 
     @property
@@ -124,7 +124,7 @@ class PictureReader(NamedTuple):
         """The formats of tables."""
         return self.columns.formats
 
-    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+    def checked(self, row: Mapping[str, object], where: str, remedy: str = "") -> Row:
         """The columns of a row of a table. Raises UserError for a bad row."""
         return self.columns.checked(row, where, remedy)
 
@@ -232,7 +232,7 @@ def _read_file(path: Path, data: Data, reader: PictureReader) -> list[Row]:
 
 def _table_rows(table: Path, rows: Sequence[Row], reader: PictureReader) -> list[Row]:
     """Rows with paths as pictures; paths begin at the folder of the table, or here. Raises UserError for two labels."""
-    labels: dict[str, Any] = {}
+    labels: dict[str, object] = {}
     pairs = dict.fromkeys((row[reader.image], row[reader.label]) for row in rows)
     for path, label in pairs:
         if labels.setdefault(path, label) != label and not reader.several:

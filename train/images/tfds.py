@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -36,16 +36,16 @@ class PictureOfSet(NamedTuple):
         return f"{self.name} {self.digest()}"
 
 
-def read(source: str, image: str, label: str, check_label: Callable[[Any], None]) -> list[Row]:
+def read(source: str, image: str, label: str, check_label: Callable[[object], None]) -> list[Row]:
     """`tfds:NAME[:SPLIT]` -> rows with the pictures and labels of two features. Raises UserError for another set."""
     features, examples = tfds.examples(source, with_encoded_images)
-    names = list(features.keys()) if features else []
+    named = dict(features.items()) if features else {}
     for flag, name in (("field", image), ("label", label)):
-        if name not in names:
+        if name not in named:
             raise UserError(
-                f"{source} has no feature {name!r} (it has {', '.join(names)}); name it with --data.{flag}=NAME"
+                f"{source} has no feature {name!r} (it has {', '.join(named)}); name it with --data.{flag}=NAME"
             )
-    to_label = converter(features[label])
+    to_label = converter(named[label])
     rows: list[Row] = []
     for index, example in enumerate(examples):
         where = f"{source}, picture {index}"

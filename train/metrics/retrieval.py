@@ -1,9 +1,16 @@
 """How often the right one of many vectors is among the nearest, and how well cosines follow scores."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+# Rows of numbers, or a sparse matrix of them.
+Vectors: TypeAlias = "np.ndarray | csr_matrix"
 
 # Queries that meet all candidates at a time.
 _BLOCK = 512
@@ -13,7 +20,7 @@ _TIE = 1e-6
 
 
 def retrieval(
-    queries: Any, candidates: Any, size: int | None = None, groups: np.ndarray | None = None
+    queries: Vectors, candidates: Vectors, size: int | None = None, groups: np.ndarray | None = None
 ) -> dict[str, float]:
     """queries and candidates [N,D] of length 1, arrays or sparse matrices -> shares of queries, by name.
 
@@ -51,7 +58,7 @@ def _firsts(total: int, size: int) -> range:
     return range(0, total - size + 1, max(size, 1))
 
 
-def _places(queries: Any, candidates: Any, groups: np.ndarray) -> np.ndarray:
+def _places(queries: Vectors, candidates: Vectors, groups: np.ndarray) -> np.ndarray:
     """For every query, the wrong candidates that are nearer than the nearest right one, and those that are as near with
     that one, int [2,N]."""
     counts = []
@@ -81,7 +88,7 @@ def uniformity(vectors: np.ndarray) -> float:
     return float(np.log(np.exp(-2 * pairs).mean()))
 
 
-def bags(texts: Any, vocab: int) -> Any:
+def bags(texts: Sequence[Sequence[int] | np.ndarray], vocab: int) -> "csr_matrix":
     """The token ids of N texts -> how often each token occurs in a text, a sparse matrix [N, vocab] of rows of length
     1."""
     from scipy import sparse

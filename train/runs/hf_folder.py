@@ -41,7 +41,7 @@ class HfFolder:
         self.changes = changes
 
     @cached_property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """The fields of config.json."""
         from tfm.hf.folder import read_config
 
@@ -99,7 +99,7 @@ class HfFolder:
             return self._task_named(self._task_name).processor.read_hf(self.path, self._opened.config)
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, list[str]]:
         """What run.json would say of the data: the names of the classes."""
         from tfm.hf.family import class_names
 
@@ -123,7 +123,7 @@ class HfFolder:
         """The tokens that the model reads at a time, 512 at most."""
         return min(self.config.model.max_length or 512, 512)
 
-    def hf_fields(self) -> dict[str, Any]:
+    def hf_fields(self) -> dict[str, object]:
         """The fields of config.json, which an export keeps."""
         return self.fields
 

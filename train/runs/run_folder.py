@@ -137,7 +137,7 @@ class RunFolder:
         from tfm.hf import FAMILIES
 
         heads = [item for family in FAMILIES.values() for item in family.heads.items()]
-        fields = {"architectures": [name for name, head in heads if head.kind in self.task.hf_heads]}
+        fields: dict[str, object] = {"architectures": [name for name, head in heads if head.kind in self.task.hf_heads]}
         fields |= self.task.processor.hf_fields(self.processor)
         return fields | self.task.hf_fields(self.config, self.processor, self.facts)
 
@@ -170,7 +170,7 @@ class RunFolder:
         finite.refuse_parameters(params, str(self.path))
         return params
 
-    def check_data(self, facts: Mapping[str, Any]):
+    def check_data(self, facts: Mapping[str, object]):
         """Raises UserError if the data are no longer those that the run began with."""
         if self.facts["hash"] != facts["hash"]:
             raise UserError(
@@ -194,7 +194,7 @@ class RunFolder:
             'damaged; undo that, or remove "checksums" from the file to go on with it as it is'
         )
 
-    def _section(self, name: str) -> dict[str, Any]:
+    def _section(self, name: str) -> dict[str, object]:
         """A section of run.json."""
         section = self._sections.get(name)
         if not isinstance(section, dict):
@@ -202,7 +202,7 @@ class RunFolder:
         return section
 
     @cached_property
-    def _sections(self) -> dict[str, Any]:
+    def _sections(self) -> dict[str, object]:
         """The content of run.json."""
         path = self.path / CONFIG
         try:
@@ -256,7 +256,7 @@ def read_saved(path: str | Path, facts: bool = True) -> SavedData:
     return SavedData(folder.processor, folder.facts if facts else {})
 
 
-def create(path: Path, run: Run, processor: Any, facts: Mapping[str, object]):
+def create(path: Path, run: Run, processor: object, facts: Mapping[str, object]):
     """Fills the folder of a new run, or updates run.json of a resumed one; `facts` are about data and devices."""
     path.mkdir(parents=True, exist_ok=True)
     kind = table.task_of(run).processor

@@ -10,13 +10,17 @@ import math
 import re
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tfm.config.layers import Layer
 from tfm.options import choices, dotted
 from train import UserError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 class Text(NamedTuple):

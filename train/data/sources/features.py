@@ -2,12 +2,15 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from tensorflow_datasets.core.features import FeatureConnector, FeaturesDict
 
-def without_media(feature: Any) -> Any:
+
+def without_media(feature: "FeatureConnector") -> "FeatureConnector | None":
     """A feature without its images, audio and video, which are then not decoded; None if nothing is left."""
     from tensorflow_datasets import features as kinds
 
@@ -24,7 +27,7 @@ def without_media(feature: Any) -> Any:
     return feature
 
 
-def with_encoded_images(feature: Any) -> Any:
+def with_encoded_images(feature: "FeaturesDict") -> "FeaturesDict":
     """The members of a FeaturesDict without media, but for images, which stay bytes: a PNG, a JPEG."""
     from tensorflow_datasets import features as kinds
 
@@ -35,7 +38,7 @@ def with_encoded_images(feature: Any) -> Any:
     return kinds.FeaturesDict({name: member for name, member in members.items() if member})
 
 
-def converter(feature: Any) -> Callable[[Any], Any]:
+def converter(feature: "FeatureConnector") -> Callable[[Any], Any]:
     """The function that turns a decoded value of a feature into plain Python."""
     from tensorflow_datasets import features as kinds
 
@@ -51,7 +54,7 @@ def converter(feature: Any) -> Callable[[Any], Any]:
     return functools.partial(_plain, names=names)
 
 
-def _plain(value: Any, names: list[str] | None) -> Any:
+def _plain(value: object, names: list[str] | None) -> object:
     """An array, a scalar or bytes -> lists, numbers and text; with `names`, numbers are classes."""
     if hasattr(value, "tolist"):  # numpy's arrays and scalars
         value = value.tolist()
@@ -59,6 +62,6 @@ def _plain(value: Any, names: list[str] | None) -> Any:
         return [_plain(member, names) for member in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if names is not None and value is not None:
+    if names is not None and isinstance(value, int):
         return names[value] if value >= 0 else None
     return value

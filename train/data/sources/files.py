@@ -46,7 +46,7 @@ class Reader(Protocol):
     def formats(self) -> "Mapping[str, Format]":
         """The function that reads the rows of a file, by the ending of its name."""
 
-    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+    def checked(self, row: Mapping[str, object], where: str, remedy: str = "") -> Row:
         """The row with what the task reads of it. Raises UserError, which names `where`, for a bad row."""
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    check_label: Callable[[Any], None] | None = None
+    check_label: Callable[[object], None] | None = None
 
     @property
     def parallel(self) -> bool:
@@ -74,7 +74,7 @@ class Columns(NamedTuple):
         return FORMATS
 
     @classmethod
-    def of(cls, data: Data, labelled: bool, check_label: Callable[[Any], None] | None = None) -> Self:
+    def of(cls, data: Data, labelled: bool, check_label: Callable[[object], None] | None = None) -> Self:
         """The columns that `--data.field` and `--data.label` name."""
         return cls(tuple(data.field.split(",")), tuple(data.label.split(",")) if labelled else (), check_label)
 
@@ -82,7 +82,7 @@ class Columns(NamedTuple):
         """The text columns of a row."""
         return tuple(row[name] for name in self.texts)
 
-    def checked(self, row: Mapping[str, Any], where: str, remedy: str = "") -> Row:
+    def checked(self, row: Mapping[str, object], where: str, remedy: str = "") -> Row:
         """The row with these columns alone. Raises UserError for a missing column, an empty label or a bad text."""
         for flag, names in (("field", self.texts), ("label", self.labels)):
             for name in names:
@@ -249,8 +249,11 @@ def json_lines(path: Path, text: str, data: Data, columns: Reader) -> Iterator[R
 def _table(path: Path, text: str, data: Data, columns: Columns) -> Iterator[Row]:
     """Cells of a .csv may be quoted; quotes in a .tsv are text."""
     tabs = ending(path, data) == ".tsv"
-    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True, **style)
+    content = io.StringIO(text, newline="")
+    if tabs:
+        lines = csv.reader(content, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        lines = csv.reader(content, strict=True)
     try:
         rows = [(lines.line_num, cells) for cells in lines if any(cell.strip() for cell in cells)]
     except csv.Error as error:

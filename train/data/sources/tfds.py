@@ -18,14 +18,19 @@ import urllib.error
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from train import UserError
 from train.data.sources.features import converter, without_media
+from train.data.sources.files import Row
 from train.files.suppress_output import suppress_output
 
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
+    from tensorflow_datasets.core.features import FeatureConnector
 
-def read(source: str) -> list[dict[str, Any]]:
+
+def read(source: str) -> list[Row]:
     """`tfds:NAME[/CONFIG][:VERSION][:SPLIT]` -> rows of a TensorFlow dataset, dictionaries as in a .jsonl file.
 
     VERSION is three numbers or stars (2.0.0, 2.*.*). Anything else after a colon is the split, in the notation of
@@ -41,7 +46,9 @@ def read(source: str) -> list[dict[str, Any]]:
     return [convert(example) for example in decoded]
 
 
-def examples(source: str, keep: Callable[[Any], Any]) -> tuple[Any, list[dict[str, Any]]]:
+def examples(
+    source: str, keep: "Callable[[FeatureConnector], FeatureConnector | None]"
+) -> "tuple[FeatureConnector | None, list[Row]]":
     """The features of a set that `keep` leaves of all, or None, and the decoded examples of a split with these alone.
 
     Raises UserError as `read` does.
@@ -76,7 +83,7 @@ def _folder() -> str:
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
-def _open(name: str) -> Any:
+def _open(name: str) -> "DatasetBuilder":
     """The builder of a set. Raises UserError with the nearest names where there is none."""
     import tensorflow_datasets as tfds
     import tensorflow_datasets.text  # glue, c4, wiki40b and wmt are unknown
@@ -119,7 +126,7 @@ def _prepared(family: str = "") -> list[str]:
     return [f"{path.parent.relative_to(_folder())}:{path.name}" for path in paths]
 
 
-def _prepare(builder: Any):
+def _prepare(builder: "DatasetBuilder"):
     """Downloads a set and writes it as array_record, which can be read without TensorFlow (TFDS's mirror has tfrecord).
 
     TFDS tries a site ten times, for minutes, and waits without limit for an answer. Here it gives up after seconds.
@@ -137,7 +144,7 @@ def _prepare(builder: Any):
         downloader.MAX_RETRIES, downloader._open_url = retries, opener
 
 
-def _records(builder: Any, name: str, split: str) -> Sequence[bytes]:
+def _records(builder: "DatasetBuilder", name: str, split: str) -> Sequence[bytes]:
     """The serialized examples of a split. Raises UserError for an unknown split or a format of TensorFlow."""
     from tensorflow_datasets import decode
 
@@ -205,7 +212,7 @@ def _explained(error: Exception, name: str) -> Exception:
 
 
 @contextlib.contextmanager
-def _tidy(builder: Any) -> Iterator[None]:
+def _tidy(builder: "DatasetBuilder") -> Iterator[None]:
     """After a failure, removes what TFDS leaves behind: partial downloads, empty folders, the configuration."""
     before = _left_behind(builder.name)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 from train.files import cache
 
 
-def kept(write: Callable[..., Any], **arguments: Any) -> Any:
+def kept(write: Callable[..., object], **arguments: object) -> Any:
     """What a function of this folder returns, as JSON gives it back: tuples become lists.
 
     It is called once for the same arguments and the same code of the folder.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from train.data.corpus import Rows
+from train.data.corpus import TaskRows
 from train.images.rows import ImageRows
 from train.lab.check.result import Result, not_applicable
 from train.lab.check.subject import Subject
@@ -41,13 +41,13 @@ def duplicates(subject: Subject) -> Result:
     return Result(copies / max(1, len(valid)), 0.01, f"share of {len(valid):,} validation {kind} that are trained on")
 
 
-def _keys(rows: Rows) -> Sequence[bytes | str]:
+def _keys(rows: TaskRows) -> Sequence[bytes | str]:
     """What is equal for equal examples: the content of pictures, else the tokens of texts."""
     images = _images(rows)
     return [ids.tobytes() for ids in _texts(rows)] if images is None else images.digests
 
 
-def _images(rows: Rows) -> ImageRows | None:
+def _images(rows: TaskRows) -> ImageRows | None:
     """The pictures of rows; None where they have none."""
     return getattr(rows, "images", None)
 
@@ -72,7 +72,7 @@ def _sides(subject: Subject) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return _texts(subject.corpus.train[0]), _texts(subject.corpus.valid)
 
 
-def _texts(rows: Rows) -> list[np.ndarray]:
+def _texts(rows: TaskRows) -> list[np.ndarray]:
     """The token ids of texts, until there are enough."""
     texts, total = [], 0
     for ids in rows.example_ids():
