@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 from tfm.axes import AXES, partition
 
 
-def spec_of(x: Array) -> tuple:
+def spec_of(x: Array | jax.ShapeDtypeStruct) -> tuple:
     """The mesh axes of every axis of x; None for a replicated axis."""
     spec = tuple(jax.typeof(x).sharding.spec)
     return spec + (None,) * (x.ndim - len(spec))
