@@ -113,7 +113,7 @@ def empty_texts(subject: Subject) -> Result:
 
 @of_texts
 def truncated_texts(subject: Subject) -> Result:
-    """TaskRows hold whole texts."""
+    """Rows hold whole texts."""
     facts, length = subject.corpus.facts(), subject.job.run.batch.length
     share = getattr(subject.corpus.train[0], "cut", None)
     if share is None and "long" not in facts:
@@ -157,7 +157,7 @@ def _label_counts(subject: Subject, batches) -> np.ndarray:
 
 @of_texts
 def padding_share(subject: Subject) -> Result:
-    """TaskRows are mostly text."""
+    """Rows are mostly text."""
     share = float(subject.corpus.train[0].padding)
     return Result(share, 0.75, "share of places of the training rows that hold no token")
 
