@@ -7,8 +7,8 @@ import matplotlib
 import numpy as np
 
 import tfm
+from tfm.catalogue.patterns.transient import Extended
 from tfm.config import patterns
-from tfm.masks.place import Extended
 from tfm.tables.patterns import pattern_of
 
 matplotlib.use("Agg")

@@ -180,8 +180,6 @@ CORE_IMPORTS_CATALOGUE = {
     "tfm/__init__.py",  # the public names
     "tfm/compat/forward.py",
     "tfm/hf/family.py",
-    "tfm/mixers/softmax.py",
-    "tfm/patterns/__init__.py",
 }
 
 

@@ -33,9 +33,9 @@ SINGLE: dict[str, set[str]] = {
     "Position": set(),
     "Residual": set(),
     "Input": set(),
-    "Pattern": {"windows", "replace", "extend", "in_row"},
-    "ScoreBias": {"of_blocks"},
-    "AttentionContext": {"segment_memory"},
+    "Pattern": set(),
+    "ScoreBias": set(),
+    "AttentionContext": set(),
     "Options": set(),
 }
 

@@ -19,7 +19,6 @@ functions have one calling convention:
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
@@ -48,7 +47,6 @@ class AttentionContext:
     slots: tokens that the decode states have room for; None: there are none
     causal: no token sees a later one
     restarts: positions may do other than count the columns of a row: it holds several texts, or padding before one
-    segment_memory: tokens of the segment before, whose states every layer reads; it returns as many for the next one
     keep: layers return what their decode states take
     record: layers return their attention weights
     record_inputs: layers return what they have read
@@ -62,7 +60,6 @@ class AttentionContext:
     slots: int | None = struct.field(pytree_node=False, default=None)
     causal: bool = struct.field(pytree_node=False, default=False)
     restarts: bool = struct.field(pytree_node=False, default=True)
-    segment_memory: int = struct.field(pytree_node=False, default=0)
     keep: bool = struct.field(pytree_node=False, default=False)
     record: bool = struct.field(pytree_node=False, default=False)
     record_inputs: bool = struct.field(pytree_node=False, default=False)
@@ -71,15 +68,13 @@ class AttentionContext:
 
     @property
     def key_positions(self) -> Array:
-        """The positions of keys, int32 [B or 1, S]: those of the memory of a segment count from 0 too."""
-        if not self.segment_memory:
-            return self.positions
-        return jnp.arange(self.segment_memory + self.positions.shape[1])[None]
+        """The positions of keys, int32 [B or 1, S]."""
+        return self.positions
 
     @property
     def text_length(self) -> int:
         """Tokens of the longest text, which is static: slots of the decode states, or keys of the pass."""
-        return self.segment_memory + self.positions.shape[1] if self.slots is None else self.slots
+        return self.positions.shape[1] if self.slots is None else self.slots
 
 
 @struct.dataclass
@@ -202,8 +197,7 @@ class Mixer(NamedTuple):
     specs: (options, config) -> the spec tree of one layer
     prepare: (call, context) -> whatever all layers of this kind share in a pass, such as masks
     forward: (call, x, score, state) -> y and a `MixerOutput`, for x and y [B,T,D]. `score` is a `Score`, which puts
-        positions into scores; `state` is a decode state to read, leaves [B,...], or None; with
-        `context.segment_memory`, states [B,M,D] that were read before x
+        positions into scores; `state` is what the layer has kept of the tokens before, leaves [B,...], or None
     start: (options, config, output, slots) -> the decode state after a prefill, leaves [R,B,...] of R layers, with room
         for `slots` tokens; of a decode state, the same with more room
     write: (state, output, length) -> the decode state with the output of an extension, written behind `length` tokens

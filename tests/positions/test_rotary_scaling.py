@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tfm.catalogue.models.segments import SegmentContext
 from tfm.catalogue.options.positions.scaling import Dynamic, LinearScaling, Llama3, LongRope, Yarn
 from tfm.config.positions import Rotary
 
@@ -158,7 +159,7 @@ def test_up_to_the_original_length_padding_does_not_matter(name):
 
 def test_segments_with_a_memory_are_as_long_as_both():
     config, _ = of_length("dynamic", 4)
-    context = tfm.AttentionContext(6 + jnp.arange(3)[None], segment_memory=6)
+    context = SegmentContext(6 + jnp.arange(3)[None], past=6)
     _, keys = tfm.position_of(config.position).prepare(tfm.LayerCall(config.position, config), context)
     np.testing.assert_allclose(keys, tfm.rotary_angles(config.position, 8, jnp.arange(9)[None]), rtol=1e-6)
 

@@ -9,7 +9,7 @@ from tfm.catalogue.options.patterns import Sliding
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config, Layer
 from tfm.config.patterns import Full
-from tfm.tables.patterns import pattern_mask
+from tfm.mixers.softmax import pattern_mask
 from train.settings import flags
 from train.tasks import presets
 from train.tasks.table import AnyRun

@@ -39,10 +39,6 @@ class ScoreBias:
         """The bias of the same queries for the keys [B,S,K,H] of a decode state; most biases know no keys."""
         return self
 
-    def of_blocks(self) -> "ScoreBias | None":
-        """The bias of the same positions for keys of blocks of tokens, at the places of blocks; None for most."""
-        return None
-
     def for_queries(self, start: Array | int, count: int) -> "ScoreBias | None":
         """The bias of `count` queries from index `start` on, for all keys; None if its arrays cannot be cut so."""
         return self if self.blockwise else None
@@ -95,32 +91,3 @@ class FollowingBias(ScoreBias):
     def for_queries(self, start, count):
         bias = None if self.bias is None else self.bias.for_queries(start, count)
         return None if bias is None and self.bias is not None else replace(self, bias=bias)
-
-
-@struct.dataclass
-class BiasAfterMemory(ScoreBias):
-    """A bias whose query n stands at position `size` + n: the keys of a memory stand before all queries."""
-
-    bias: ScoreBias
-    size: int = struct.field(pytree_node=False)
-
-    def apply(self, scores, i, j):
-        return self.bias.apply(scores, i + self.size, j)
-
-    def values(self, weights, i, j):
-        return self.bias.values(weights, i + self.size, j)
-
-    def for_queries(self, start, count):
-        bias = self.bias.for_queries(start, count)
-        return None if bias is None else replace(self, bias=bias)
-
-    @property
-    def blockwise(self) -> bool:  # type: ignore[override]
-        return self.bias.blockwise
-
-    def has_rows(self):
-        return replace(self, bias=self.bias.has_rows())
-
-    @property
-    def adds_values(self):
-        return self.bias.adds_values

@@ -1,6 +1,7 @@
 """The projections of attention: from a text to queries, keys and values, and back."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import struct
@@ -9,7 +10,9 @@ from jax import Array
 from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
+from tfm.attention.scores import score_queries
 from tfm.config.model import Config
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.masks.mask import Mask
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
@@ -33,6 +36,27 @@ class Attention:
     pattern: Any = None
 
 
+class SoftmaxPass(NamedTuple):
+    """What all layers of softmax attention of a kind share in a pass.
+
+    mask: of the pattern and of the pass; None: every key
+    reach: tokens before a query that the pattern reaches at most; None: all
+    path: (call, heads) -> [B,T,K,G,H] and a `MixerOutput`
+    bias, forward: those of the `Pattern`
+    """
+
+    context: AttentionContext
+    mask: Mask | None
+    reach: int | None
+    path: Callable[[LayerCall, Heads], tuple[Array, MixerOutput]]
+    bias: Callable[..., ScoreBias | None] | None = None
+    forward: Callable[..., tuple[Array, MixerOutput]] | None = None
+
+
+# Puts positions into scores: (queries, keys, their projections) -> queries, keys, bias or None.
+Score = Callable[[Array, Array, Any], tuple[Array, Array, ScoreBias | None]]
+
+
 def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True) -> Attention:
     """Projections to heads, without biases where `qkv_bias` or the model has none, and back."""
     head_norm = norm_specs(config, "H") if qk_norm else None
@@ -45,6 +69,47 @@ def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True
         query_norm=head_norm,
         key_norm=head_norm,
     )
+
+
+def heads_of(call: LayerCall, x: Array, score: Score) -> Heads:
+    """What softmax attention reads of x [B,T,D]; `call.prepared` is a `SoftmaxPass`."""
+    return with_positions(call, *project(call, x), score)
+
+
+def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
+    """x [B,T,D] -> queries [B,T,K,G,H] whose scaled products with keys are the scores, keys and values [B,T,K,H]."""
+    q = queries(call.params, call.config, _halves(call, x)[0])
+    if call.options.score != "scaled_dot":
+        q = score_queries(call.options.score, call.params.score, q)
+    return q, *project_keys(call, x)
+
+
+def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:
+    """x [B,S,D] -> keys and values [B,S,K,H]."""
+    return keys_values(call.params, call.config, *_halves(call, x))
+
+
+def _halves(call: LayerCall, x: Array) -> tuple[Array, Array]:
+    """What of x [B,T,D] makes queries and keys, and what makes values."""
+    if not call.options.split_states:
+        return x, x
+    compared, valued = jnp.split(x, 2, axis=-1)
+    return compared, valued
+
+
+def with_positions(call: LayerCall, q: Array, k: Array, v: Array, score: Score) -> Heads:
+    """Queries [B,T,K,G,H], keys and values [B,S,K,H] with positions and with the mask and the bias of their pattern.
+
+    Raises VariantError for positions that multiply queries and keys whose scores are no products.
+    """
+    prepared: SoftmaxPass = call.prepared
+    positioned_q, positioned_k, bias = score(q, k, call.params)
+    if call.options.score == "additive" and (positioned_q is not q or positioned_k is not k):
+        refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")
+    if prepared.bias is not None:
+        pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, prepared.context, call.key)
+        bias = prepared.bias(pattern_call, q, bias)
+    return Heads(positioned_q, positioned_k, v, prepared.mask, bias)
 
 
 def queries(layer: Attention, config: Config, x: Array) -> Array:

@@ -1,22 +1,18 @@
 """One block: a mixer, perhaps cross-attention, and a feed-forward layer, joined by a residual scheme."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import struct
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from tfm.attention.cross import cross_attention, cross_specs
 from tfm.config.model import Config, Kind
-from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall, MixerOutput
+from tfm.interfaces import AttentionContext, Block, BlockOutput, LayerCall
 from tfm.ops import GATES, Linear, activation, linear, linear_specs, split
 from tfm.residuals import Sublayer
-from tfm.sharding import replicate_length
 from tfm.tables.mixers import MIXERS
 from tfm.tables.positions import POSITIONS
 from tfm.tables.residuals import RESIDUALS
@@ -83,9 +79,6 @@ def sublayers_of(
     call = LayerCall(kind.mixer, config, layer.mixer, mixer, mixer_key, kind.position.in_scores)
     mixed = partial(MIXERS[kind.mixer.name].forward, call, score=score, state=state)
 
-    if context.segment_memory:
-        mixed = partial(_keeping_states, mixed, state, context.segment_memory)
-
     def feed(x: Array) -> tuple[Array, None]:
         return feed_forward(layer.feed_forward, config, x), None
 
@@ -97,14 +90,6 @@ def sublayers_of(
     if layer.feed_forward is not None:
         sublayers["feed_forward"] = Sublayer(jax.named_scope("feed_forward")(feed), ffn_drop, drop_path)
     return sublayers
-
-
-def _keeping_states(mixed: Callable[..., Any], states: Array, size: int, x: Array) -> tuple[Array, MixerOutput]:
-    """x [B,T,D] -> [B,T,D] of a mixer, whose state is the last M of the states [B,M,D] before x and of x. No gradient
-    reaches them."""
-    y, output = mixed(x)
-    read = jnp.concatenate([states, replicate_length(x)], axis=1)
-    return y, replace(output, state=jax.lax.stop_gradient(read[:, -size:]))
 
 
 @struct.dataclass

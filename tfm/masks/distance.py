@@ -53,11 +53,6 @@ def decompose(mask: Mask | None) -> "MaskParts":
     )
 
 
-def after_memory(mask: Mask, size: int) -> Mask:
-    """A static mask whose query n stands at position `size` + n: the keys of a memory stand before all queries."""
-    return AfterMemory(mask, size)
-
-
 @struct.dataclass
 class Window(Mask):
     """See `causal` and `window`."""
@@ -121,26 +116,3 @@ class StridedMask(Mask):
     @property
     def shift_invariant(self):
         return True
-
-
-@struct.dataclass
-class AfterMemory(Mask):
-    """See `after_memory`."""
-
-    mask: Mask
-    size: int = struct.field(pytree_node=False)
-
-    def __call__(self, i, j):
-        return self.mask(i + self.size, j)
-
-    def between(self, first_i, last_i, first_j, last_j):
-        return self.mask.between(first_i + self.size, last_i + self.size, first_j, last_j)
-
-    @property
-    def reach(self):
-        left, right = self.mask.reach
-        return None if left is None else left - self.size, None if right is None else right + self.size
-
-    @property
-    def shift_invariant(self):
-        return self.mask.shift_invariant

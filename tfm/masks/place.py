@@ -150,21 +150,6 @@ class ChosenBlocks(Mask):
 
 
 @struct.dataclass
-class Extended(Mask):
-    """A static mask of the first `tokens` keys; all queries see the keys behind them."""
-
-    mask: Mask
-    tokens: int = struct.field(pytree_node=False)
-
-    def __call__(self, i, j):
-        return self.mask(i, jnp.minimum(j, self.tokens - 1)) | (j >= self.tokens)[:, None, :]
-
-    def between(self, first_i, last_i, first_j, last_j):
-        last = self.tokens - 1
-        return self.mask.between(first_i, last_i, first_j, last_j.clip(None, last)) | (last_j > last)
-
-
-@struct.dataclass
 class Restarted(Mask):
     """A static mask whose positions count from the start of a text: starts [B,T], or [B,1] for all positions of a
     row.

@@ -1,9 +1,12 @@
-"""Softmax attention (Vaswani et al. 2017, eq. 1), under the pattern of its layer."""
+"""Softmax attention (Vaswani et al. 2017, eq. 1), under the pattern of its layer.
+
+How a layer computes it is chosen once a pass, in `prepare`: `plain`, `recorded` or `kept`. What a layer has kept reads
+itself: see `KeysValues.read`.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +14,118 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import Heads, apply_weights, attention_weights, biased_scores
-from tfm.attention.bias import BiasAfterMemory, ScoreBias
+from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
-from tfm.attention.project import Attention, attention_specs, keys_values, merge_heads, queries, swap_heads
-from tfm.attention.scores import attend_scores, score_function, score_queries, score_specs
-from tfm.catalogue.patterns.window_partition import WindowPartition
+from tfm.attention.project import Attention, Score, SoftmaxPass, attention_specs, heads_of, merge_heads, swap_heads
+from tfm.attention.scores import attend_scores, score_function, score_specs
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score, refuse
+from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score
 from tfm.masks.mask import MASK_VALUE, Mask
 from tfm.ops import dropout, linear_specs
-from tfm.patterns import Keys
+from tfm.options.choices import Options
+from tfm.patterns import in_texts
 from tfm.sharding import positions_like, replicate_length
-from tfm.tables.patterns import PATTERNS, pattern_mask
+from tfm.tables.patterns import PATTERNS
+
+
+class State(Protocol):
+    """What a layer has kept of the tokens before these."""
+
+    def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+        """x [B,T,D] -> [B,T,D], and what the layer keeps now."""
+
+
+def specs(options: Softmax, config: Config) -> Attention:
+    """Projections to heads and back, of halves of the states where they are split; and what the score function and the
+    pattern train."""
+    score, pattern = score_specs(config, options.score), PATTERNS[options.pattern.name].specs(options.pattern, config)
+    layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
+    if not options.key_bias:
+        layer = replace(layer, key=replace(layer.key, bias=None))
+    if not options.output_bias:
+        layer = replace(layer, output=replace(layer.output, bias=None))
+    if not options.split_states:
+        return layer
+    half, bias = config.width // 2, config.bias and options.qkv_bias
+    return replace(
+        layer,
+        query=linear_specs(config, "d", "KGH", bias, d=half),
+        key=linear_specs(config, "d", "KH", bias, d=half),
+        value=linear_specs(config, "d", "KH", bias, branch=True, d=half),
+    )
+
+
+def prepare(options: Softmax, config: Config, context: AttentionContext) -> SoftmaxPass:
+    """The pattern, what the context allows, and the path. Raises VariantError where the pattern cannot obey it."""
+    pattern, mask = PATTERNS[options.pattern.name], pattern_mask(options.pattern, config, context)
+    reach = None if mask is None else mask.reach[0]
+    if context.mask is not None:
+        mask = context.mask if mask is None else mask & context.mask
+    path = kept if context.keep else recorded if context.record else plain
+    if path is plain and options.score == "additive":
+        path = scored
+    return SoftmaxPass(context, mask, reach, path, pattern.bias, pattern.forward)
+
+
+def pattern_mask(options: Options, config: Config, context: AttentionContext) -> Mask | None:
+    """Which keys a query may see by its pattern and by causality; None: all."""
+    pattern = PATTERNS[options.name]
+    if pattern.prepare is not None:
+        return pattern.prepare(options, config, context)
+    mask = pattern.mask(options, config, context.causal)
+    return None if mask is None else in_texts(mask, context)
+
+
+def forward(call: LayerCall, x: Array, score: Score, state: State | None) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]."""
+    variant = call.prepared.forward if state is None else state.read
+    if variant is not None:
+        return variant(call, x, score)
+    y, output = call.prepared.path(call, heads_of(call, x, score))
+    return merge_heads(call.params, y), output
+
+
+def plain(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+    """Attention by the kernel that fits."""
+    config, key = call.config, call.key
+    return attention(heads, config.kernel, config.attn_rate_with(key), key), MixerOutput()
+
+
+def scored(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+    """Attention by scores that no kernel computes."""
+    rate, score_fn = call.config.attn_rate_with(call.key), score_function(call.options.score, call.params.score)
+    return attend_scores(heads, call.options.score, score_fn, rate, call.key), MixerOutput()
+
+
+def recorded(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+    """Attention that returns its weights."""
+    q, k, v, mask, bias = heads
+    weights = attention_weights(q, k, mask, bias, _score_fn(call))
+    j = jnp.arange(k.shape[1])[None]
+    dropped = dropout(weights, call.config.attn_rate_with(call.key), call.key)
+    return apply_weights(dropped, v, bias, positions_like(q), j), MixerOutput(weights=weights)
+
+
+def kept(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+    """Attention of a prompt, which is read once; its keys and values are kept."""
+    heads, state = _keep(call, heads)
+    if call.options.score == "additive":
+        return scored(call, heads)[0], MixerOutput(state=state)
+    rate = call.config.attn_rate_with(call.key)
+    return attention(heads, None, rate, call.key), MixerOutput(state=state)
+
+
+def _keep(call: LayerCall, heads: Heads) -> tuple[Heads, "KeysValues"]:
+    """Heads on devices that have all keys and values, and the state that these are."""
+    k, v = replicate_length(heads.k), replicate_length(heads.v)
+    return heads._replace(k=k, v=v), KeysValues(swap_heads(k), swap_heads(v), call.prepared.reach)
+
+
+def _score_fn(call: LayerCall) -> Callable[[Array, Array], Array] | None:
+    """(queries, keys) -> scores; None where they are scaled products."""
+    score = call.options.score
+    return score_function(score, call.params.score) if score == "additive" else None
 
 
 @struct.dataclass
@@ -54,123 +156,11 @@ class KeysValues:
         positions = slots + length - self.slots
         return keys, values, positions, positions >= 0
 
-
-class Prepared(NamedTuple):
-    """The context of a pass; the mask of this kind of layer, how far it reaches to the left, and the windows of a grid
-    that are rows of their own, to which mask and scores then belong."""
-
-    context: AttentionContext
-    mask: Mask | None
-    reach: int | None
-    windows: WindowPartition | None = None
-
-
-def specs(options: Softmax, config: Config) -> Attention:
-    """Projections to heads and back, of halves of the states where they are split; and what the score function and the
-    pattern train."""
-    score, pattern = score_specs(config, options.score), PATTERNS[options.pattern.name].specs(options.pattern, config)
-    layer = replace(attention_specs(config, options.qk_norm, options.qkv_bias), score=score, pattern=pattern)
-    if not options.key_bias:
-        layer = replace(layer, key=replace(layer.key, bias=None))
-    if not options.output_bias:
-        layer = replace(layer, output=replace(layer.output, bias=None))
-    if not options.split_states:
-        return layer
-    half, bias = config.width // 2, config.bias and options.qkv_bias
-    return replace(
-        layer,
-        query=linear_specs(config, "d", "KGH", bias, d=half),
-        key=linear_specs(config, "d", "KH", bias, d=half),
-        value=linear_specs(config, "d", "KH", bias, branch=True, d=half),
-    )
-
-
-def prepare(call: LayerCall[Softmax, None, None], context: AttentionContext) -> Prepared:
-    """The pattern, and what the context allows. Raises ValueError where windows of a grid cannot obey it."""
-    windows = PATTERNS[call.options.pattern.name].windows(call.options.pattern, call.config)
-    if windows is not None:
-        return Prepared(context, _window_mask(call.options, context, windows), None, windows)
-    pattern = pattern_mask(call.options.pattern, call.config, context)
-    if pattern is None:
-        return Prepared(context, context.mask, None)
-    return Prepared(context, pattern if context.mask is None else pattern & context.mask, pattern.reach[0])
-
-
-def _window_mask(options: Softmax, context: AttentionContext, windows: WindowPartition) -> Mask | None:
-    """The mask in windows."""
-    length = context.positions.shape[1]
-    if context.causal or context.mask is not None:
-        refuse(options.pattern, "is for encoders of images, all of which are read in full", "leave out the mask")
-    if length != windows.rows * windows.columns:
-        grid = f"a grid of {windows.rows} x {windows.columns} patches"
-        refuse(options.pattern, f"reads {grid}, and there are {length} tokens", "read images of input.size")
-    return windows.mask(context.positions)
-
-
-def forward(
-    call: LayerCall[Softmax, Attention, Prepared], x: Array, score: Score, state: Any
-) -> tuple[Array, MixerOutput]:
-    """x [B,T,D] -> [B,T,D]. The state is `KeysValues` of a decoder, states [B,M,D] of the segment before, or None."""
-    (context, mask, reach, windows), config, layer = call.prepared, call.config, call.params
-    rate = config.attn_rate_with(call.key)
-    past = state if context.segment_memory else None
-    x = x if windows is None else windows.split(x)
-    q, k, v = project(call, x, past)
-    plain_q, plain_k = q, k
-    q, k, bias = score(q, k, layer)
-    score_fn = score_function(call.options.score, layer.score)
-    if score_fn is not None and (q is not plain_q or k is not plain_k):
-        refuse(call.options, f"with score={call.options.score} multiplies no queries and keys", "try position=learned")
-    pattern = PATTERNS[call.options.pattern.name]
-    pattern_call = LayerCall(call.options.pattern, config, layer.pattern, context, call.key)
-    bias = pattern.bias(pattern_call, plain_q, bias)
-    if bias is not None and past is not None:
-        bias = BiasAfterMemory(bias, past.shape[1])
-    k, v, mask, bias = pattern.extend(pattern_call, x, Keys(k, v, mask, bias), partial(project_keys, call))
-    output = MixerOutput()
-    if context.keep:
-        k, v = replicate_length(k), replicate_length(v)
-        output = MixerOutput(state=KeysValues(swap_heads(k), swap_heads(v), reach))
-    if state is not None and past is None:
-        heads = cached_attend(q, (k, v), state, context.length, mask, bias, score_fn)
-    elif context.record:
-        weights = attention_weights(q, k, mask, bias, score_fn)
-        j = jnp.arange(k.shape[1])[None]
-        heads = apply_weights(dropout(weights, rate, call.key), v, bias, positions_like(q), j)
-        output = MixerOutput(output.state, weights if windows is None else windows.dense(weights))
-    elif score_fn is not None:
-        heads = attend_scores(Heads(q, k, v, mask, bias), call.options.score, score_fn, rate, call.key)
-    else:
-        kernel = None if context.keep else config.kernel  # a prompt is read once
-        heads = attention(Heads(q, k, v, mask, bias), kernel, rate, call.key)
-    y = merge_heads(layer, pattern.replace(pattern_call, x, heads, score))
-    return y if windows is None else windows.merge(y), output
-
-
-def project(
-    call: LayerCall[Softmax, Attention, Prepared], x: Array, past: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """x [B,T,D] -> queries [B,T,K,G,H], keys and values [B,T,K,H]; with states [B,M,D] of the past, those of these
-    stand before them, and no gradient reaches the states (Dai et al. 2019, section 3.2)."""
-    compared, _ = _split_states(call, x)
-    q = score_queries(call.options.score, call.params.score, queries(call.params, call.config, compared))
-    k, v = project_keys(call, x)
-    if past is not None:
-        earlier = project_keys(call, jax.lax.stop_gradient(past))
-        rows = zip(earlier, map(replicate_length, (k, v)), strict=True)
-        k, v = (jnp.concatenate([old, new], axis=1) for old, new in rows)
-    return q, k, v
-
-
-def project_keys(call: LayerCall[Softmax, Attention, Prepared], x: Array) -> tuple[Array, Array]:
-    """x [B,S,D] -> keys and values [B,S,K,H]."""
-    return keys_values(call.params, call.config, *_split_states(call, x))
-
-
-def _split_states(call: LayerCall[Softmax, Attention, Prepared], x: Array) -> tuple[Array, Array]:
-    """What of x [B,T,D] makes queries and keys, and what makes values."""
-    compared, valued = jnp.split(x, 2, axis=-1) if call.options.split_states else (x, x)
-    return compared, valued
+    def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+        """x [B,T,D] after the tokens of this state -> [B,T,D]; and the keys and values of x, which `write` adds."""
+        (q, k, v, mask, bias), state = _keep(call, heads_of(call, x, score))
+        y = cached_attend(q, (k, v), self, call.prepared.context.length, mask, bias, _score_fn(call))
+        return merge_heads(call.params, y), MixerOutput(state=state)
 
 
 def cached_attend(

@@ -1,80 +1,48 @@
 """Patterns of softmax attention: one file a pattern, named like its tag in `tfm.config.patterns`."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from tfm.attention.bias import ScoreBias
-from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
-from tfm.config.patterns import Pattern as PatternOptions
-from tfm.interfaces import AttentionContext, LayerCall, no_parameters
+from tfm.interfaces import AttentionContext, MixerOutput, no_parameters
+from tfm.masks.distance import window
 from tfm.masks.mask import Mask
+from tfm.masks.place import Restarted
 from tfm.sharding import replicate_length
 
 
-def same_mask(options: PatternOptions, mask: Mask | None, context: AttentionContext) -> Mask | None:
-    """The mask as it is."""
-    return mask
-
-
-def same_bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
-    """The bias as it is."""
-    return bias
-
-
-def same_heads(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any]) -> Array:
-    """The heads as they are."""
-    return heads
-
-
-class Keys(NamedTuple):
-    """What the queries of a layer see.
-
-    keys, values: [B,S,K,H]
-    mask, bias: of all pairs of queries and keys, or None
-    """
-
-    keys: Array
-    values: Array
-    mask: Mask | None
-    bias: ScoreBias | None
-
-
-def same_keys(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tuple[Array, Array]]) -> Keys:
-    """The keys as they are."""
-    return keys
-
-
-def no_windows(options: PatternOptions, config: Config) -> WindowPartition | None:
-    """Texts are computed as they are."""
-    return None
-
-
 class Pattern(NamedTuple):
-    """The functions of one pattern, as a record. The `prepared` of a call is the context of the pass.
+    """The functions of one pattern, as a record.
 
     mask: (options, config, is_causal) -> a static mask of all texts; None: every key
-    in_row: (options, mask, context) -> the mask in rows of this length, for a pattern that depends on it
     specs: (options, config) -> the spec tree of one layer
-    bias: (call, q [B,T,K,G,H] before positions, bias of positions or None) -> the bias of scores, or None
-    extend: (call, x [B,T,D], `Keys`, project) -> `Keys`, with others behind them. `project` makes keys and values of
-        states
-    replace: (call, x [B,T,D], heads [B,T,K,G,H], score) -> heads, some of them computed in another manner. `score`
-        is that of `Mixer.forward`
-    windows: (options, config) -> the windows of a grid that are computed apart, as rows of a batch; None: there are
-        none. They take the place of the mask
+    prepare: None, or (options, config, context) -> the mask of a pass, in place of `in_texts` of `mask`
+    bias: None, or (call, q [B,T,K,G,H] before positions, bias of positions or None) -> the bias of scores, or None. The
+        `prepared` of this call is the context of the pass
+    forward: None, or (call, x [B,T,D], score) -> y [B,T,D] and a `MixerOutput`, for a pattern that does more than
+        forbid pairs. The call and `score` are those of `Mixer.forward`
     """
 
     mask: Callable[[Any, Config, bool], Mask | None]
-    in_row: Callable[..., Mask | None] = same_mask
     specs: Callable[..., Any] = no_parameters
-    bias: Callable[..., ScoreBias | None] = same_bias
-    extend: Callable[..., Keys] = same_keys
-    replace: Callable[..., Array] = same_heads
-    windows: Callable[[Any, Config], WindowPartition | None] = no_windows
+    prepare: Callable[[Any, Config, AttentionContext], Mask | None] | None = None
+    bias: Callable[..., ScoreBias | None] | None = None
+    forward: Callable[..., tuple[Array, MixerOutput]] | None = None
+
+
+def in_texts(mask: Mask, context: AttentionContext) -> Mask:
+    """A static mask whose positions count from the start of each text, wherever that is in its row."""
+    if mask.shift_invariant or not context.restarts:
+        return mask
+    starts = text_starts(context)
+    parts = [part if part.shift_invariant else Restarted(part, starts) for part in mask.conjuncts]
+    return reduce(and_, parts, window(*mask.reach))
 
 
 def text_starts(context: AttentionContext) -> Array:

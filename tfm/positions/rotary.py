@@ -58,8 +58,8 @@ def prepare(call: LayerCall[Rotary, None, None], context: AttentionContext) -> t
             positions = jnp.maximum(places(call.config, positions), 0)
         return rotary_angles(call.options, call.config.sizes["H"], positions, context.text_length)
 
-    query_angles = angles(context.positions)
-    return query_angles, angles(context.key_positions) if context.segment_memory else query_angles
+    query_angles, keys = angles(context.positions), context.key_positions
+    return query_angles, query_angles if keys is context.positions else angles(keys)
 
 
 def score(

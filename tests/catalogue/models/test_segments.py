@@ -11,6 +11,7 @@ from oracles import positions as oracles
 from variants import BASE, VARIANTS, _layer
 
 import tfm
+from tfm.catalogue.models.segments import SegmentContext, SegmentStates
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -85,16 +86,16 @@ def test_memory_is_a_loop_over_pairs():
     trees = mixer.specs(config.mixer, config), *(f(config.position, config) for f in position[2:4])
     layer, shared, projection = (jax.tree.map(lambda spec: rng.normal(size=spec.shape), tree) for tree in trees)
     past, x = rng.normal(size=(2, 3, 16)), rng.normal(size=(2, 4, 16))
-    context = tfm.AttentionContext(3 + jnp.arange(4)[None], causal=True, restarts=False, segment_memory=3)
+    context = SegmentContext(3 + jnp.arange(4)[None], causal=True, restarts=False, past=3)
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (layer, shared, projection, past, x))
 
     def forward(layer, shared, projection, past, x):
         prepared = position.prepare(tfm.LayerCall(config.position, config, shared), context)
         call = tfm.LayerCall(config.position, config, projection, prepared, None)
-        mixer_call = tfm.LayerCall(
-            config.mixer, config, layer, mixer.prepare(tfm.LayerCall(config.mixer, config), context), None
-        )
-        return mixer.forward(mixer_call, x, lambda q, k, layer: position.score(call, q, k, layer), past)[0]
+        prepared = mixer.prepare(tfm.LayerCall(config.mixer, config), context)
+        mixer_call = tfm.LayerCall(config.mixer, config, layer, prepared, None)
+        score = lambda q, k, layer: position.score(call, q, k, layer)
+        return mixer.forward(mixer_call, x, score, SegmentStates(past))[0]
 
     states = np.concatenate([past, x], axis=1)
     q, k, v = (
@@ -149,7 +150,7 @@ def test_a_decoder_keeps_the_memory_in_a_ring(name):
         hidden, cache = tfm.extend(params, ring, TOKENS[:, t : t + 1], cache)
         outputs.append(hidden)
     np.testing.assert_allclose(jnp.concatenate(outputs, axis=1)[:, :12], states, rtol=1e-4, atol=1e-5)
-    assert {leaf.shape[2] for leaf in jax.tree.leaves(cache.states)} == {3}
+    assert {leaf.shape[3] for leaf in jax.tree.leaves(cache.states)} == {3}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import tfm
 from tfm.attention.kernels import block_sizes, passes
 from tfm.catalogue.options.patterns import BigBird
 from tfm.catalogue.patterns import bigbird
-from tfm.tables.patterns import pattern_mask
+from tfm.mixers.softmax import pattern_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 

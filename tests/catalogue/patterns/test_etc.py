@@ -12,8 +12,8 @@ import tfm
 from tfm.attention.kernels import block_sizes
 from tfm.attention.project import swap_heads
 from tfm.catalogue.options.patterns import Etc
-from tfm.mixers.softmax import KeysValues, cached_attend
-from tfm.tables.patterns import pattern_mask, pattern_of
+from tfm.mixers.softmax import KeysValues, cached_attend, pattern_mask
+from tfm.tables.patterns import pattern_of
 
 pytestmark = pytest.mark.usefixtures("strict")
 

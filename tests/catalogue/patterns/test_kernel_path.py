@@ -15,9 +15,10 @@ from oracles.patterns import rule_of, table
 from variants import VARIANTS
 
 import tfm
+from tfm.attention.attend import Heads
 from tfm.attention.kernels import block_sizes, passes
 from tfm.catalogue.options.patterns import Sliding, Transient
-from tfm.patterns import Keys
+from tfm.catalogue.patterns import transient
 from tfm.tables.patterns import pattern_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
@@ -130,7 +131,7 @@ def test_keys_of_blocks():
 
     def extended(q, k, v, x):
         call = tfm.LayerCall(options, config, params, tfm.AttentionContext(jnp.arange(LENGTH)[None]), None)
-        return tfm.chunked(q, *pattern_of(options).extend(call, x, Keys(k, v, mask, None), project)[:3])
+        return tfm.chunked(*transient.extend(call, x, Heads(q, k, v, mask), project)[:4])
 
     def dense(q, k, v, x):
         starts = range(0, count * options.block, options.block)

@@ -16,7 +16,7 @@ from tfm.catalogue.options.patterns import BigBird, Etc, Fixed, Global, Sliding,
 from tfm.catalogue.patterns.bigbird import random_blocks
 from tfm.catalogue.patterns.longformer import GlobalProjections
 from tfm.config.patterns import Full, Local
-from tfm.tables.patterns import pattern_mask
+from tfm.mixers.softmax import pattern_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strict")]
 

@@ -14,7 +14,7 @@ from tfm.interfaces import AttentionContext, LayerCall, refuse
 from tfm.masks.distance import causal, decompose
 from tfm.masks.mask import Mask
 from tfm.masks.place import chosen_blocks, global_tokens, last_tokens, local_blocks
-from tfm.patterns import Pattern
+from tfm.patterns import Pattern, in_texts
 
 
 def mask(options: BigBird, config: Config, is_causal: bool) -> Mask:
@@ -28,20 +28,23 @@ def mask(options: BigBird, config: Config, is_causal: bool) -> Mask:
     return causal() & pattern if is_causal else pattern
 
 
-def in_row(options: BigBird, mask: Mask, context: AttentionContext) -> Mask | None:
+def prepare(options: BigBird, config: Config, context: AttentionContext) -> Mask | None:
     """The three kinds of keys and the last blocks; every key of a short row.
 
     Raises VariantError for a decoder and for several texts in a row, where the pattern depends on the length of a row.
     """
+    pattern = mask(options, config, context.causal)
     if options.reads_packed:
-        return mask
+        return in_texts(pattern, context)
     if context.causal or decompose(context.mask).segments is not None:
         remedy = "try mixer.pattern.last_blocks=0, draw=seeded and dense_blocks=0"
         refuse(options, "with last_blocks, draw=first or dense_blocks reads one text a row from both sides", remedy)
     count = _row_blocks(options, context)
     if count <= options.dense_blocks:
         return None
-    return mask | last_tokens((count - options.last_blocks) * options.block) if options.last_blocks else mask
+    if options.last_blocks:
+        pattern = pattern | last_tokens((count - options.last_blocks) * options.block)
+    return in_texts(pattern, context)
 
 
 def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
@@ -94,4 +97,4 @@ def _window(options: BigBird, is_causal: bool) -> tuple[int, int]:
     return (options.window - 1, 0) if is_causal else (options.window // 2, options.window // 2)
 
 
-PATTERN = Pattern(mask, in_row, bias=bias)
+PATTERN = Pattern(mask, prepare=prepare, bias=bias)

@@ -1,7 +1,6 @@
 """A sliding window and global tokens (Longformer: Beltagy et al. 2020, section 3.1)."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
-from tfm.attention.project import keys_values, queries
+from tfm.attention.project import Score, heads_of, keys_values, merge_heads, queries
 from tfm.catalogue.options.patterns import Global
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, refuse
+from tfm.interfaces import LayerCall, MixerOutput, refuse
 from tfm.masks.distance import causal, decompose, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import global_places, spans_of
@@ -56,11 +55,19 @@ def specs(options: Global, config: Config) -> GlobalProjections | None:
     )
 
 
-def replace(call: LayerCall, x: Array, heads: Array, score: Callable[..., Any]) -> Array:
+def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]."""
+    context = call.prepared.context
+    pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)
+    y, output = call.prepared.path(call, heads_of(call, x, score))
+    return merge_heads(call.params, attend_globally(pattern_call, x, y, score)), output
+
+
+def attend_globally(call: LayerCall, x: Array, heads: Array, score: Score) -> Array:
     """The heads [B,T,K,G,H] with those of the global tokens by their own projections.
 
-    Raises ValueError for a decoder, several texts in a row, and a bias of positions that is computed for all queries at
-    once.
+    Raises VariantError for a decoder, several texts in a row, and a bias of positions that is computed for all queries
+    at once.
     """
     layer, config, context, length = call.params, call.config, call.prepared, x.shape[1]
     spans = [(start, min(stop, length)) for start, stop in spans_of(call.options.global_places) if start < length]
@@ -99,4 +106,4 @@ def _with_rows(x: Array, rows: Array, spans: Spans) -> Array:
     return jnp.concatenate([*parts, x[:, end:]], axis=1)
 
 
-PATTERN = Pattern(mask, specs=specs, replace=replace)
+PATTERN = Pattern(mask, specs=specs, forward=forward)

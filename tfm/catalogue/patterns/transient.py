@@ -5,6 +5,8 @@ left for the next layer.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,17 +14,19 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
+from tfm.attention.project import Score, heads_of, merge_heads, project_keys
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.patterns import Transient
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, refuse
+from tfm.interfaces import LayerCall, MixerOutput, refuse
+from tfm.catalogue.positions.t5 import T5Bias
 from tfm.masks.by_example import padding
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask
-from tfm.masks.place import Extended
 from tfm.norms import Norm, norm, norm_specs
-from tfm.patterns import Keys, Pattern
+from tfm.patterns import Pattern
 from tfm.scopes import SUMS
 from tfm.sharding import named_sharding, replicate_length, spec_of, take_positions
 
@@ -37,12 +41,23 @@ def specs(options: Transient, config: Config) -> Norm:
     return norm_specs(config)
 
 
-def extend(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tuple[Array, Array]]) -> Keys:
-    """The keys with those of blocks behind them. Raises VariantError for decoders, for masks of other kinds, and for
-    positions that do more than add to scores."""
+def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D]."""
+    context = call.prepared.context
+    pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)
+    heads = extend(pattern_call, x, heads_of(call, x, score), partial(project_keys, call))
+    y, output = call.prepared.path(call, heads)
+    return merge_heads(call.params, y), output
+
+
+def extend(call: LayerCall, x: Array, heads: Heads, project: Callable[[Array], tuple[Array, Array]]) -> Heads:
+    """Heads with the keys of blocks behind those of tokens; `project` makes keys and values of states [B,S,D].
+
+    Raises VariantError for decoders, for masks of other kinds, and for positions that do more than add to scores.
+    """
     options, context, tokens = call.options, call.prepared, x.shape[1]
     refuse_decoders(options, context, "pattern, such as mixer.pattern=sliding")
-    bias, count = keys.bias, tokens // options.block
+    bias, count = heads.bias, tokens // options.block
     if bias is not None and (not bias.blockwise or bias.adds_values or type(bias).apply is not ScoreBias.apply):
         refuse(options, "adds keys that have no distance", "try position=t5 or position=learned")
     valid = valid_tokens(options, context)
@@ -51,13 +66,21 @@ def extend(call: LayerCall, x: Array, keys: Keys, project: Callable[[Array], tup
     sums = block_sums(replicate_length(x), jnp.where(valid, blocks, -1), options.block)
     k, v = project(norm(call.config, call.params, sums).astype(x.dtype))
     exists = jnp.arange(count)[None] <= jnp.where(valid, blocks, -1).max(1, keepdims=True)
-    block_bias = None if bias is None else BlockBias(_with_row(bias), _with_row(bias.of_blocks()), blocks, tokens)
-    return Keys(
-        keys=jnp.concatenate([replicate_length(keys.keys), k], axis=1),
-        values=jnp.concatenate([replicate_length(keys.values), v], axis=1),
+    block_bias = None if bias is None else BlockBias(_with_row(bias), _with_row(_of_blocks(bias)), blocks, tokens)
+    return Heads(
+        q=heads.q,
+        k=jnp.concatenate([replicate_length(heads.k), k], axis=1),
+        v=jnp.concatenate([replicate_length(heads.v), v], axis=1),
         mask=Extended(mask(options, call.config, False), tokens) & padding(jnp.concatenate([valid, exists], axis=1)),
         bias=block_bias,
     )
+
+
+def _of_blocks(bias: ScoreBias) -> ScoreBias | None:
+    """The bias of positions for blocks at the places of blocks; None for a bias without a table for them."""
+    if not isinstance(bias, T5Bias) or bias.blocks is None:
+        return None
+    return replace(bias, table=bias.blocks, blocks=None)
 
 
 def block_of_tokens(valid: Array, block: int) -> Array:
@@ -80,6 +103,21 @@ def block_sums(x: Array, blocks: Array, block: int) -> Array:
     from_here = jnp.flip(jnp.cumsum(jnp.flip(by_place, 1), 1), 1)[:, :count]
     is_last = jnp.arange(count)[None] == blocks.max(1, keepdims=True)
     return jnp.where(is_last[:, :, None], from_here, by_place[:, :count])
+
+
+@struct.dataclass
+class Extended(Mask):
+    """A static mask of the first `tokens` keys; all queries see the keys behind them."""
+
+    mask: Mask
+    tokens: int = struct.field(pytree_node=False)
+
+    def __call__(self, i, j):
+        return self.mask(i, jnp.minimum(j, self.tokens - 1)) | (j >= self.tokens)[:, None, :]
+
+    def between(self, first_i, last_i, first_j, last_j):
+        last = self.tokens - 1
+        return self.mask.between(first_i, last_i, first_j, last_j.clip(None, last)) | (last_j > last)
 
 
 @struct.dataclass
@@ -116,4 +154,4 @@ def _without_row(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
-PATTERN = Pattern(mask, specs=specs, extend=extend)
+PATTERN = Pattern(mask, specs=specs, forward=forward)

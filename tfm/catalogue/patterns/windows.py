@@ -4,26 +4,43 @@ from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.patterns.grid_windows import grid_windows
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
+from jax import Array
+from tfm.attention.project import Score, heads_of, merge_heads
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
 from tfm.masks.mask import Mask
 from tfm.patterns import Pattern
 
 
 def mask(options: Windows, config: Config, is_causal: bool) -> Mask:
     """The windows, without the zeros at the end of a grid that they do not divide."""
-    rows, columns = _grid(config)
-    return grid_windows(rows, columns, options.side(config), options.offset(config))
+    windows = partition(options, config)
+    return grid_windows(windows.rows, windows.columns, windows.size, windows.shift)
 
 
-def windows(options: Windows, config: Config) -> WindowPartition:
-    """The same windows as rows of a batch."""
-    rows, columns = _grid(config)
-    return WindowPartition(rows, columns, options.side(config), options.offset(config))
+def partition(options: Windows, config: Config) -> WindowPartition:
+    """The windows as rows of a batch."""
+    assert config.grid is not None, "the options see to it that there is a grid"
+    return WindowPartition(*config.grid, options.side(config), options.offset(config))
 
 
-def _grid(config: Config) -> tuple[int, int]:
-    """Rows and columns of patches; the options see to it that there are some."""
-    assert config.grid is not None
-    return config.grid
+def prepare(options: Windows, config: Config, context: AttentionContext) -> Mask | None:
+    """The mask in windows. Raises VariantError for another mask, a decoder, and tokens that fill no grid."""
+    windows, length = partition(options, config), context.positions.shape[1]
+    if context.causal or context.mask is not None:
+        refuse(options, "is for encoders of images, all of which are read in full", "leave out the mask")
+    if length != windows.rows * windows.columns:
+        grid = f"a grid of {windows.rows} x {windows.columns} patches"
+        refuse(options, f"reads {grid}, and there are {length} tokens", "read images of input.size")
+    return windows.mask(context.positions)
 
 
-PATTERN = Pattern(mask, windows=windows)
+def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    """x [B,T,D] -> [B,T,D], by attention within each window."""
+    windows = partition(call.options.pattern, call.config)
+    y, output = call.prepared.path(call, heads_of(call, windows.split(x), score))
+    if output.weights is not None:
+        output = MixerOutput(weights=windows.dense(output.weights))
+    return windows.merge(merge_heads(call.params, y)), output
+
+
+PATTERN = Pattern(mask, prepare=prepare, forward=forward)

@@ -1,6 +1,5 @@
 """A trained bias for each bucket of distances and head (Raffel et al. 2020, section 2.1)."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ class T5Bias(ScoreBias):
     """The bias of table [r,K,G] for distances up to `max_distance`; with `bidirectional`, half of the buckets are for
     later keys. Raffel et al. 2020, section 2.1.
 
-    blocks: the table for distances of blocks, or None
+    blocks: the table for distances of blocks, which a pattern reads that has keys of blocks; or None
     """
 
     table: Array
@@ -31,9 +30,6 @@ class T5Bias(ScoreBias):
 
     def __call__(self, i, j):
         return jnp.einsum("BTSKG->BKGTS", lookup(self.table, self.bucket(j[:, None, :] - i[:, :, None])))
-
-    def of_blocks(self):
-        return None if self.blocks is None else replace(self, table=self.blocks, blocks=None)
 
     def bucket(self, distance: Array) -> Array:
         """distance j - i -> its bucket: short distances have their own, longer ones share buckets on a logarithmic
