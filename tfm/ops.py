@@ -5,6 +5,7 @@ Tried: another order of the operands in backward products (docs/measured.md, M2)
 """
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -12,15 +13,17 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import Array
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tfm import params
-from tfm.axes import platform
+from tfm.axes import is_plain_cpu, platform
 from tfm.config.model import Config
 from tfm.int8 import Int8, rounded, scale_for, side_of_channels
 from tfm.low_rank import LowRank, factors
-from tfm.products import is_matrix_product, is_repeated, matrix_product, over_rows
+from tfm.products import is_matrix_product, matrix_product, over_rows
 from tfm.sharding import named_sharding, spec_of, unshard_fsdp
+
+UNDECLARED = "this variant needs a parameter that its specs do not declare"
 
 
 @struct.dataclass
@@ -69,11 +72,33 @@ def einsum(equation: str, x: Array, kernel: Array | LowRank | Int8, dtype=None) 
     """
     if isinstance(kernel, Int8):
         return _scaled_product(equation, x, kernel, dtype)
-    if not isinstance(kernel, LowRank):
-        return _product(equation, x, kernel, dtype)
-    (first, first_factor), (second, second_factor) = factors(equation, kernel)
-    reduced = _product(first, dropout(x, kernel.dropout, kernel.key), first_factor)
-    return _product(equation, x, kernel.base, dtype) + kernel.scale * _product(second, reduced, second_factor, dtype)
+    if isinstance(kernel, LowRank):
+        (first, first_factor), (second, second_factor) = factors(equation, kernel)
+        reduced = einsum(first, dropout(x, kernel.dropout, kernel.key), first_factor)
+        return einsum(equation, x, kernel.base, dtype) + kernel.scale * einsum(second, reduced, second_factor, dtype)
+    left, right, output = re.split(",|->", equation)
+    kernel = unshard_fsdp(kernel).astype(x.dtype)
+    mesh_axis = dict(zip(right + left, (*spec_of(kernel), *spec_of(x)), strict=True))
+    size = dict(zip(right + left, (*kernel.shape, *x.shape), strict=True))
+    on_mesh = named_sharding(kernel, x)
+
+    def sharding(letters: str) -> NamedSharding | None:
+        return on_mesh and on_mesh.update(spec=PartitionSpec(*map(mesh_axis.get, letters)))
+
+    shape, shape_sharding = [*map(size.__getitem__, output)], sharding(output)
+    batch = min(map(left.index, {*left} - {*output}))
+    for group in (left[:batch], left[batch:], output[batch:]) if platform() == "cpu" else (left[:batch],):
+        is_adjacent = all(group in letters or {*group}.isdisjoint(letters) for letters in (left, right, output))
+        if group and is_adjacent and not any(map(mesh_axis.get, group[1:])):
+            size[group[0]] = math.prod(map(size.__getitem__, group))
+            equation = equation.replace(group, group[0])
+            left, right, output = re.split(",|->", equation)
+    x = jnp.reshape(x, [*map(size.__getitem__, left)], out_sharding=sharding(left))
+    kernel = jnp.reshape(kernel, [*map(size.__getitem__, right)], out_sharding=sharding(right))
+    if dtype in (None, x.dtype) and is_matrix_product(equation, x, kernel):
+        return jnp.reshape(matrix_product(x, kernel), shape, out_sharding=shape_sharding)
+    y = jnp.einsum(equation, x, kernel, preferred_element_type=dtype, out_sharding=sharding(output))
+    return jnp.reshape(y, shape, out_sharding=shape_sharding)
 
 
 def _scaled_product(equation: str, x: Array, kernel: Int8, dtype=None) -> Array:
@@ -87,50 +112,20 @@ def _scaled_product(equation: str, x: Array, kernel: Int8, dtype=None) -> Array:
     right, scale = kernel.letters(right), unshard_fsdp(kernel.scale)
     equation, side = f"{left},{right}->{output}", side_of_channels(right, output, scale)
     if side == "both":
-        return _product(f"{operands}->{output}", x, kernel.kernel, dtype)
+        return einsum(f"{operands}->{output}", x, kernel.kernel, dtype)
     if side == "inputs":
-        return _product(equation, (x * scale_for(left, right, scale)).astype(x.dtype), kernel.values, dtype)
+        return einsum(equation, (x * scale_for(left, right, scale)).astype(x.dtype), kernel.values, dtype)
     values, row_scale = rounded(x, tuple(axis for axis, letter in enumerate(left) if letter not in output))
     if row_scale.size == 1 and platform() == "cpu":
         values = jnp.concatenate([values, values])  # XLA has no fast product of a single row (M49)
-    y = _product(equation, values, kernel.values, jnp.int32)[: len(x)] * scale_for(output, right, scale)
+    y = einsum(equation, values, kernel.values, jnp.int32)[: len(x)] * scale_for(output, right, scale)
     return (y * scale_for(output, left, row_scale)).astype(dtype or x.dtype)
-
-
-def _product(equation: str, x: Array, kernel: Array, dtype=None) -> Array:
-    """`einsum` with an array."""
-    operands, output = equation.split("->")
-    left, right = operands.split(",")
-    kernel = unshard_fsdp(kernel).astype(x.dtype)
-    mesh_axis = dict(zip(right, spec_of(kernel), strict=True)) | dict(zip(left, spec_of(x), strict=True))
-    size = dict(zip(right, kernel.shape, strict=True)) | dict(zip(left, x.shape, strict=True))
-    batch = next(n for n, letter in enumerate(left) if letter not in output)
-
-    def shape(letters: str) -> list[int]:
-        return [size[letter] for letter in letters]
-
-    def sharding(letters: str) -> NamedSharding | None:
-        return named_sharding(kernel, x, *(mesh_axis[letter] for letter in letters))
-
-    result_shape, result_sharding = shape(output), sharding(output)
-    for group in (left[:batch], left[batch:], output[batch:]) if platform() == "cpu" else (left[:batch],):
-        is_adjacent = all(group in letters or not set(group) & set(letters) for letters in (left, right, output))
-        if group and is_adjacent and not any(mesh_axis[letter] for letter in group[1:]):
-            size[group[0]] = math.prod(shape(group))
-            left, right, output = (letters.replace(group, group[0]) for letters in (left, right, output))
-    x = jnp.reshape(x, shape(left), out_sharding=sharding(left))
-    kernel = jnp.reshape(kernel, shape(right), out_sharding=sharding(right))
-    merged = f"{left},{right}->{output}"
-    if dtype in (None, x.dtype) and is_matrix_product(merged, x, kernel):
-        return jnp.reshape(matrix_product(x, kernel), result_shape, out_sharding=result_sharding)
-    y = jnp.einsum(merged, x, kernel, preferred_element_type=dtype, out_sharding=sharding(output))
-    return jnp.reshape(y, result_shape, out_sharding=result_sharding)
 
 
 def lookup(table: Array | LowRank | Int8, ids: Array) -> Array:
     """Rows of table [V,...] for ids [B,T] or [B,T,c] -> float32 [B,T,...] or [B,T,c,...]; NaN for an id outside it."""
     if isinstance(table, LowRank):
-        update = _product("BTr,rD->BTD", lookup(table.down, ids), table.up)
+        update = einsum("BTr,rD->BTD", lookup(table.down, ids), table.up)
         return lookup(table.base, ids) + table.scale * update
     if isinstance(table, Int8):
         return lookup(table.values, ids) * lookup(table.scale, ids)
@@ -213,7 +208,9 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
         return x
     spec = spec_of(x)
     # Unsharded axes are merged before the draw, which draws the same. M5: 0.85 of the compile time.
-    rest = 1 + max((axis for axis, mesh_axis in enumerate(spec) if mesh_axis), default=0)
+    rest = len(spec)
+    while rest > 1 and not spec[rest - 1]:
+        rest -= 1
     shape = (*x.shape[:rest], math.prod(x.shape[rest:]))
     keep = jax.random.bernoulli(key, 1 - rate, shape, out_sharding=named_sharding(x, x, *spec[:rest]))
     return jnp.where(jnp.reshape(keep, x.shape, out_sharding=named_sharding(x, x, *spec)), x / (1 - rate), 0)
@@ -239,12 +236,14 @@ def split(key: Array | None, count: int):
 
 def broadcast_param(parameter: Array | None, x: Array) -> Array:
     """A parameter in the dtype of x, for sums and products with x."""
-    if parameter is not None and is_repeated(parameter, x):
-        return over_rows(unshard_fsdp(parameter).astype(x.dtype), x)
-    return expand_param(parameter, x)
+    assert parameter is not None, UNDECLARED
+    parameter, leading = unshard_fsdp(parameter).astype(x.dtype), x.ndim - parameter.ndim
+    if leading > 0 and parameter.shape == x.shape[leading:] and is_plain_cpu():
+        return over_rows(parameter, x)
+    return jnp.expand_dims(parameter, range(leading))
 
 
 def expand_param(parameter: Array | None, x: Array) -> Array:
     """A parameter in the dtype of x, with leading axes of size 1 for those that only x has."""
-    assert parameter is not None, "this variant needs a parameter that its specs do not declare"
+    assert parameter is not None, UNDECLARED
     return jnp.expand_dims(unshard_fsdp(parameter).astype(x.dtype), range(x.ndim - parameter.ndim))

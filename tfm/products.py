@@ -53,15 +53,9 @@ def transposed(x: Array) -> Array:
     return jnp.reshape(y, (columns, rows), out_sharding=named_sharding(x, x, None, spec_of(x)[0]))
 
 
-def is_repeated(parameter: Array, x: Array) -> bool:
-    """Whether a parameter has the last axes of x, which has more of them, on a CPU."""
-    leading = x.ndim - parameter.ndim
-    return leading > 0 and parameter.shape == x.shape[leading:] and is_plain_cpu()
-
-
 def over_rows(parameter: Array, x: Array) -> Array:
     """parameter [N...] -> [...,N...], repeated over the leading axes of x [...,N...] and sharded as x."""
-    return _repeated(parameter, x.shape, named_sharding(x, x, *spec_of(x)))
+    return repeated(parameter, x.shape, jax.typeof(x).sharding if any(spec_of(x)) else None)
 
 
 def _product(x: Array, kernel: Array, summed: tuple[int, int] = (1, 0)) -> Array:
@@ -91,21 +85,18 @@ def _type_of_product(x: jax.core.ShapedArray, kernel: jax.core.ShapedArray) -> j
     return x.update(shape=(x.shape[0], kernel.shape[1]), sharding=sharding, weak_type=False)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _repeated(parameter: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
-    """The parameter in a shape that ends in its own."""
-    return _plainly_repeated(parameter, shape, sharding)
-
-
-@_repeated.defjvp
-def _(shape, sharding, primals: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
-    return _plainly_repeated(*primals, shape, sharding), _repeat.bind(*slopes, shape=shape, sharding=sharding)
-
-
-def _plainly_repeated(parameter: Array, shape: tuple[int, ...], sharding: NamedSharding | None) -> Array:
-    """The same, with the derivative of JAX."""
+    """The parameter in a shape that ends in its own, with the derivative of JAX; `repeated` has its own."""
     axes = range(len(shape) - parameter.ndim, len(shape))
     return jax.lax.broadcast_in_dim(parameter, shape, axes, out_sharding=sharding)
+
+
+repeated = jax.custom_jvp(_repeated, nondiff_argnums=(1, 2))
+
+
+@repeated.defjvp
+def _(shape, sharding, primals: tuple[Array], slopes: tuple[Array]) -> tuple[Array, Array]:
+    return _repeated(*primals, shape, sharding), _repeat.bind(*slopes, shape=shape, sharding=sharding)
 
 
 def _sum_of_rows(
@@ -151,5 +142,5 @@ def _linear(name: str, compute: Callable[..., Array], result_type: Callable) -> 
 _derivative = _linear("matrix_product", _product, _type_of_product)
 ad.defbilinear(_derivative, _gradient_of_x, _gradient_of_kernel)
 
-_repeat = _linear("over_rows", _plainly_repeated, _type_of_repeated)
+_repeat = _linear("over_rows", _repeated, _type_of_repeated)
 ad.deflinear2(_repeat, _sum_of_rows)

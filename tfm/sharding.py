@@ -36,8 +36,8 @@ def named_sharding(x: Array, y: Array, *spec) -> NamedSharding | None:
 
 def shards_of(x: Array | jax.ShapeDtypeStruct, axes: int | None = None) -> int:
     """The number of parts that the mesh cuts x into along its first `axes` axes; by default, along all."""
-    mesh = jax.typeof(x).sharding.mesh
-    return math.prod(map(mesh.shape.__getitem__, mesh_axes(spec_of(x)[:axes])))
+    spec = spec_of(x)[:axes]
+    return math.prod(map(jax.typeof(x).sharding.mesh.shape.__getitem__, mesh_axes(spec))) if any(spec) else 1
 
 
 def unshard_fsdp(parameter: Array) -> Array:
@@ -62,7 +62,7 @@ def shard_like(x: Array, rows: Array, axis: int = 0) -> Array:
 
 def replicate_length(x: Array) -> Array:
     """x [B,T,...] with its length replicated."""
-    return shard_axis(x, None)
+    return x if spec_of(x)[1] is None else shard_axis(x, None)
 
 
 def replicate(x: Array) -> Array:
@@ -108,26 +108,22 @@ def unfold_rows(x: Array, like: Array) -> Array:
     )
 
 
-def scatter_sequence(x: Array) -> Array:
-    """x [B,T,D] between blocks: its length is sharded over `tensor` too, if the mesh divides it.
+def scatter_sequence(x: Array, letter: str = "Q") -> Array:
+    """x [B,T,D] whose length is sharded as the letter says, if an Explicit mesh divides it. By default as between
+    blocks: over `tensor` too.
 
     Norms, dropout and saved activations then take 1/tensor of the memory (Korthikanti et al. 2022, section 4.2.2).
     """
-    return _shard_length(x, "Q")
-
-
-def shard_patches(x: Array) -> Array:
-    """x [B,T,D] of images: its length is sharded over `context`, if the mesh divides it."""
-    return _shard_length(x, "I")
-
-
-def _shard_length(x: Array, letter: str) -> Array:
-    """x [B,T,...] whose length is sharded as the letter says, if an Explicit mesh divides it."""
     mesh = jax.typeof(x).sharding.mesh
     if mesh.empty or any(axis_type != AxisType.Explicit for axis_type in mesh.axis_types):
         return x
     mesh_axis = partition(letter, x.shape[1:2], mesh)[0]
     return x if mesh_axis is None else shard_axis(x, mesh_axis)
+
+
+def shard_patches(x: Array) -> Array:
+    """x [B,T,D] of images: its length is sharded over `context`, if the mesh divides it."""
+    return scatter_sequence(x, "I")
 
 
 def gather_sequence(x: Array) -> Array:
@@ -138,8 +134,11 @@ def gather_sequence(x: Array) -> Array:
 
 def take_positions(x: Array, positions: Array) -> Array:
     """x [B,S,...] at positions [B or 1, T] -> [B,T,...], sharded like the rows of x and the positions."""
-    index = jnp.expand_dims(replicate_length(positions), range(2, x.ndim))
-    return shard_axis(jnp.take_along_axis(replicate_length(x), index, axis=1), spec_of(positions)[1])
+    of_positions, of_rows = spec_of(positions)[1], spec_of(x)[1]
+    index = positions if of_positions is None else shard_axis(positions, None)
+    rows = x if of_rows is None else shard_axis(x, None)
+    y = jnp.take_along_axis(rows, jnp.expand_dims(index, range(2, x.ndim)), axis=1)
+    return y if of_positions is None else shard_axis(y, of_positions)
 
 
 def positions_like(x: Array) -> Array:

@@ -12,7 +12,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
 from tfm.attention.scores import score_queries
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse
 from tfm.masks.mask import Mask
 from tfm.norms import Norm, norm, norm_specs
 from tfm.ops import Linear, linear, linear_specs
@@ -53,10 +53,6 @@ class SoftmaxPass(NamedTuple):
     forward: Callable[..., tuple[Array, MixerOutput]] | None = None
 
 
-# Puts positions into scores: (queries, keys, their projections) -> queries, keys, bias or None.
-Score = Callable[[Array, Array, Any], tuple[Array, Array, ScoreBias | None]]
-
-
 def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True) -> Attention:
     """Projections to heads, without biases where `qkv_bias` or the model has none, and back."""
     head_norm = norm_specs(config, "H") if qk_norm else None
@@ -71,28 +67,22 @@ def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True
     )
 
 
-def heads_of(call: LayerCall, x: Array, score: Score) -> Heads:
-    """What softmax attention reads of x [B,T,D]; `call.prepared` is a `SoftmaxPass`."""
-    return with_positions(call, *project(call, x), score)
-
-
 def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
     """x [B,T,D] -> queries [B,T,K,G,H] whose scaled products with keys are the scores, keys and values [B,T,K,H]."""
-    q = queries(call.params, call.config, _halves(call, x)[0])
+    compared, valued = halves(x) if call.options.split_states else (x, x)
+    q = queries(call.params, call.config, compared)
     if call.options.score != "scaled_dot":
         q = score_queries(call.options.score, call.params.score, q)
-    return q, *project_keys(call, x)
+    return q, *keys_values(call.params, call.config, compared, valued)
 
 
 def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:
     """x [B,S,D] -> keys and values [B,S,K,H]."""
-    return keys_values(call.params, call.config, *_halves(call, x))
+    return keys_values(call.params, call.config, *(halves(x) if call.options.split_states else (x, x)))
 
 
-def _halves(call: LayerCall, x: Array) -> tuple[Array, Array]:
-    """What of x [B,T,D] makes queries and keys, and what makes values."""
-    if not call.options.split_states:
-        return x, x
+def halves(x: Array) -> tuple[Array, Array]:
+    """x [B,T,D] -> what makes queries and keys, and what makes values, both [B,T,D/2]."""
     compared, valued = jnp.split(x, 2, axis=-1)
     return compared, valued
 

@@ -1,6 +1,7 @@
 """Logits over the vocabulary, and the losses and gradients that can be had without keeping them."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ def vocabulary_loss(
     Only that sum has a gradient, for x, table, bias and weights. `smoothing` is a number or [B,T]. With a gradient on a
     GPU, logits of 16-bit states are rounded to float16.
     """
-    table = unshard_fsdp(kernel_of(table))
+    table = unshard_fsdp(table if isinstance(table, Array) else kernel_of(table))
     bias = None if bias is None else unshard_fsdp(bias).astype(jnp.float32)
     if isinstance(smoothing, float) and not smoothing:
         fields = Targets(targets, weights, None)
@@ -84,6 +85,10 @@ def vocabulary_loss(
     if sharding is not None:
         fields = jax.tree.map(lambda field: reshard(field, sharding), fields)
     return _loss(config, x, table, bias, fields)
+
+
+# Sums over tokens, by name: the total, and gradients.
+Sums = dict[str, Array | None]
 
 
 class Targets(NamedTuple):
@@ -137,7 +142,7 @@ class ShardAxes(NamedTuple):
 
     def sum_tokens(self, sums: Array) -> Array:
         """Sums over the tokens of all devices."""
-        return jax.lax.psum(sums, self.tokens) if self.tokens else sums
+        return jax.lax.psum(sums, self.tokens)
 
     def sum_vocabulary(self, sums: Array) -> Array:
         """Sums over the vocabulary of all devices."""
@@ -146,12 +151,6 @@ class ShardAxes(NamedTuple):
     def max_vocabulary(self, largest: Array) -> Array:
         """The largest over the vocabulary of all devices."""
         return jax.lax.pmax(largest, self.vocabulary) if self.vocabulary else largest
-
-    def target_logits(self, logits: Array, targets: Array) -> Array:
-        """logits [V,N] at targets [1,N], and 0 where another device has them."""
-        rows = targets - self.first_token(len(logits))
-        is_local = (rows >= 0) & (rows < len(logits))
-        return jnp.where(is_local, jnp.take_along_axis(logits, rows, axis=0, mode="clip"), 0)
 
     def first_token(self, size: int) -> Array | int:
         """The first token of a device that has `size` of them."""
@@ -164,17 +163,12 @@ def _local(config: Config, learn: bool, axes: ShardAxes, x: Array, table: Array,
     shift = None if bias is None else bias[:, None]
     if config.outputs < config.padded_vocab:
         shift = jnp.where(tokens < config.outputs, 0.0 if shift is None else shift, MASK_VALUE)
-    zeros: dict[str, Array | None] = {"total": jnp.zeros(())}
+    zeros: Sums = {"total": jnp.zeros(())}
     if learn:
         zeros |= {"bias": None if bias is None else jnp.zeros(len(table)), "table": jnp.zeros(table.shape)}
     part = Part(config.outputs, axes, tokens, table.astype(x.dtype), shift, learn, bias is not None)
-
-    def add_chunk(sums, inputs):
-        chunk_sums, results = _chunk(part, *inputs)
-        return jax.tree.map(jnp.add, sums, chunk_sums), results
-
-    sums, results = _in_chunks(add_chunk, zeros, (x, targets), len(table))
-    sums = jax.tree.map(axes.sum_tokens, sums)
+    sums, results = _in_chunks(partial(_add_chunk, part), zeros, (x, targets), len(table))
+    sums = jax.tree.map(axes.sum_tokens, sums) if axes.tokens else sums
     gradients = (results[2], sums["table"].astype(table.dtype), sums["bias"]) if learn else ()
     return (sums["total"], results[0], results[1]), gradients
 
@@ -192,18 +186,21 @@ class Part(NamedTuple):
     has_bias: bool
 
 
-def _chunk(part: Part, x: Array, targets: Targets) -> tuple[dict[str, Array | None], tuple[Array, ...]]:
-    """x [N,D] and targets [N] -> sums, and losses, hits and, to learn, gradients for x.
+def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[Sums, tuple[Array, ...]]:
+    """x [N,D] and targets [N] -> sums with theirs, and losses, hits and, to learn, gradients for x.
 
     Logits are [V,N], tokens last (M11: 0.77 of the time). To save a pass over them, the target's logit is looked up and
     compared with the largest of the others.
     """
+    x, targets = inputs
     axes, smoothing = part.axes, None if targets.smoothing is None else targets.smoothing[None]
     is_token, is_target = part.tokens < part.vocab, part.tokens == targets.tokens[None]
     logits = jnp.einsum("VD,ND->VN", part.kernel, x, preferred_element_type=jnp.float32)
     logits = logits if part.shift is None else logits + part.shift
     logits = _stored(logits, x.dtype) if part.learn else logits
-    target = axes.sum_vocabulary(axes.target_logits(logits, targets.tokens[None]))
+    rows = targets.tokens[None] - axes.first_token(len(logits))
+    is_here = (rows >= 0) & (rows < len(logits))
+    target = axes.sum_vocabulary(jnp.where(is_here, jnp.take_along_axis(logits, rows, axis=0, mode="clip"), 0))
     runner_up = axes.max_vocabulary(jnp.where(is_target, MASK_VALUE, logits).max(0, keepdims=True))
     top = jnp.maximum(target, runner_up)
     powers = jnp.exp(logits - top)
@@ -215,17 +212,19 @@ def _chunk(part: Part, x: Array, targets: Targets) -> tuple[dict[str, Array | No
         mean = axes.sum_vocabulary(jnp.where(is_token, logits, 0).sum(0, keepdims=True)) / part.vocab
         expected = confidence * target + smoothing * mean
     losses, hits = jnp.log(mass) + top - expected, target > runner_up
-    sums: dict[str, Array | None] = {"total": (losses * targets.weights[None]).sum()}
+    added: Sums = {"total": (losses * targets.weights[None]).sum()}
     if not part.learn:
-        return sums, (losses[0], hits[0])
+        results = losses[0], hits[0]
+        return jax.tree.map(jnp.add, sums, added), results
     slopes = powers / mass - jnp.where(is_target, confidence, 0)
     if smoothing is not None:
         slopes -= jnp.where(is_token, smoothing / part.vocab, 0)
     slopes = slopes * targets.weights[None]
-    sums["bias"] = slopes.sum(1) if part.has_bias else None
+    added["bias"] = slopes.sum(1) if part.has_bias else None
     slopes = slopes.astype(x.dtype)
-    sums["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
-    return sums, (losses[0], hits[0], axes.sum_vocabulary(_times_table(slopes, part.kernel)))
+    added["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
+    results = losses[0], hits[0], axes.sum_vocabulary(_times_table(slopes, part.kernel))
+    return jax.tree.map(jnp.add, sums, added), results
 
 
 def _stored(logits: Array, dtype: Any) -> Array:
@@ -265,7 +264,9 @@ def chunk_size(tokens: int, vocab: int, width: int, itemsize: int) -> int:
     return size if chunks == 1 or platform() == "cpu" else -(-size // TILE) * TILE
 
 
-def _in_chunks(function, sums, inputs, vocab: int):
+def _in_chunks(
+    function: Callable[..., tuple[Sums, tuple[Array, ...]]], sums: Sums, inputs: tuple[Array, Targets], vocab: int
+) -> tuple[Sums, list[Array]]:
     """Scans over the tokens of fields [B,T,...], as many at a time as their logits [N,V] allow."""
     shape = inputs[0].shape[:2]
     tokens = math.prod(shape)
@@ -275,14 +276,14 @@ def _in_chunks(function, sums, inputs, vocab: int):
     def cut(field: Array) -> Array:
         field = field.reshape(tokens, *field.shape[2:])
         field = jnp.pad(field, ((0, chunks * size - tokens), *[(0, 0)] * (field.ndim - 1)))
-        return field.reshape(chunks, size, *field.shape[1:])
+        field = field.reshape(chunks, size, *field.shape[1:])
+        return field[0] if chunks == 1 else field
 
     def join(field: Array) -> Array:
+        field = field[None] if chunks == 1 else field
         field = field.reshape(chunks * size, *field.shape[2:])[:tokens]
         return field.reshape(*shape, *field.shape[1:])
 
-    if chunks == 1:
-        sums, results = function(sums, jax.tree.map(lambda field: cut(field)[0], inputs))
-        return sums, [join(field[None]) for field in results]
-    sums, results = jax.lax.scan(function, sums, jax.tree.map(cut, inputs))
-    return sums, [join(field) for field in results]
+    inputs = jax.tree.map(cut, inputs)
+    sums, results = function(sums, inputs) if chunks == 1 else jax.lax.scan(function, sums, inputs)
+    return sums, [*map(join, results)]

@@ -16,7 +16,15 @@ from jax import Array
 from tfm.attention.attend import Heads, apply_weights, attention_weights, biased_scores
 from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
-from tfm.attention.project import Attention, Score, SoftmaxPass, attention_specs, heads_of, merge_heads, swap_heads
+from tfm.attention.project import (
+    Attention,
+    SoftmaxPass,
+    attention_specs,
+    merge_heads,
+    project,
+    swap_heads,
+    with_positions,
+)
 from tfm.attention.scores import attend_scores, score_function, score_specs
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
@@ -56,9 +64,10 @@ def specs(options: Softmax, config: Config) -> Attention:
     )
 
 
-def prepare(options: Softmax, config: Config, context: AttentionContext) -> SoftmaxPass:
+def prepare(call: LayerCall[Softmax, None, None], context: AttentionContext) -> SoftmaxPass:
     """The pattern, what the context allows, and the path. Raises VariantError where the pattern cannot obey it."""
-    pattern, mask = PATTERNS[options.pattern.name], pattern_mask(options.pattern, config, context)
+    options, pattern = call.options, PATTERNS[call.options.pattern.name]
+    mask = pattern_mask(options.pattern, call.config, context)
     reach = None if mask is None else mask.reach[0]
     if context.mask is not None:
         mask = context.mask if mask is None else mask & context.mask
@@ -72,7 +81,7 @@ def pattern_mask(options: Options, config: Config, context: AttentionContext) ->
     """Which keys a query may see by its pattern and by causality; None: all."""
     pattern = PATTERNS[options.name]
     if pattern.prepare is not None:
-        return pattern.prepare(options, config, context)
+        return pattern.prepare(LayerCall(options, config), context)
     mask = pattern.mask(options, config, context.causal)
     return None if mask is None else in_texts(mask, context)
 
@@ -82,7 +91,7 @@ def forward(call: LayerCall, x: Array, score: Score, state: State | None) -> tup
     variant = call.prepared.forward if state is None else state.read
     if variant is not None:
         return variant(call, x, score)
-    y, output = call.prepared.path(call, heads_of(call, x, score))
+    y, output = call.prepared.path(call, with_positions(call, *project(call, x), score))
     return merge_heads(call.params, y), output
 
 
@@ -158,7 +167,7 @@ class KeysValues:
 
     def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
         """x [B,T,D] after the tokens of this state -> [B,T,D]; and the keys and values of x, which `write` adds."""
-        (q, k, v, mask, bias), state = _keep(call, heads_of(call, x, score))
+        (q, k, v, mask, bias), state = _keep(call, with_positions(call, *project(call, x), score))
         y = cached_attend(q, (k, v), self, call.prepared.context.length, mask, bias, _score_fn(call))
         return merge_heads(call.params, y), MixerOutput(state=state)
 

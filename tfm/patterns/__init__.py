@@ -10,7 +10,7 @@ from jax import Array
 
 from tfm.attention.bias import ScoreBias
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, MixerOutput, no_parameters
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, no_parameters
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask
 from tfm.masks.place import Restarted
@@ -22,7 +22,7 @@ class Pattern(NamedTuple):
 
     mask: (options, config, is_causal) -> a static mask of all texts; None: every key
     specs: (options, config) -> the spec tree of one layer
-    prepare: None, or (options, config, context) -> the mask of a pass, in place of `in_texts` of `mask`
+    prepare: None, or (call, context) -> the mask of a pass, in place of `in_texts` of `mask`
     bias: None, or (call, q [B,T,K,G,H] before positions, bias of positions or None) -> the bias of scores, or None. The
         `prepared` of this call is the context of the pass
     forward: None, or (call, x [B,T,D], score) -> y [B,T,D] and a `MixerOutput`, for a pattern that does more than
@@ -31,7 +31,7 @@ class Pattern(NamedTuple):
 
     mask: Callable[[Any, Config, bool], Mask | None]
     specs: Callable[..., Any] = no_parameters
-    prepare: Callable[[Any, Config, AttentionContext], Mask | None] | None = None
+    prepare: Callable[[LayerCall, AttentionContext], Mask | None] | None = None
     bias: Callable[..., ScoreBias | None] | None = None
     forward: Callable[..., tuple[Array, MixerOutput]] | None = None
 

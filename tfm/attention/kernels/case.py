@@ -20,6 +20,7 @@ class Case(NamedTuple):
     q, k: queries [B,T,K,G,H] and keys [B,S,K,H]
     mask, bias: of all pairs of them, or None
     rate: dropout rate of attention weights
+    scores: of one device
     platform, version: cpu, gpu or tpu; a GPU's compute capability
     """
 
@@ -28,6 +29,7 @@ class Case(NamedTuple):
     mask: Mask | None
     bias: ScoreBias | None
     rate: float
+    scores: int
     platform: str
     version: float
 

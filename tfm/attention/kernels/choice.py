@@ -138,7 +138,7 @@ def choose_once(
     it."""
     case = _case(q, k, mask, bias, rate, "")
     choice = _choose_unfused(case)
-    if choice.name == "einsum" and _scores(case) >= LARGE_ONCE and not case.sharded_length:
+    if choice.name == "einsum" and case.scores >= LARGE_ONCE and not case.sharded_length:
         return Choice("blocks", choice.reason)
     return choice
 
@@ -155,7 +155,9 @@ def _case(
     if not platform and (platform := current_platform()) == "gpu":
         platform = f"gpu {_compute_capability()}"
     family, _, version = platform.partition(" ")
-    return Case(q, k, mask, bias, rate, family, float(version) if version.replace(".", "", 1).isdigit() else 0.0)
+    scores = math.prod(q.shape[:-1]) * k.shape[1] // shards_of(q)
+    is_known = version.replace(".", "", 1).isdigit()
+    return Case(q, k, mask, bias, rate, scores, family, float(version) if is_known else 0.0)
 
 
 def _compute_capability() -> str:
@@ -183,7 +185,7 @@ def _choose_unfused(case: Case) -> Choice:
     large, long = LARGE.get(case.platform, LARGE_ELSEWHERE), LONG.get(case.platform, 0)
     if case.platform not in LARGE and not why_not_blocks(case) and (fraction := _visited(case)) <= SPARSE:
         return Choice("chunked", f"the mask leaves {fraction:.0%} of the blocks of scores")
-    if _scores(case) < large:
+    if case.scores < large:
         return Choice("einsum", f"less than {large:,} scores a layer")
     if case.keys < long:
         return Choice("einsum", f"less than {long} keys")
@@ -192,16 +194,11 @@ def _choose_unfused(case: Case) -> Choice:
     return Choice("chunked", f"{large:,} scores a layer or more")
 
 
-def _scores(case: Case) -> int:
-    """Scores that one device computes."""
-    return math.prod(case.q.shape[:-1]) * case.keys // shards_of(case.q)
-
-
 def _visited(case: Case) -> float:
     """The fraction of all pairs that chunks compute for a case, if rows hold one text each. Static."""
     parts = case.parts
     masks = [part.in_one_text for part in (parts.pattern, parts.segments, *parts.rest) if part is not None]
-    heads, pairs = _scores(case), max(case.queries * case.keys, 1)
+    heads, pairs = case.scores, max(case.queries * case.keys, 1)
     q = jax.ShapeDtypeStruct((1, case.queries, max(heads // pairs, 1), 1, case.q.shape[-1]), case.q.dtype)
     return visited(q, case.keys, reduce(and_, [part for part in masks if part.is_static]), case.platform)
 

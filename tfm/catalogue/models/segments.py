@@ -19,12 +19,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.project import Score, merge_heads, project, project_keys, with_positions
+from tfm.attention.project import merge_heads, project, project_keys, with_positions
 from tfm.axes import partition
 from tfm.catalogue.options.reading import check_segments
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score
 from tfm.layers.stack import Layers, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.masks.mask import Mask

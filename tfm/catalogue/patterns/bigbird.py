@@ -28,12 +28,13 @@ def mask(options: BigBird, config: Config, is_causal: bool) -> Mask:
     return causal() & pattern if is_causal else pattern
 
 
-def prepare(options: BigBird, config: Config, context: AttentionContext) -> Mask | None:
+def prepare(call: LayerCall[BigBird, None, None], context: AttentionContext) -> Mask | None:
     """The three kinds of keys and the last blocks; every key of a short row.
 
     Raises VariantError for a decoder and for several texts in a row, where the pattern depends on the length of a row.
     """
-    pattern = mask(options, config, context.causal)
+    options = call.options
+    pattern = mask(options, call.config, context.causal)
     if options.reads_packed:
         return in_texts(pattern, context)
     if context.causal or decompose(context.mask).segments is not None:

@@ -8,10 +8,10 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
-from tfm.attention.project import Score, heads_of, keys_values, merge_heads, queries
+from tfm.attention.project import keys_values, merge_heads, project, queries, with_positions
 from tfm.catalogue.options.patterns import Global
 from tfm.config.model import Config
-from tfm.interfaces import LayerCall, MixerOutput, refuse
+from tfm.interfaces import LayerCall, MixerOutput, Score, refuse
 from tfm.masks.distance import causal, decompose, window
 from tfm.masks.mask import Mask
 from tfm.masks.place import global_places, spans_of
@@ -59,7 +59,7 @@ def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput
     """x [B,T,D] -> [B,T,D]."""
     context = call.prepared.context
     pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)
-    y, output = call.prepared.path(call, heads_of(call, x, score))
+    y, output = call.prepared.path(call, with_positions(call, *project(call, x), score))
     return merge_heads(call.params, attend_globally(pattern_call, x, y, score)), output
 
 

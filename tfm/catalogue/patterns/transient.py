@@ -16,12 +16,12 @@ from jax import Array
 
 from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
-from tfm.attention.project import Score, heads_of, merge_heads, project_keys
+from tfm.attention.project import merge_heads, project, project_keys, with_positions
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.patterns import Transient
-from tfm.config.model import Config
-from tfm.interfaces import LayerCall, MixerOutput, refuse
 from tfm.catalogue.positions.t5 import T5Bias
+from tfm.config.model import Config
+from tfm.interfaces import LayerCall, MixerOutput, Score, refuse
 from tfm.masks.by_example import padding
 from tfm.masks.distance import window
 from tfm.masks.mask import Mask
@@ -45,7 +45,7 @@ def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput
     """x [B,T,D] -> [B,T,D]."""
     context = call.prepared.context
     pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)
-    heads = extend(pattern_call, x, heads_of(call, x, score), partial(project_keys, call))
+    heads = extend(pattern_call, x, with_positions(call, *project(call, x), score), partial(project_keys, call))
     y, output = call.prepared.path(call, heads)
     return merge_heads(call.params, y), output
 

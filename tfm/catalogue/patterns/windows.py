@@ -1,12 +1,13 @@
 """Windows of a grid of patches (Swin: Liu et al. 2021, section 3.2)."""
 
+from jax import Array
+
+from tfm.attention.project import merge_heads, project, with_positions
 from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.patterns.grid_windows import grid_windows
 from tfm.catalogue.patterns.window_partition import WindowPartition
 from tfm.config.model import Config
-from jax import Array
-from tfm.attention.project import Score, heads_of, merge_heads
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, refuse
+from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse
 from tfm.masks.mask import Mask
 from tfm.patterns import Pattern
 
@@ -23,9 +24,10 @@ def partition(options: Windows, config: Config) -> WindowPartition:
     return WindowPartition(*config.grid, options.side(config), options.offset(config))
 
 
-def prepare(options: Windows, config: Config, context: AttentionContext) -> Mask | None:
+def prepare(call: LayerCall[Windows, None, None], context: AttentionContext) -> Mask | None:
     """The mask in windows. Raises VariantError for another mask, a decoder, and tokens that fill no grid."""
-    windows, length = partition(options, config), context.positions.shape[1]
+    options, length = call.options, context.positions.shape[1]
+    windows = partition(options, call.config)
     if context.causal or context.mask is not None:
         refuse(options, "is for encoders of images, all of which are read in full", "leave out the mask")
     if length != windows.rows * windows.columns:
@@ -37,7 +39,7 @@ def prepare(options: Windows, config: Config, context: AttentionContext) -> Mask
 def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D], by attention within each window."""
     windows = partition(call.options.pattern, call.config)
-    y, output = call.prepared.path(call, heads_of(call, windows.split(x), score))
+    y, output = call.prepared.path(call, with_positions(call, *project(call, windows.split(x)), score))
     if output.weights is not None:
         output = MixerOutput(weights=windows.dense(output.weights))
     return windows.merge(merge_heads(call.params, y)), output
