@@ -11,6 +11,7 @@ from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
 from tfm.attention.scores import score_queries
+from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score, refuse
 from tfm.masks.mask import Mask
@@ -48,9 +49,12 @@ class SoftmaxPass(NamedTuple):
     context: AttentionContext
     mask: Mask | None
     reach: int | None
-    path: Callable[[LayerCall, Heads], tuple[Array, MixerOutput]]
+    path: Callable[["SoftmaxCall", Heads], tuple[Array, MixerOutput]]
     bias: Callable[..., ScoreBias | None] | None = None
-    forward: Callable[..., tuple[Array, MixerOutput]] | None = None
+    forward: Callable[["SoftmaxCall", Array, Score], tuple[Array, MixerOutput]] | None = None
+
+
+SoftmaxCall = LayerCall[Softmax, Attention, SoftmaxPass]
 
 
 def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True) -> Attention:
@@ -67,7 +71,7 @@ def attention_specs(config: Config, qk_norm: bool = False, qkv_bias: bool = True
     )
 
 
-def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
+def project(call: SoftmaxCall, x: Array) -> tuple[Array, Array, Array]:
     """x [B,T,D] -> queries [B,T,K,G,H] whose scaled products with keys are the scores, keys and values [B,T,K,H]."""
     compared, valued = halves(x) if call.options.split_states else (x, x)
     q = queries(call.params, call.config, compared)
@@ -76,7 +80,7 @@ def project(call: LayerCall, x: Array) -> tuple[Array, Array, Array]:
     return q, *keys_values(call.params, call.config, compared, valued)
 
 
-def project_keys(call: LayerCall, x: Array) -> tuple[Array, Array]:
+def project_keys(call: SoftmaxCall, x: Array) -> tuple[Array, Array]:
     """x [B,S,D] -> keys and values [B,S,K,H]."""
     return keys_values(call.params, call.config, *(halves(x) if call.options.split_states else (x, x)))
 
@@ -87,12 +91,12 @@ def halves(x: Array) -> tuple[Array, Array]:
     return compared, valued
 
 
-def with_positions(call: LayerCall, q: Array, k: Array, v: Array, score: Score) -> Heads:
+def with_positions(call: SoftmaxCall, q: Array, k: Array, v: Array, score: Score) -> Heads:
     """Queries [B,T,K,G,H], keys and values [B,S,K,H] with positions and with the mask and the bias of their pattern.
 
     Raises VariantError for positions that multiply queries and keys whose scores are no products.
     """
-    prepared: SoftmaxPass = call.prepared
+    prepared = call.prepared
     positioned_q, positioned_k, bias = score(q, k, call.params)
     if call.options.score == "additive" and (positioned_q is not q or positioned_k is not k):
         refuse(call.options, "with score=additive multiplies no queries and keys", "try position=learned")

@@ -87,8 +87,12 @@ def vocabulary_loss(
     return _loss(config, x, table, bias, fields)
 
 
-# Sums over tokens, by name: the total, and gradients.
-Sums = dict[str, Array | None]
+class Sums(NamedTuple):
+    """Sums over tokens: the gradients of bias [V] and table [V,D], None where nothing is learned, and the total."""
+
+    bias: Array | None
+    table: Array | None
+    total: Array
 
 
 class Targets(NamedTuple):
@@ -163,14 +167,14 @@ def _local(config: Config, learn: bool, axes: ShardAxes, x: Array, table: Array,
     shift = None if bias is None else bias[:, None]
     if config.outputs < config.padded_vocab:
         shift = jnp.where(tokens < config.outputs, 0.0 if shift is None else shift, MASK_VALUE)
-    zeros: Sums = {"total": jnp.zeros(())}
+    zeros = Sums(None, None, jnp.zeros(()))
     if learn:
-        zeros |= {"bias": None if bias is None else jnp.zeros(len(table)), "table": jnp.zeros(table.shape)}
+        zeros = Sums(None if bias is None else jnp.zeros(len(table)), jnp.zeros(table.shape), zeros.total)
     part = Part(config.outputs, axes, tokens, table.astype(x.dtype), shift, learn, bias is not None)
     sums, results = _in_chunks(partial(_add_chunk, part), zeros, (x, targets), len(table))
     sums = jax.tree.map(axes.sum_tokens, sums) if axes.tokens else sums
-    gradients = (results[2], sums["table"].astype(table.dtype), sums["bias"]) if learn else ()
-    return (sums["total"], results[0], results[1]), gradients
+    gradients = () if sums.table is None else (results[2], sums.table.astype(table.dtype), sums.bias)
+    return (sums.total, results[0], results[1]), gradients
 
 
 class Part(NamedTuple):
@@ -212,19 +216,19 @@ def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[S
         mean = axes.sum_vocabulary(jnp.where(is_token, logits, 0).sum(0, keepdims=True)) / part.vocab
         expected = confidence * target + smoothing * mean
     losses, hits = jnp.log(mass) + top - expected, target > runner_up
-    added: Sums = {"total": (losses * targets.weights[None]).sum()}
+    total = (losses * targets.weights[None]).sum()
     if not part.learn:
         results = losses[0], hits[0]
-        return jax.tree.map(jnp.add, sums, added), results
+        return jax.tree.map(jnp.add, sums, Sums(None, None, total)), results
     slopes = powers / mass - jnp.where(is_target, confidence, 0)
     if smoothing is not None:
         slopes -= jnp.where(is_token, smoothing / part.vocab, 0)
     slopes = slopes * targets.weights[None]
-    added["bias"] = slopes.sum(1) if part.has_bias else None
+    of_bias = slopes.sum(1) if part.has_bias else None
     slopes = slopes.astype(x.dtype)
-    added["table"] = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
-    results = losses[0], hits[0], axes.sum_vocabulary(_times_table(slopes, part.kernel))
-    return jax.tree.map(jnp.add, sums, added), results
+    of_table = jnp.einsum("VN,ND->VD", slopes, x, preferred_element_type=jnp.float32)
+    learned = losses[0], hits[0], axes.sum_vocabulary(_times_table(slopes, part.kernel))
+    return jax.tree.map(jnp.add, sums, Sums(of_bias, of_table, total)), learned
 
 
 def _stored(logits: Array, dtype: Any) -> Array:

@@ -6,6 +6,7 @@ itself: see `KeysValues.read`.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import jax
@@ -18,6 +19,7 @@ from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.choice import attention
 from tfm.attention.project import (
     Attention,
+    SoftmaxCall,
     SoftmaxPass,
     attention_specs,
     merge_heads,
@@ -25,7 +27,7 @@ from tfm.attention.project import (
     swap_heads,
     with_positions,
 )
-from tfm.attention.scores import attend_scores, score_function, score_specs
+from tfm.attention.scores import additive_scores, attend_scores, score_function, score_specs
 from tfm.config.mixers import Softmax
 from tfm.config.model import Config
 from tfm.interfaces import AttentionContext, LayerCall, Mixer, MixerOutput, Score
@@ -40,7 +42,7 @@ from tfm.tables.patterns import PATTERNS
 class State(Protocol):
     """What a layer has kept of the tokens before these."""
 
-    def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    def read(self, call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
         """x [B,T,D] -> [B,T,D], and what the layer keeps now."""
 
 
@@ -86,7 +88,7 @@ def pattern_mask(options: Options, config: Config, context: AttentionContext) ->
     return None if mask is None else in_texts(mask, context)
 
 
-def forward(call: LayerCall, x: Array, score: Score, state: State | None) -> tuple[Array, MixerOutput]:
+def forward(call: SoftmaxCall, x: Array, score: Score, state: State | None) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     variant = call.prepared.forward if state is None else state.read
     if variant is not None:
@@ -95,19 +97,19 @@ def forward(call: LayerCall, x: Array, score: Score, state: State | None) -> tup
     return merge_heads(call.params, y), output
 
 
-def plain(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+def plain(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
     """Attention by the kernel that fits."""
     config, key = call.config, call.key
     return attention(heads, config.kernel, config.attn_rate_with(key), key), MixerOutput()
 
 
-def scored(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+def scored(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
     """Attention by scores that no kernel computes."""
-    rate, score_fn = call.config.attn_rate_with(call.key), score_function(call.options.score, call.params.score)
+    rate, score_fn = call.config.attn_rate_with(call.key), partial(additive_scores, vector=call.params.score)
     return attend_scores(heads, call.options.score, score_fn, rate, call.key), MixerOutput()
 
 
-def recorded(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+def recorded(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
     """Attention that returns its weights."""
     q, k, v, mask, bias = heads
     weights = attention_weights(q, k, mask, bias, _score_fn(call))
@@ -116,7 +118,7 @@ def recorded(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
     return apply_weights(dropped, v, bias, positions_like(q), j), MixerOutput(weights=weights)
 
 
-def kept(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
+def kept(call: SoftmaxCall, heads: Heads) -> tuple[Array, MixerOutput]:
     """Attention of a prompt, which is read once; its keys and values are kept."""
     heads, state = _keep(call, heads)
     if call.options.score == "additive":
@@ -125,13 +127,13 @@ def kept(call: LayerCall, heads: Heads) -> tuple[Array, MixerOutput]:
     return attention(heads, None, rate, call.key), MixerOutput(state=state)
 
 
-def _keep(call: LayerCall, heads: Heads) -> tuple[Heads, "KeysValues"]:
+def _keep(call: SoftmaxCall, heads: Heads) -> tuple[Heads, "KeysValues"]:
     """Heads on devices that have all keys and values, and the state that these are."""
     k, v = replicate_length(heads.k), replicate_length(heads.v)
     return heads._replace(k=k, v=v), KeysValues(swap_heads(k), swap_heads(v), call.prepared.reach)
 
 
-def _score_fn(call: LayerCall) -> Callable[[Array, Array], Array] | None:
+def _score_fn(call: SoftmaxCall) -> Callable[[Array, Array], Array] | None:
     """(queries, keys) -> scores; None where they are scaled products."""
     score = call.options.score
     return score_function(score, call.params.score) if score == "additive" else None
@@ -165,7 +167,7 @@ class KeysValues:
         positions = slots + length - self.slots
         return keys, values, positions, positions >= 0
 
-    def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    def read(self, call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
         """x [B,T,D] after the tokens of this state -> [B,T,D]; and the keys and values of x, which `write` adds."""
         (q, k, v, mask, bias), state = _keep(call, with_positions(call, *project(call, x), score))
         y = cached_attend(q, (k, v), self, call.prepared.context.length, mask, bias, _score_fn(call))

@@ -19,12 +19,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from tfm.attention.bias import ScoreBias
-from tfm.attention.project import merge_heads, project, project_keys, with_positions
+from tfm.attention.project import SoftmaxCall, merge_heads, project, project_keys, with_positions
 from tfm.axes import partition
 from tfm.catalogue.options.reading import check_segments
 from tfm.config.model import Config
 from tfm.inputs import default_positions
-from tfm.interfaces import AttentionContext, LayerCall, MixerOutput, Score
+from tfm.interfaces import AttentionContext, MixerOutput, Score
 from tfm.layers.stack import Layers, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.masks.mask import Mask
@@ -125,7 +125,7 @@ class SegmentStates:
 
     states: Array
 
-    def read(self, call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+    def read(self, call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
         """x [B,T,D] after these states -> [B,T,D]; and the last M of the states and of x. No gradient reaches them (Dai
         et al. 2019, section 3.2)."""
         context, size = call.prepared.context, self.states.shape[1]
@@ -135,7 +135,7 @@ class SegmentStates:
         k, v = (jnp.concatenate([old, new], axis=1) for old, new in rows)
         heads = with_positions(call, q, k, v, score)
         pattern = PATTERNS[call.options.pattern.name].mask(call.options.pattern, call.config, context.causal)
-        mask = None if pattern is None else MaskAfterMemory(pattern, size)
+        mask: Mask | None = None if pattern is None else MaskAfterMemory(pattern, size)
         if context.mask is not None:
             mask = context.mask if mask is None else mask & context.mask
         bias = None if heads.bias is None else BiasAfterMemory(heads.bias, size)

@@ -8,7 +8,7 @@ from flax import struct
 from jax import Array
 
 from tfm.attention.attend import apply_weights, biased_scores, masked_weights
-from tfm.attention.project import keys_values, merge_heads, project, queries, with_positions
+from tfm.attention.project import SoftmaxCall, keys_values, merge_heads, project, queries, with_positions
 from tfm.catalogue.options.patterns import Global
 from tfm.config.model import Config
 from tfm.interfaces import LayerCall, MixerOutput, Score, refuse
@@ -55,7 +55,7 @@ def specs(options: Global, config: Config) -> GlobalProjections | None:
     )
 
 
-def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+def forward(call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     context = call.prepared.context
     pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)

@@ -16,7 +16,7 @@ from jax import Array
 
 from tfm.attention.attend import Heads
 from tfm.attention.bias import ScoreBias
-from tfm.attention.project import merge_heads, project, project_keys, with_positions
+from tfm.attention.project import SoftmaxCall, merge_heads, project, project_keys, with_positions
 from tfm.catalogue.mixers.padding import refuse_decoders, valid_tokens
 from tfm.catalogue.options.patterns import Transient
 from tfm.catalogue.positions.t5 import T5Bias
@@ -41,7 +41,7 @@ def specs(options: Transient, config: Config) -> Norm:
     return norm_specs(config)
 
 
-def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+def forward(call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D]."""
     context = call.prepared.context
     pattern_call = LayerCall(call.options.pattern, call.config, call.params.pattern, context, call.key)

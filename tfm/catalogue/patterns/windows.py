@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from tfm.attention.project import merge_heads, project, with_positions
+from tfm.attention.project import SoftmaxCall, merge_heads, project, with_positions
 from tfm.catalogue.options.patterns import Windows
 from tfm.catalogue.patterns.grid_windows import grid_windows
 from tfm.catalogue.patterns.window_partition import WindowPartition
@@ -36,9 +36,11 @@ def prepare(call: LayerCall[Windows, None, None], context: AttentionContext) -> 
     return windows.mask(context.positions)
 
 
-def forward(call: LayerCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
+def forward(call: SoftmaxCall, x: Array, score: Score) -> tuple[Array, MixerOutput]:
     """x [B,T,D] -> [B,T,D], by attention within each window."""
-    windows = partition(call.options.pattern, call.config)
+    options = call.options.pattern
+    assert isinstance(options, Windows)
+    windows = partition(options, call.config)
     y, output = call.prepared.path(call, with_positions(call, *project(call, windows.split(x)), score))
     if output.weights is not None:
         output = MixerOutput(weights=windows.dense(output.weights))
