@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from guide.pages import ROOT, blocks, close
-from train.settings.presets import PRESETS
 
 import tfm
 from tfm import plain

@@ -9,7 +9,6 @@ as one. No gradient reaches a memory.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
