@@ -104,7 +104,7 @@ def test_links_lead_to_files_and_headings():
 
 # Files that a reader of the page makes, and those of transformers.
 OF_THE_READER = {
-    "tfm/catalogue/mixers/static/average.py",
+    "tfm/catalogue/mixers/static/text_mean.py",
     "train/tasks/order/",
     *(f"train/tasks/order/{name}.py" for name in ("__init__", "options", "preset", "rows", "task")),
     "tests/models/*/test_modeling_flax_*.py",
@@ -161,7 +161,7 @@ def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
     catalogue.write_text(f"{catalogue.read_text()}\n\n{options}")
     text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
     union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))
-    (tmp_path / "tfm/catalogue/mixers/static/average.py").write_text(functions)
+    (tmp_path / "tfm/catalogue/mixers/static/text_mean.py").write_text(functions)
     table = tmp_path / "tfm/tables/mixers.py"
     text = table.read_text().replace("import fnet, ", "import average, fnet, ")
     table.write_text(text.replace("MIXERS: dict[str, Mixer] = {\n", f"MIXERS: dict[str, Mixer] = {{\n{line}"))

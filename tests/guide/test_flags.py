@@ -22,7 +22,7 @@ from train.tasks.table import TASKS, AnyRun
 
 EVERYWHERE = [*pages.PAGES, *pages.NOTEBOOKS]
 COMMANDS = sorted({(pages.name_of(path), command) for path in EVERYWHERE for command in pages.commands(path)})
-COMMANDS = [(page, command) for page, command in COMMANDS if "--task=order" not in command]  # test_task_page.py
+COMMANDS = [(page, command) for page, command in COMMANDS if "--task=order" not in command]  # test_followed_pages.py
 
 # Flags that may be repeated, and list values of others.
 REPEATED = {"train.compare": ("--vary=", "--run=", "--tune=")}
