@@ -299,6 +299,7 @@ EXCEPTIONS = {
     "train/lab/timing/peers/torch_mixers.py": ("linear",),  # the peer in PyTorch that a variant is timed against
     "tfm/catalogue/decoding/speculation.py": ("softmax",),  # whose states can forget tokens
     "tfm/catalogue/inputs/characters.py": ("tokens",),  # the table of types is that of tokens
+    "tfm/catalogue/models/interpolation.py": ("merging", "patches"),  # grids of images of another size
 }
 
 

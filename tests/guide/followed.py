@@ -15,13 +15,13 @@ from guide.pages import ROOT
 class Step(NamedTuple):
     """A block of a page and where it goes.
 
-    file: a new one, unless `how` names a place in it
-    how: "at the end", "after the line" or "in place of the line"; or ""
+    file: a new one, unless `relation` names a place in it
+    relation: "at the end", "after the line" or "in place of the line"; or ""
     line: the line of the file that is meant
     """
 
     file: str
-    how: str
+    relation: str
     line: str
     block: str
 
@@ -56,19 +56,19 @@ def copy_project(folder: Path) -> None:
 
 def follow(page: Path, folder: Path) -> None:
     """Writes what a page says into a copy of the project."""
-    for file, how, line, block in steps(page):
+    for file, relation, line, block in steps(page):
         path = folder / file
-        if not how:
+        if not relation:
             assert not path.exists(), f"{page.name} makes {file}, which is there"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block)
             continue
         text = path.read_text()
-        if how == "at the end":
+        if relation == "at the end":
             path.write_text(f"{text}\n\n{block}")
             continue
         before, after = text.split(f"\n{line}\n")  # the line stands there once
-        kept = f"{line}\n" if how == "after the line" else ""
+        kept = f"{line}\n" if relation == "after the line" else ""
         path.write_text(f"{before}\n{kept}{block}{after}")
     subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
 
