@@ -3,6 +3,8 @@
 `python docs/heart.py` prints the table of the README. Lines are those that run, out of those of the file.
 """
 
+import ast
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -11,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import tfm
-from train.settings import resolve
+from train.tasks import resolve
 from train.tasks.table import task_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,7 +21,7 @@ SMALL = "--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32 --mode
 
 
 class Trace:
-    """The lines of the project that run between `with Trace() as trace:` and its end, by file, in the order of calls."""
+    """The lines of the project that run in a `with Trace() as trace:` block, by file, in the order of calls."""
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = {}
@@ -62,18 +64,19 @@ def lines_of_loss() -> dict[str, set[int]]:
 
 
 def purpose(path: Path) -> str:
-    """The first sentence of a file."""
-    return path.read_text().removeprefix('"""').split("\n\n")[0].partition('"""')[0].replace("\n", " ").split(". ")[0]
+    """What a file is for: the beginning of its docstring, without its sources."""
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    sentence = re.sub(r" \([^)]*\d{4}[^)]*\)", "", " ".join(docstring.partition("\n\n")[0].split()))
+    return re.split(r"[:;.]( |$)| of which | that it ", sentence)[0]
 
 
 def main() -> None:
     """Prints the table."""
-    total = 0
-    for name, lines in lines_of_loss().items():
+    files = lines_of_loss()
+    for name, lines in files.items():
         size = len((ROOT / name).read_text().splitlines())
-        total += len(lines)
-        print(f"{name:<36} {len(lines):>3} of {size:>3}  {purpose(ROOT / name).rstrip('.')}")
-    print(f"{len(lines_of_loss())} files, {total} lines")
+        print(f"{name:<31} {len(lines):>3} of {size:>3}  {purpose(ROOT / name)}")
+    print(f"{len(files)} files, {sum(map(len, files.values()))} lines")
 
 
 if __name__ == "__main__":

@@ -51,3 +51,8 @@ def test_the_catalogue_has_an_entry_with_costs_for_every_variant(generator, tmp_
     free = [entry.splitlines()[0] for entry in entries if not re.search(r"operations of .* \d+\.\d\d billion", entry)]
     assert free == ["`--model.input=merging`"], "a part of stages alone"
     assert {path.stem for path in (tmp_path / "masks").glob("*.png")} == {*PATTERNS}
+
+
+def test_the_readme_lists_the_files_of_the_heart(generator):
+    listed = re.findall(r"^(\S+\.py) +\d+ of ", (DOCS.parent / "README.md").read_text(), re.MULTILINE)
+    assert listed == [*generator("heart").lines_of_loss()], "run `python docs/heart.py`"
