@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tfm.config.model import Config
     from train.settings.schema import Run
-    from train.tasks.record import Task
 
 
 def _no_hf_folder(*_: object) -> NoReturn:
@@ -34,7 +33,7 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     to_texts: processor -> the content of each file
     read: paths of the files -> processor; raises ValueError where one is damaged
     read_hf: a Hugging Face folder, the configuration of its model -> processor; raises UserError or ValueError
-    save_hf: writes what transformers reads: processor, module of the task, run, folder
+    save_hf: writes what transformers reads: processor, task, run, folder
     hf_fields: processor -> the fields of config.json that depend on it
     tokenizer: processor -> what of it turns texts into tokens; None where examples have no texts
     """
@@ -43,7 +42,7 @@ class ProcessorKind(NamedTuple, Generic[Processor]):
     to_texts: Callable[[Processor], tuple[str, ...]]
     read: Callable[..., Processor]
     read_hf: "Callable[[Path, Config], Processor]" = _no_hf_folder
-    save_hf: "Callable[[Processor, Task, Run, Path], None]" = _no_hf_folder
+    save_hf: "Callable[[Processor, hf_tokenizer.MarksTexts, Run, Path], None]" = _no_hf_folder
     hf_fields: Callable[[Processor], Mapping[str, object]] = lambda processor: {}
     tokenizer: "Callable[[Processor], Tokenizer | None]" = lambda processor: None
 

@@ -20,11 +20,11 @@ from tfm.options.json_text import read_object
 from train import UserError
 from train.data.processors import ProcessorKind
 from train.images.processor import FILE, Box, ImageProcessor, processor_text, read_processor
+from train.text.hf_tokenizer import MarksTexts
 
 if TYPE_CHECKING:
     from tfm.config.model import Config
     from train.settings.schema import Run
-    from train.tasks.record import Task
 
 
 # Pixels that a palette is made from, rounds of k-means, and pixels that are compared with all colours at a time.
@@ -178,7 +178,7 @@ def read_hf(folder: Path, model: "Config") -> AnyProcessor:
     return read(path)
 
 
-def save_hf(processor: AnyProcessor, task: "Task", run: "Run", folder: Path):
+def save_hf(processor: AnyProcessor, task: MarksTexts, run: "Run", folder: Path):
     """Writes preprocessor_config.json."""
     (folder / FILE).write_text(to_text(processor))
 

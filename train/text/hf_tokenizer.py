@@ -1,8 +1,8 @@
 """Tokenizers of Hugging Face folders: tokenizer.json and tokenizer_config.json."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tfm.config.model import Config
 from tfm.options.choices import check_object
@@ -16,6 +16,18 @@ from train.text import tokenize
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
+
+
+class MarksTexts(Protocol):
+    """What an exported tokenizer asks of a task."""
+
+    @property
+    def hf_tokens(self) -> Mapping[str, str]:
+        """Roles of special tokens in tokenizer_config.json, beside those of all tasks."""
+
+    @property
+    def hf_template(self) -> Callable[[Run], tuple[str, ...]]:
+        """A run -> how the tokenizer marks a text and a pair of texts."""
 
 
 def read(folder: Path, model: Config) -> "Tokenizer":
@@ -41,7 +53,7 @@ def fields(tokenizer: "Tokenizer") -> dict[str, object]:
     return {"pad_token_id": tokenize.special_tokens(tokenizer).pad}
 
 
-def save(tokenizer: "Tokenizer", task, run: Run, folder: Path):
+def save(tokenizer: "Tokenizer", task: MarksTexts, run: Run, folder: Path):
     """Writes both files; special tokens stand around texts as the module `task` had them in training."""
     from tokenizers import Tokenizer
 

@@ -12,7 +12,9 @@ from train.data.tokens import TokenizedTexts
 from train.images.palette import IMAGE_PROCESSOR
 from train.images.processor import ImageProcessor
 from train.images.rows import ImageRows
+from train.settings.schema import Run
 from train.text import tokenize
+from train.text.hf_tokenizer import MarksTexts
 
 
 class CaptionProcessor(NamedTuple):
@@ -112,7 +114,7 @@ def _read_hf(folder: Path, model: Any) -> CaptionProcessor:
     return CaptionProcessor(IMAGE_PROCESSOR.read_hf(folder, model), TOKENIZER.read_hf(folder, model))
 
 
-def _save_hf(processor: CaptionProcessor, task: Any, run: Any, folder: Path):
+def _save_hf(processor: CaptionProcessor, task: MarksTexts, run: Run, folder: Path):
     IMAGE_PROCESSOR.save_hf(processor.images, task, run, folder)
     TOKENIZER.save_hf(processor.tokenizer, task, run, folder)
 

@@ -36,7 +36,6 @@ from train.screens.console import Log
 from train.settings.schema import Run
 from train.tasks.captions.predict import PREDICTOR, encode_items
 from train.tasks.captions.rows import CAPTION_PROCESSOR, CaptionProcessor, CaptionRows
-from train.tasks.contrast.options import Contrast
 from train.tasks.record import HfSource, Saved, Task
 from train.text import tokenize
 
@@ -44,12 +43,12 @@ from train.text import tokenize
 _SHOWN = 10
 
 
-def specs(run: Run[Contrast]) -> tfm.Towers:
+def specs(run: Run) -> tfm.Towers:
     """The parameters of the run's model."""
     return tfm.towers_specs(run.model)
 
 
-def batch_spec(run: Run[Contrast]) -> dict[str, Field]:
+def batch_spec(run: Run) -> dict[str, Field]:
     """The fields of a batch, explained at the top of this file."""
     images = run.model.in_images()
     shape = dict(zip("hwc", picture_shape(images), strict=True))
@@ -118,7 +117,7 @@ def corpus_metrics(outputs: Mapping[str, Any], corpus: Corpus[CaptionRows], duri
     return results
 
 
-def load(run: Run[Contrast], log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[CaptionRows]:
+def load(run: Run, log: Log, saved: Saved | None = None, valid_only: bool = False) -> Corpus[CaptionRows]:
     """Processor and rows as the run describes them; `saved` are processor and facts of the run to resume or start from.
 
     `valid_only` leaves out the training pictures if --eval-data names others for validation. Raises UserError for a
@@ -154,7 +153,7 @@ def check_caption(caption: Any):
         raise ValueError(f"the caption {caption!r} says nothing; write one, or leave the row out")
 
 
-def check_captions(rows: Sequence[Row], run: Run[Contrast]):
+def check_captions(rows: Sequence[Row], run: Run):
     """Raises UserError for pictures that all have the same caption: there is nothing to tell apart."""
     captions = {row["label"] for row in rows}
     if len(captions) == 1 and len(rows) > 1:
@@ -164,7 +163,7 @@ def check_captions(rows: Sequence[Row], run: Run[Contrast]):
         )
 
 
-def _processor(run: Run[Contrast], train: Sequence[Row], saved: Any, log: Log) -> CaptionProcessor:
+def _processor(run: Run, train: Sequence[Row], saved: Any, log: Log) -> CaptionProcessor:
     """That of the run to resume or start from, whose tokenizer may be all that it has; else a new one."""
     parts = saved.processor if saved else None
     if isinstance(parts, ImageProcessor):
@@ -185,7 +184,7 @@ def baselines(corpus: Corpus[CaptionRows]) -> dict[str, float]:
 
 def report(
     params: tfm.Towers,
-    run: Run[Contrast],
+    run: Run,
     corpus: Corpus[CaptionRows],
     log: Log,
     outcomes: Mapping[str, np.ndarray],
@@ -221,7 +220,7 @@ def hf_run_values(head: str, folder: HfSource) -> dict[str, Any]:
     return {"data.field": "image", "data.label": "caption"}
 
 
-def hf_template(run: Run[Contrast]) -> tuple[str, ...]:
+def hf_template(run: Run) -> tuple[str, ...]:
     """The tokenizer marks captions itself."""
     return ()
 
