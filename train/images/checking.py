@@ -12,7 +12,7 @@ from train.images.decoding import BrokenImageError
 from train.settings.schema import Data
 
 if TYPE_CHECKING:
-    from train.images.sources import Picture
+    from train.images.decoding import Picture
 
 
 # Broken pictures that are named; the others are counted.

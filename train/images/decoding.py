@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -91,3 +91,16 @@ def to_array(image: Image.Image) -> np.ndarray:
     """A picture -> uint8 [H,W,C]."""
     pixels = np.asarray(image)
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+class Picture(Protocol):
+    """A picture that is not decoded yet; `str` of it says where it is."""
+
+    def open(self, channels: int) -> Image.Image:
+        """The picture, of 1 or 3 channels."""
+
+    def digest(self) -> str:
+        """A hash of its content: equal pictures have equal ones."""
+
+    def stamp(self) -> str | None:
+        """What changes if a file does; None of a picture in memory."""

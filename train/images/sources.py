@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -21,21 +21,8 @@ from train.data.sources import sources
 from train.data.sources.files import Columns, Format, Row, read
 from train.images import files
 from train.images.checking import checked
-from train.images.decoding import ENDINGS, BrokenImageError, array_image, decode
+from train.images.decoding import ENDINGS, BrokenImageError, Picture, array_image, decode
 from train.settings.schema import Data
-
-
-class Picture(Protocol):
-    """A picture that is not decoded yet; `str` of it says where it is."""
-
-    def open(self, channels: int) -> Image.Image:
-        """The picture, of 1 or 3 channels."""
-
-    def digest(self) -> str:
-        """A hash of its content: equal pictures have equal ones."""
-
-    def stamp(self) -> str | None:
-        """What changes if a file does; None of a picture in memory."""
 
 
 class PictureFile(NamedTuple):
