@@ -85,7 +85,7 @@ def reshape_rows(x: Array, *shape: int) -> Array:
 
 
 def regroup_rows(x: Array, rows: int) -> Array:
-    """x [N*B,T,...] -> [B,N*T,...] of so many rows, and back: N neighbours share a row, on the devices of the rows."""
+    """x [N*B,T,...] -> [B,N*T,...] of B rows, and back: N neighbours share a row, on the devices of the rows."""
     if len(x) == rows:
         return x
     spec, shape = spec_of(x), (rows, len(x) * x.shape[1] // rows, *x.shape[2:])

@@ -44,7 +44,7 @@ class ScoreBias:
         return self if self.blockwise else None
 
     def has_rows(self) -> "ScoreBias":
-        """The same tree that holds, for each array, whether the batch is its first axis."""
+        """This tree with a truth value for each array: the batch is its first axis."""
         return jax.tree.map(lambda leaf: self.batched, self)
 
     @property

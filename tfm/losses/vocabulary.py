@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -231,7 +231,7 @@ def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[S
     return jax.tree.map(jnp.add, sums, Sums(of_bias, of_table, total)), learned
 
 
-def _stored(logits: Array, dtype: Any) -> Array:
+def _stored(logits: Array, dtype: jnp.dtype) -> Array:
     """float32 logits [V,N] of products in a dtype. On a GPU memory has them in float16 where factors have 16 bits: half
     of the bytes, rounded by 2^-11, which is less than their factors are in bfloat16 (M55: 0.88 of the time). What is
     not finite stays so."""
@@ -250,7 +250,7 @@ def _times_table(slopes: Array, kernel: Array) -> Array:
 
 
 def tokens_at_a_time(vocab: int, width: int, itemsize: int) -> int:
-    """How many tokens meet the vocabulary at once; their states have elements of so many bytes.
+    """The number of tokens that meet the vocabulary at once; an element of their states has `itemsize` bytes.
 
     On a CPU their logits should stay in its cache, but each chunk adds to a gradient as wide as the vocabulary (M12).
     Elsewhere memory is the limit, and products should be large.
@@ -261,7 +261,7 @@ def tokens_at_a_time(vocab: int, width: int, itemsize: int) -> int:
 
 
 def chunk_size(tokens: int, vocab: int, width: int, itemsize: int) -> int:
-    """The tokens of a chunk, of so many in all: chunks are about equal. On an accelerator several chunks are multiples
+    """The tokens of a chunk, out of `tokens`: chunks are about equal. On an accelerator several chunks are multiples
     of `TILE` (M55: 0.5 of the time on a GPU; not measured on a TPU)."""
     chunks = -(-tokens // tokens_at_a_time(vocab, width, itemsize))
     size = -(-tokens // chunks)

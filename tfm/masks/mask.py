@@ -136,7 +136,7 @@ class Mask:
 
     @property
     def key_lengths(self) -> Array | None:
-        """The lengths [B] if exactly the first so many keys are allowed; else None."""
+        """The lengths [B] if the keys before them are all that is allowed; else None."""
         return None
 
 

@@ -12,7 +12,7 @@ SCORES = {"cpu": 1 << 18}
 SCORES_ELSEWHERE, FEWEST_ELSEWHERE = 1 << 24, 1 << 21
 SMALLEST, LARGEST = 64, 1024
 
-# M37: the largest blocks are taken that visit at most so many times the pairs that the best size visits.
+# M37: the largest blocks are taken that visit at most this many times the pairs that the best size visits.
 MAX_WASTE = 1.4
 
 

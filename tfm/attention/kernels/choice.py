@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import reduce
 from operator import and_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
@@ -50,13 +50,13 @@ LARGE_ELSEWHERE = 1 << 28
 # Elsewhere than on a CPU, chunks are taken for fewer scores too where they compute at most this fraction of them.
 SPARSE = 0.5
 
-# The same for blocks of queries.
+# From this many scores of a pass that runs once on, they are computed for a block of queries at a time.
 LARGE_ONCE = 1 << 24
 
-# The same for keys. M9: with fewer keys chunks are slower on a CPU.
+# With fewer keys than these, chunks are slower on a CPU (M9).
 LONG = {"cpu": 256}
 
-# M10: cuDNN reads a mask that it does not know as an array, of at most so many elements: 0.5 GB in bfloat16, and as
+# M10: cuDNN reads a mask that it does not know as an array, of at most 2^28 elements: 0.5 GB in bfloat16, and as
 # much for a gradient that nobody reads. Lengths are multiples of this; others have not been measured. Chunks are taken
 # instead where they compute at most this fraction of the scores.
 LARGE_MASK, MASK_TILE, SPARSE_MASK = 1 << 28, 128, 1 / 16
@@ -90,12 +90,12 @@ def attention(heads: Heads, kernel: str | None = "auto", rate: float = 0.0, key:
     """
     case = heads.q, heads.k, heads.mask, heads.bias, rate
     choice = choose_once(*case) if kernel is None else choose_kernel(*case, kernel)
-    dropout: dict[str, Any] = {"rate": rate, "key": key} if rate else {}
+    dropout = (rate, key) if rate else ()
     with attention_scope(choice, heads):
-        return KERNELS[choice.name](*heads, **dropout)
+        return KERNELS[choice.name](*heads, *dropout)
 
 
-def attention_scope(choice: Choice, heads: Heads) -> AbstractContextManager[Any]:
+def attention_scope(choice: Choice, heads: Heads) -> AbstractContextManager[None]:
     """The scope of attention: its kernel, the reason, and what part of the pairs the mask leaves, if not all."""
     visible, pairs = visible_pairs(heads.mask, heads.q.shape[1], heads.k.shape[1])
     part = f"[{visible}/{pairs} pairs]" if visible < pairs else ""

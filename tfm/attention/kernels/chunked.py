@@ -19,8 +19,8 @@ from jax import Array
 from tfm.attention.attend import attend, check_attention
 from tfm.attention.bias import ScoreBias
 from tfm.attention.kernels.block_sizes import block_size
-from tfm.attention.kernels.dropout import weight_dropout
-from tfm.attention.kernels.passes import OrderedBias, OrderedDropout, Pass, passes
+from tfm.attention.kernels.dropout import WeightDropout, weight_dropout
+from tfm.attention.kernels.passes import Dropout, OrderedBias, OrderedDropout, Pass, passes
 from tfm.attention.kernels.shards import on_shards
 from tfm.masks.mask import MASK_VALUE, Mask, blocks_in_sight
 
@@ -41,7 +41,7 @@ class Blocks(NamedTuple):
     keys: int
     mask: Mask | None
     bias: ScoreBias | None
-    dropout: Any
+    dropout: Dropout | None
 
 
 def chunked(
@@ -64,7 +64,9 @@ def chunked(
 
 
 @on_shards
-def _chunked(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any = None) -> Array:
+def _chunked(
+    q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: WeightDropout | None = None
+) -> Array:
     """`chunked` of the rows and heads of one device."""
     if not q.size or not k.size:
         return attend(q, k, v, mask, bias)
@@ -75,7 +77,9 @@ def _chunked(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | 
     return sum(share * y for share, (y, _) in zip(shares, parts, strict=True)).astype(v.dtype)
 
 
-def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, dropout: Any) -> tuple[Array, Array]:
+def _in_order(
+    part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, dropout: WeightDropout | None
+) -> tuple[Array, Array]:
     """`flash` over the pairs of one pass, in its order of positions."""
     order = part.order
     if order is None:
@@ -88,14 +92,14 @@ def _in_order(part: Pass, q: Array, k: Array, v: Array, bias: ScoreBias | None, 
 
 @jax.custom_vjp
 def flash(
-    q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any = None
+    q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Dropout | None = None
 ) -> tuple[Array, Array]:
     """`chunked` on one device, in one pass -> [B,T,K,G,H], and float32 [B,T,K,G]: the logarithm of the sum of the
     exponentials of all scores of a query."""
     return _forward(q, k, v, mask, bias, dropout)[0]
 
 
-def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any):
+def _forward(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Dropout | None):
     """Both outputs, and the residuals of the backward pass."""
     blocks = _blocks(q, k, v, mask, bias, dropout)
     order, counts = visible_blocks(blocks)
@@ -170,7 +174,7 @@ def _backward(residuals, gradients: tuple[Array, Array]):
 flash.defvjp(_forward, _backward)
 
 
-def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Any) -> Blocks:
+def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | None, dropout: Dropout | None) -> Blocks:
     """The inputs in blocks."""
     size = block_size(q, k.shape[1], mask)
     q_blocks = _split(q * q.shape[-1] ** -0.5, size)
@@ -180,7 +184,7 @@ def _blocks(q: Array, k: Array, v: Array, mask: Mask | None, bias: ScoreBias | N
 def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
     """The blocks of keys that each block of queries visits, int32 [P, at most Q], and their counts [P], at least 1."""
     if blocks.mask is None:
-        visible: Any = np.ones((len(blocks.q), len(blocks.k)), bool)
+        visible: np.ndarray | Array = np.ones((len(blocks.q), len(blocks.k)), bool)
         most_visible = visible
     else:
         sizes = blocks.q.shape[-2], blocks.k.shape[-2], blocks.queries, blocks.keys
@@ -190,7 +194,7 @@ def visible_blocks(blocks: Blocks) -> tuple[Array, Array]:
     return jnp.asarray(order, jnp.int32), jnp.asarray(counts, jnp.int32)
 
 
-def _loop_scope(blocks: Blocks) -> AbstractContextManager[Any]:
+def _loop_scope(blocks: Blocks) -> AbstractContextManager[None]:
     """The scope of the loop over blocks of keys: how often it turns, by its pattern, for how many blocks of queries."""
     count, size = blocks.q.shape[0], blocks.q.shape[-2]
     return jax.named_scope(f"blocks[{blocks_in_sight(blocks.mask, size, blocks.queries, blocks.keys)}/{count} turns]")

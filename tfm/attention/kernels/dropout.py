@@ -3,9 +3,6 @@
 `jax.random` draws whole arrays, and a draw takes many times as long as the score that it drops (M47).
 """
 
-from dataclasses import replace
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -33,11 +30,9 @@ class WeightDropout:
         keep = _mix(_mix(first + j) ^ second) >= jnp.uint32(int(self.rate * 2**32))
         return jnp.where(keep, weights / (1 - self.rate), 0)
 
-    def partition(self, spec: Any) -> Any:
-        """How its arrays are sharded beside queries [B,T,K,G,H]."""
-        words: Any = PartitionSpec()
-        heads: Any = PartitionSpec(spec[0], spec[2], spec[3])
-        return replace(self, words=words, heads=heads)
+    def partition(self, spec: tuple) -> "WeightDropout":
+        """This tree with the `PartitionSpec` of each array, beside queries [B,T,K,G,H] that have this spec."""
+        return jax.tree.unflatten(jax.tree.structure(self), (PartitionSpec(), PartitionSpec(spec[0], spec[2], spec[3])))
 
 
 def weight_dropout(q: Array, rate: float, key: Array | None) -> WeightDropout | None:

@@ -10,7 +10,7 @@ disjunction of near and strided keys is two passes, whose softmaxes are joined b
 
 from functools import reduce
 from operator import and_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -60,14 +60,15 @@ class ColumnOrder(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """The mask of a pass, and its order of positions; None: as they are."""
+    """The mask of a pass, None for all pairs, and its order of positions; None: as they are."""
 
-    mask: Any
+    mask: Mask | None
     order: ColumnOrder | None = None
 
     @property
-    def ordered_mask(self) -> Any:
+    def ordered_mask(self) -> Mask:
         """The mask, asked at indices of the order."""
+        assert self.mask is not None
         return self.mask if self.order is None else OrderedMask(self.mask, self.order)
 
 
@@ -110,6 +111,10 @@ class OrderedDropout:
     def apply(self, weights: Array, i: Array, j: Array) -> Array:
         """See `WeightDropout.apply`."""
         return self.dropout.apply(weights, self.order.position(i), self.order.position(j))
+
+
+# Which attention weights a kernel drops, by their positions.
+Dropout = WeightDropout | OrderedDropout
 
 
 def passes(mask: Mask | None, queries: int, keys: int) -> tuple[Pass, ...]:

@@ -38,7 +38,7 @@ from tfm.tables.patterns import PATTERNS
 class SegmentMemory:
     """What layers have read of the segments before.
 
-    states: `SegmentStates` [R,B,M,D] of R layers, in `config.dtype`
+    states: [R,B,M,D] of R layers, in `config.dtype`
     lengths: int32 [B], tokens that a row has; they are the last ones of its M places
     """
 
@@ -65,8 +65,8 @@ def segment_memory(config: Config, rows: int, size: int, mesh: Mesh | None = Non
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(*axes))
         return jnp.zeros(shape, dtype, out_sharding=sharding)
 
-    def states(count: int) -> SegmentStates:
-        return SegmentStates(zeros((count, rows, size, config.width), config.dtype, None, place))
+    def states(count: int) -> Array:
+        return zeros((count, rows, size, config.width), config.dtype, None, place)
 
     plan = config.layer_plan
     layers = Layers(
@@ -97,8 +97,11 @@ def read_segment(
         past=size,
     )
     x = embed(model.embed, config, tokens, key=embed_key)
-    x, outputs = stack(model, config, x, context, memory.states, key=stack_key)
-    return x, SegmentMemory(states_of(outputs), jnp.minimum(memory.lengths + tokens.shape[1], size))
+    x, outputs = stack(model, config, x, context, jax.tree.map(SegmentStates, memory.states), key=stack_key)
+    states = jax.tree.map(
+        lambda layer: layer.states, states_of(outputs), is_leaf=lambda node: isinstance(node, SegmentStates)
+    )
+    return x, SegmentMemory(states, jnp.minimum(memory.lengths + tokens.shape[1], size))
 
 
 @struct.dataclass

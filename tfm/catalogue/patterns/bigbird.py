@@ -59,7 +59,7 @@ def bias(call: LayerCall, q: Array, bias: ScoreBias | None) -> ScoreBias | None:
 
 @struct.dataclass
 class FirstBlockBias(FollowingBias):
-    """Queries from `start` to `stop` count each of the first `block` keys so many times."""
+    """Queries from `start` to `stop` count each of the first `block` keys `times` times."""
 
     block: int = struct.field(pytree_node=False)
     start: int = struct.field(pytree_node=False)

@@ -23,7 +23,7 @@ def mask(options: Sliding, config: Config, is_causal: bool) -> Mask:
 
 
 def _window(size: int, dilation: int, is_causal: bool) -> Mask:
-    """A window of so many tokens, `dilation` apart."""
+    """A window of `size` tokens, `dilation` apart."""
     left, right = (size - 1, 0) if is_causal else (size // 2, size // 2)
     dense = window(left * dilation, right * dilation)
     return dense if dilation == 1 else dense & strided(dilation)

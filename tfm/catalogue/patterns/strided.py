@@ -1,4 +1,4 @@
-"""The nearest tokens, and every so many-th token (Child et al. 2019, section 4.3)."""
+"""The nearest tokens, and tokens at multiples of a stride (Child et al. 2019, section 4.3)."""
 
 from tfm.catalogue.options.patterns import Strided
 from tfm.config.model import Config
