@@ -14,6 +14,7 @@ scan then never copies the cache, and under `jit` with donation it stays in plac
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 import jax
@@ -22,8 +23,8 @@ from flax import struct
 from jax import Array
 
 from tfm.config.model import Config
-from tfm.interfaces import AttentionContext, Memory, Mixer
-from tfm.layers.groups import Rows, unstack
+from tfm.interfaces import AttentionContext, Memory
+from tfm.layers.groups import Rows, is_rows, unstack
 from tfm.layers.stack import Layers, by_layer, stack, states_of
 from tfm.masks.by_example import left_padding
 from tfm.models.encoder import Encoder
@@ -73,9 +74,11 @@ def prefill(
     context = _context(0, tokens, starts, slots)
     x, outputs = stack(model, config, embed(model.embed, config, tokens, context.positions), context, memory=memory)
     count = slots if allocated is None else allocated
-    states = _map_kinds(
-        lambda mixer, options, output: mixer.start(options, config, output, count), config, states_of(outputs)
-    )
+
+    def start(options: Options, output: PyTree) -> PyTree:
+        return MIXERS[options.name].start(options, config, output, count)
+
+    states = _map_kinds(start, config, states_of(outputs))
     memory = _watch(config, memory, outputs, starts)
     return replicate_length(x), Cache(states, starts, jnp.int32(tokens.shape[1]), slots, memory)
 
@@ -96,8 +99,8 @@ def extend(model: Encoder, config: Config, tokens: Array, cache: Cache) -> tuple
 def write_cache(config: Config, cache: Cache, outputs: Layers, count: int) -> Cache:
     """The cache with `count` more tokens, whose layers have returned these outputs."""
 
-    def write(mixer: Mixer, options: Options, states: PyTree, outputs: PyTree) -> PyTree:
-        return map_rows(lambda state, output: mixer.write(state, output, cache.length), states, outputs)
+    def write(options: Options, states: PyTree, outputs: PyTree) -> PyTree:
+        return map_rows(partial(MIXERS[options.name].write, length=cache.length), states, outputs)
 
     states = _map_kinds(write, config, cache.states, states_of(outputs))
     return replace(cache, states=states, length=cache.length + count)
@@ -110,12 +113,11 @@ def separate_layers(model: T, config: Config) -> T:
     Whatever writes texts reads all layers for every token, and then does not slice them each time. It separates them
     itself, once a text. For many texts, do so once before them, and keep this copy alone.
     """
-    parts = {field.name: getattr(model, field.name) for field in fields(model)}
-    stacks = {
-        name: replace(part, layers=separate_rows(config, part.layers))
-        for name, part in parts.items()
-        if isinstance(part, Encoder)
-    }
+    stacks = {}
+    for field in fields(model):
+        part = getattr(model, field.name)
+        if isinstance(part, Encoder):
+            stacks[field.name] = replace(part, layers=separate_rows(config, part.layers))
     return replace(model, **stacks)
 
 
@@ -130,8 +132,8 @@ def separate_cache(config: Config, cache: Cache) -> Cache:
 def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
     """The cache with so many slots allocated, at least as many as before."""
 
-    def grow(mixer: Mixer, options: Options, states: PyTree) -> PyTree:
-        return map_rows(lambda state: mixer.start(options, config, state, slots), states)
+    def grow(options: Options, states: PyTree) -> PyTree:
+        return map_rows(lambda state: MIXERS[options.name].start(options, config, state, slots), states)
 
     return replace(cache, states=_map_kinds(grow, config, cache.states))
 
@@ -180,18 +182,15 @@ def _context(length: Array | int, tokens: Array, starts: Array, slots: int) -> A
 
 
 def _map_kinds(function: Callable[..., PyTree], config: Config, *trees: Layers) -> Layers:
-    """A function (mixer, options, trees of one kind of layer) for every layer of the prefix and tail, and kind of the
-    period."""
-    plan = config.layer_plan
-
-    def part(name: str) -> tuple[PyTree, ...]:
-        kinds = getattr(plan, name)
-        return tuple(
-            function(MIXERS[kind.mixer.name], kind.mixer, *parts)
-            for kind, *parts in zip(kinds, *(getattr(tree, name) for tree in trees), strict=True)
-        )
-
-    return Layers(part("prefix"), part("period"), part("tail"))
+    """A function (options of a mixer, trees of one kind of layer) for every layer of the prefix and tail, and kind of
+    the period."""
+    parts: list[tuple[PyTree, ...]] = []
+    for name in ("prefix", "period", "tail"):
+        results = []
+        for kind, *layers in zip(getattr(config.layer_plan, name), *map(attrgetter(name), trees), strict=True):
+            results.append(function(kind.mixer, *layers))
+        parts.append(tuple(results))
+    return Layers(*parts)
 
 
 def separate_rows(config: Config, layers: Layers) -> Layers:
@@ -206,7 +205,7 @@ def separate_rows(config: Config, layers: Layers) -> Layers:
     def separate(leaf: Array | Rows) -> Rows:
         return leaf if isinstance(leaf, Rows) else Rows(tuple(jnp.unstack(leaf)))
 
-    return replace(layers, period=jax.tree.map(separate, layers.period, is_leaf=lambda leaf: isinstance(leaf, Rows)))
+    return replace(layers, period=jax.tree.map(separate, layers.period, is_leaf=is_rows))
 
 
 def map_rows(function: Callable[..., PyTree], tree: PyTree, *trees: PyTree) -> PyTree:
@@ -214,12 +213,13 @@ def map_rows(function: Callable[..., PyTree], tree: PyTree, *trees: PyTree) -> P
 
     Where leaves of the first tree are `Rows`, it gets one row at a time, with leaves [1,...]; the result has `Rows`.
     """
-    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Rows))
-    if not any(isinstance(leaf, Rows) for leaf in leaves):
+    leaves = jax.tree.leaves(tree, is_leaf=is_rows)
+    if not any(map(is_rows, leaves)):
         return function(tree, *trees)
-    rows = zip(*(unstack(part, len(leaves[0].rows)) for part in (tree, *trees)), strict=True)
-    results = [function(*jax.tree.map(lambda leaf: leaf[None], row)) for row in rows]
-    return jax.tree.map(lambda *leaves: Rows(tuple(leaf[0] for leaf in leaves)), *results)
+    results = []
+    for row in zip(*map(partial(unstack, rows=len(leaves[0].rows)), (tree, *trees)), strict=True):
+        results.append(function(*jax.tree.map(lambda leaf: leaf[None], row)))
+    return jax.tree.map(lambda *leaves: Rows(tuple(map(itemgetter(0), leaves))), *results)
 
 
 def map_leaves(function: Callable[[Array], Array], tree: PyTree) -> PyTree:
@@ -228,7 +228,7 @@ def map_leaves(function: Callable[[Array], Array], tree: PyTree) -> PyTree:
     def apply(leaf: Array | Rows) -> Array | Rows:
         return Rows(tuple(function(row[None])[0] for row in leaf.rows)) if isinstance(leaf, Rows) else function(leaf)
 
-    return jax.tree.map(apply, tree, is_leaf=lambda leaf: isinstance(leaf, Rows))
+    return jax.tree.map(apply, tree, is_leaf=is_rows)
 
 
 def _shard_memory(memory: Memory | None, tokens: Array) -> Memory | None:

@@ -73,7 +73,7 @@ class Generation:
         self.model = model
         self.config = config
         check_prompts(config, prompts, max_new_tokens, stop)
-        self.prompts = [[int(token) for token in prompt] for prompt in prompts]
+        self.prompts = [list(map(int, prompt)) for prompt in prompts]
         self.max_new_tokens = max_new_tokens
         self.strategy = strategy or Greedy()
         check_strategy(self.strategy, (Greedy, Sample))

@@ -40,23 +40,15 @@ class Group(NamedTuple):
     kinds: of the layers of one repetition
     times: repetitions, one row of all leaves for each; None: one, and leaves have no rows
     first: the index of the first layer in the model
-    params, states, keys_values, noise: by kind, what `transformer_block` reads
-    shared: parameters that all repetitions share, by kind, in a single row; `params` are None then
+    rows: parameters, decode states, keys and values of a memory, and noise, each by kind (`transformer_block`)
+    shared: parameters that all repetitions share, by kind, in a single row; None stands in `rows` for them then
     """
 
     kinds: tuple[Kind, ...]
     times: int | None
     first: int
-    params: tuple[Any, ...] | None
-    states: tuple[Any, ...]
-    keys_values: tuple[Any, ...]
-    noise: tuple[Any, ...]
+    rows: tuple[Any, ...]
     shared: tuple[Any, ...] | None = None
-
-    @property
-    def rows(self) -> tuple[Any, ...]:
-        """What the loop reads row by row."""
-        return self.params, self.states, self.keys_values, self.noise
 
 
 def run_group(group: Group, config: Config, x: Any, context: AttentionContext) -> tuple[Any, tuple[BlockOutput, ...]]:
@@ -64,16 +56,14 @@ def run_group(group: Group, config: Config, x: Any, context: AttentionContext) -
 
     x may be all streams of a residual scheme.
     """
-
     if not group.kinds:
         return x, ()
-
-    def block_of(kind: Kind) -> Callable[..., tuple[Any, BlockOutput]]:
+    blocks: dict[Kind, Callable[..., tuple[Any, BlockOutput]]] = {}
+    for kind in group.kinds:
         block = partial(transformer_block, kind=kind, config=config, context=context)
-        return REMAT[config.remat](block, prevent_cse=not config.scan)
-
-    blocks, size = {kind: block_of(kind) for kind in group.kinds}, len(group.kinds)
+        blocks[kind] = REMAT[config.remat](block, prevent_cse=not config.scan)
     shared = None if group.shared is None else [unstack(tree, 1)[0] for tree in group.shared]
+    size = len(group.kinds)
 
     def repetition(x: Any, rows: tuple[Any, ...], first: int = group.first, step: int = size):
         outputs, (params, *inputs) = [], rows
@@ -111,6 +101,11 @@ class Rows:
 def unstack(tree: Any, rows: int) -> list[Any]:
     """A tree whose leaves have rows -> a tree a row. Its gradient is one concatenation; that of indexing adds padded
     copies."""
-    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda leaf: isinstance(leaf, Rows))
-    columns = [leaf.rows if isinstance(leaf, Rows) else jnp.unstack(leaf) for leaf in leaves]
-    return [jax.tree.unflatten(structure, [column[row] for column in columns]) for row in range(rows)]
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_rows)
+    columns = [leaf.rows if is_rows(leaf) else jnp.unstack(leaf) for leaf in leaves]
+    return list(map(partial(jax.tree.unflatten, structure), zip(*columns, strict=True) if columns else [()] * rows))
+
+
+def is_rows(leaf: Any) -> bool:
+    """Whether the rows of a leaf are arrays of their own."""
+    return isinstance(leaf, Rows)

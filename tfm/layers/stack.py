@@ -12,6 +12,7 @@ of layer sees is static, so that its kernel can use it. With one kind this is th
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 import jax
@@ -118,11 +119,9 @@ def prepare_layers(
     parameters: of positions, in the order of `config.positions`; None: no layers share some
     """
     parameters = (None,) * len(config.positions) if parameters is None else parameters
-    positions = [
-        POSITIONS[options.name].prepare(LayerCall(options, config, shared), context)
-        for options, shared in zip(config.positions, parameters, strict=True)
-    ]
-    prepared = []
+    positions, prepared = [], []
+    for options, shared in zip(config.positions, parameters, strict=True):
+        positions.append(POSITIONS[options.name].prepare(LayerCall(options, config, shared, None), context))
     for kind in config.kinds:
         mixer = MIXERS[kind.mixer.name].prepare(LayerCall(kind.mixer, config), context)
         prepared.append((mixer, positions[config.positions.index(kind.position)]))
@@ -151,30 +150,22 @@ def groups_of(
     keys_values: of a memory
     noise: a key for each layer, and the rates of stochastic depth
     """
-    plan, is_shared = config.layer_plan, config.share_layers
-    first, size = len(plan.prefix), len(plan.period)
-    end = first + plan.times * size
-
-    def once(part: str, start: int) -> Group:
-        kinds, params = getattr(plan, part), getattr(layers, part)
-        nothing = (None,) * len(kinds)
-        parts = (nothing if trees is None else getattr(trees, part) for trees in (states, keys_values))
-        of_states, of_memory = (tuple(unstack(tree, 1)[0] for tree in trees) for trees in parts)
-        keys = tuple(jax.tree.map(lambda rows, n=start + n: rows[n], noise) for n in range(len(kinds)))
-        return Group(kinds, None, start, params, of_states, of_memory, keys)
-
-    nothing = (None,) * size
-    period = Group(
-        kinds=plan.period,
-        times=plan.times,
-        first=first,
-        params=None if is_shared else layers.period,
-        states=nothing if states is None else states.period,
-        keys_values=nothing if keys_values is None else keys_values.period,
-        noise=tuple(jax.tree.map(lambda rows, n=first + n: rows[n:end:size], noise) for n in range(size)),
-        shared=layers.period if is_shared else None,
-    )
-    return [once("prefix", 0), period, once("tail", end)]
+    plan, groups = config.layer_plan, []
+    end = config.layers - len(plan.tail)
+    for part, first in {"prefix": 0, "period": len(plan.prefix), "tail": end}.items():
+        kinds, params, inputs = getattr(plan, part), getattr(layers, part), []
+        for trees in (states, keys_values):
+            inputs.append((None,) * len(kinds) if trees is None else getattr(trees, part))
+        indices = range(first, first + len(kinds))
+        if part == "period":
+            keys = tuple(jax.tree.map(itemgetter(slice(index, end, len(kinds))), noise) for index in indices)
+            own, shared = (None, params) if config.share_layers else (params, None)
+            groups.append(Group(kinds, plan.times, first, (own, *inputs, keys), shared))
+        else:
+            keys = tuple(jax.tree.map(itemgetter(index), noise) for index in indices)
+            single = [tuple(unstack(tree, 1)[0] for tree in trees) for trees in inputs]
+            groups.append(Group(kinds, None, first, (params, *single, keys)))
+    return groups
 
 
 def by_layer(config: Config, outputs: Layers) -> list[Any]:
@@ -186,8 +177,9 @@ def by_layer(config: Config, outputs: Layers) -> list[Any]:
 
 def states_of(outputs: Layers) -> Layers:
     """What mixers put into states, out of the outputs of blocks."""
-    parts = ([output.state for output in part] for part in (outputs.prefix, outputs.period, outputs.tail))
-    return Layers(*map(tuple, parts))
+    parts = outputs.prefix, outputs.period, outputs.tail
+    prefix, period, tail = (tuple(map(attrgetter("state"), part)) for part in parts)
+    return Layers(prefix, period, tail)
 
 
 def layer_indices(specs: Layers) -> dict[str, list[tuple[int, ...]]]:

@@ -62,7 +62,8 @@ def layers_in_another_order(plant):
     def reversed_scan(original):
         def run_group(group, config, x, context):
             if config.scan and group.times is not None:
-                group = group._replace(params=jax.tree.map(lambda leaf: leaf[::-1], group.params))
+                params = jax.tree.map(lambda leaf: leaf[::-1], group.rows[0])
+                group = group._replace(rows=(params, *group.rows[1:]))
             return original(group, config, x, context)
 
         return run_group

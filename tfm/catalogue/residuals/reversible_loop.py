@@ -29,7 +29,7 @@ def run(
     assert isinstance(options, Reversible), "all layers have this scheme"
     returns_more = context.keep or context.record or context.record_inputs
     for group in groups:
-        if group.times and not returns_more and all(state is None for state in group.states):
+        if group.times and not returns_more and all(state is None for state in group.rows[1]):
             streams = _reversibly(group, config, streams, context, parameters)
             output: tuple[BlockOutput, ...] = (BlockOutput(),) * len(group.kinds)
         else:
@@ -59,9 +59,7 @@ def _reversibly(
     def forward(
         x: Streams, rows: tuple[PyTree, ...], shared: tuple[PyTree, ...], constants: AttentionContext
     ) -> Streams:
-        params, states, keys_values, noise = rows
-        layers = group._replace(params=params, states=states, keys_values=keys_values, noise=noise, shared=shared[0])
-        return run_group(layers, config, x, joined(shared[1], constants))[0]
+        return run_group(group._replace(rows=rows, shared=shared[0]), config, x, joined(shared[1], constants))[0]
 
     def evaluate(
         index: int,
@@ -78,7 +76,7 @@ def _reversibly(
         return added(layer.residual, config, name, x, sublayers[name])[0]
 
     def invert_row(y: Streams, cotangent: Streams, pull: Callable[..., tuple[Array, Array]]) -> tuple[Streams, Streams]:
-        blocks = group.params or group.shared or ()
+        blocks = group.rows[0] if group.shared is None else group.shared
         for index in reversed(range(len(group.kinds))):
             names = [name for name in SUBLAYERS if name != "cross" or blocks[index].cross is not None]
 
