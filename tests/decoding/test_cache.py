@@ -38,18 +38,18 @@ def model_of(config):
     return tfm.init(tfm.causal_lm_specs(config), jax.random.key(0))
 
 
+prefill = jax.jit(tfm.prefill, static_argnums=(1, 4))
+extend = jax.jit(tfm.extend, static_argnums=1)
+
+
 def read(config, model, parts, starts, slots=12):
     """Hidden states [B,T,D] of all parts, the first of which fills the cache, and the cache after them."""
-
-    def run(model, parts, starts):
-        x, cache = tfm.prefill(model.decoder, config, parts[0], starts, slots)
-        states = [x]
-        for part in parts[1:]:
-            x, cache = tfm.extend(model.decoder, config, part, cache)
-            states.append(x)
-        return jnp.concatenate(states, axis=1), cache
-
-    return jax.jit(run)(model, parts, starts)
+    x, cache = prefill(model.decoder, config, parts[0], starts, slots)
+    states = [x]
+    for part in parts[1:]:
+        x, cache = extend(model.decoder, config, part, cache)
+        states.append(x)
+    return jnp.concatenate(states, axis=1), cache
 
 
 def states_of(config, model, tokens=TOKENS):

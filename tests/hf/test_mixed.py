@@ -76,13 +76,13 @@ def test_what_is_refused(name, fields, message):
         config(name, **fields)
 
 
-def test_half_and_adjacent_pairs_are_the_same_model(tmp_path):
+def test_half_and_adjacent_pairs_are_the_same_model(tmp_path, fill):
     """A model whose halves turn together is written with neighbours, and computes what it did."""
     halves = tfm.override(
         tfm.Config(layers=2, heads=2, width=16, ffn=24, vocab=30, pad_vocab_to=1, length=8, dropout=0.0, init_std=0.3),
         {"position": "rotary"},
     )
-    params = tfm.init(tfm.masked_lm_specs(halves), jax.random.key(0))
+    params = fill(tfm.masked_lm_specs(halves))
     tfm.to_hf(halves, params, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["RoFormerForMaskedLM"]
     written, params_written = tfm.from_hf(tmp_path)

@@ -20,12 +20,15 @@ def rows_of(sizes, seed=0):
     return np.random.default_rng(seed).integers(1, 50, valid.shape, dtype=np.int32) * valid, valid
 
 
+classify = jax.jit(tfm.classify, static_argnums=1)
+
+
 def reader(shapes):
     """What classifies a batch, and notes its shape."""
 
     def read(params, config, tokens, valid):
         shapes.append(tokens.shape)
-        return tfm.classify(params, config, jnp.asarray(tokens), jnp.asarray(valid) > 0)
+        return classify(params, config, jnp.asarray(tokens), jnp.asarray(valid > 0))
 
     return read
 
