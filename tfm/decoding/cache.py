@@ -6,7 +6,7 @@ row:
     row 0   -  -  a  b  c        starts 2     positions  0  0  0  1  2
     row 1   d  e  f  g  h        starts 0     positions  0  1  2  3  4
 
-What a layer remembers is its mixer's own affair (`tfm.mixers.Mixer`): keys and values of every token, or sums of
+What a layer remembers is its mixer's own affair (`tfm.interfaces.Mixer`): keys and values of every token, or sums of
 constant size. A layer reads its state and returns what is new; that is written after the last layer, all at once. A
 scan then never copies the cache, and under `jit` with donation it stays in place.
 """
