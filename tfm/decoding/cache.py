@@ -130,7 +130,7 @@ def separate_cache(config: Config, cache: Cache) -> Cache:
 
 
 def allocate_slots(config: Config, cache: Cache, slots: int) -> Cache:
-    """The cache with so many slots allocated, at least as many as before."""
+    """The cache with `slots` slots allocated, at least as many as before."""
 
     def grow(options: Options, states: PyTree) -> PyTree:
         return map_rows(lambda state: MIXERS[options.name].start(options, config, state, slots), states)

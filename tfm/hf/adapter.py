@@ -260,7 +260,7 @@ def _update_tensors(modules: Modules) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _fields(modules: Modules, node: LowRank, kind: str, base: str) -> dict[str, Json]:
-    """The fields of adapter_config.json. Where kernels share a module, its rank is the sum of theirs."""
+    """The fields of adapter_config.json. The rank of a module is the sum over its kernels."""
     ranks = {module_of(name): sum(node.down.shape[-1] for _, node, _ in members) for name, members in modules.items()}
     rank = min(ranks.values())
     larger = {name: size for name, size in ranks.items() if size != rank}

@@ -85,5 +85,5 @@ def _log_sum(logits: Array) -> Array:
 
 
 def _sum_of_softplus(logits: Array) -> Array:
-    """The same for independent decisions: log(1 + e^x) - log(1 + e^-x) is x, of the one pair that belongs together."""
+    """The term of `_log_sum` for independent decisions: log(1 + e^x) - log(1 + e^-x) is x, for the positive pair."""
     return jax.nn.softplus(logits).sum(-1)

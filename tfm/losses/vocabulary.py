@@ -191,7 +191,7 @@ class Part(NamedTuple):
 
 
 def _add_chunk(part: Part, sums: Sums, inputs: tuple[Array, Targets]) -> tuple[Sums, tuple[Array, ...]]:
-    """x [N,D] and targets [N] -> sums with theirs, and losses, hits and, to learn, gradients for x.
+    """x [N,D] and targets [N] -> sums that include them, and losses, hits and, to learn, gradients for x.
 
     Logits are [V,N], tokens last (M11: 0.77 of the time). To save a pass over them, the target's logit is looked up and
     compared with the largest of the others.

@@ -61,7 +61,8 @@ def _kept_by_yarn(scaling: Yarn, base: float, size: int) -> Array:
 
 
 def _kept_by_llama3(scaling: Llama3, unscaled: Array) -> Array:
-    """The same by the rotations of each pair in an original text (Grattafiori et al. 2024, section 3.4.2)."""
+    """float32 [H/2], the share of each unscaled frequency that Llama 3 keeps, by its rotations in an original text
+    (Grattafiori et al. 2024, section 3.4.2)."""
     rotations = scaling.original_length * unscaled / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     return jnp.clip((rotations - low) / (high - low), 0, 1)

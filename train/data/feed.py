@@ -50,7 +50,7 @@ def continued_rows(count: int, batch_size: int, first: int = 0) -> Order:
 
 
 def shuffled_batches(buckets: Sequence[Buckets], seed: int) -> Order:
-    """The same for rows in buckets, of each segmentation: a batch is of one bucket, and -1 is an empty row."""
+    """The order of rows in buckets, of each segmentation: a batch is of one bucket, and -1 is an empty row."""
     ends = np.cumsum([bucket.batches for bucket in buckets])
 
     @functools.lru_cache(maxsize=2)
@@ -76,7 +76,7 @@ def layout(field: Field, shape: tuple[int, ...], mesh, parts: int = 1):
 
 @functools.cache
 def _layout(axes: str, shape: tuple[int, ...], dtype, mesh, parts: int):
-    """The same, computed once for each shape (M24: half of the time of `to_devices`)."""
+    """`layout`, computed once for each shape (M24: half of the time of `to_devices`)."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 

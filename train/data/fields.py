@@ -36,7 +36,7 @@ class Field(NamedTuple):
         return tuple(sizes[letter] for letter in self.axes)
 
     def tokens(self, places: float) -> float:
-        """The tokens in so many places of this field."""
+        """The tokens in `places` places of this field."""
         return places if self.row_tokens is None else places * self.row_tokens / math.prod(self.sizes.values())
 
 

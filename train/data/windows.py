@@ -15,7 +15,7 @@ class TextWindows(NamedTuple):
 
 
 def cut(lengths: Sequence[int], sizes: int | Sequence[int], stride: int) -> TextWindows:
-    """Windows of texts of so many tokens: at most `sizes` tokens each (of every text, or of all), `stride` apart.
+    """Windows of texts, by counts of tokens: at most `sizes` tokens each (of every text, or of all), `stride` apart.
 
     The last window of a text ends at its end. A text without tokens has one empty window. Raises ValueError where
     windows would leave tokens out, or hold none.

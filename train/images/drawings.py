@@ -198,7 +198,7 @@ def check_label(label: str):
 
 
 def rows(drawings: list[Drawing], label: str) -> list[Row]:
-    """Rows of `train.images.sources`, and whether a pair of theirs is withheld."""
+    """Rows of `train.images.sources`, and whether they show a withheld pair."""
     return [
         {
             "image": drawing,

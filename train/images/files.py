@@ -50,7 +50,7 @@ def _with_and_without_gz(name: str) -> tuple[str, str]:
 
 
 def _read_idx(path: Path, axes: int) -> np.ndarray:
-    """The array of bytes in an IDX file with so many axes. Raises UserError for another or a damaged file."""
+    """The array of bytes in an IDX file with this count of axes. Raises UserError for another or a damaged file."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * axes)
@@ -68,7 +68,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
 
 
 def _pieces(file: "SupportsRead[bytes]", size: int) -> Iterator[bytes]:
-    """At most so many bytes of a file; a file that is shorter takes no more memory than it has bytes."""
+    """At most `size` bytes of a file; a file that is shorter takes no more memory than it has bytes."""
     while size and (piece := file.read(min(size, 1 << 20))):
         size -= len(piece)
         yield piece

@@ -69,7 +69,7 @@ class PaletteProcessor:
         return "tokens"
 
     def empty(self, count: int) -> np.ndarray:
-        """What `normalize` makes of so many pictures, in zeros, int32 [count,H*W]."""
+        """Zeros of the shape and dtype that `normalize` returns for `count` pictures, int32 [count,H*W]."""
         return np.zeros((count, math.prod(self.shape)), np.int32)
 
     def prepare(self, image: Image.Image) -> np.ndarray:

@@ -99,7 +99,7 @@ class ImageProcessor:
         return dataclasses.replace(self, size=size, crop=shape)
 
     def empty(self, count: int) -> np.ndarray:
-        """What `normalize` makes of so many pictures, in zeros, float32 [count,H,W,C]."""
+        """Zeros of the shape and dtype that `normalize` returns for `count` pictures, float32 [count,H,W,C]."""
         return np.zeros((count, *self.shape, self.channels), np.float32)
 
     def prepare(self, image: Image.Image) -> np.ndarray:

@@ -24,7 +24,7 @@ class Batch:
     accumulate: parts that the batch is cut into, one after the other, to save memory
     tokens: maximum of tokens of a batch, whose rows are of similar lengths (translate); none: a batch has `size` rows
     multiple: the rows of such a batch are a multiple of this
-    shapes: such batches have at most so many shapes, each of which is compiled
+    shapes: the most shapes of such batches; each is compiled
     """
 
     size: int = 32

@@ -39,7 +39,7 @@ def valid_tokens(options: Options, context: AttentionContext) -> Array | None:
 
 
 def valid_tokens_and_segments(options: Options, context: AttentionContext) -> tuple[Array | None, Array | None]:
-    """The same, and int32 [B or 1,T], the segment of each token; None: all are of one.
+    """`valid_tokens`, and int32 [B or 1,T], the segment of each token; None: all are of one.
 
     Raises VariantError for a mask that says more than that.
     """

@@ -86,7 +86,7 @@ def _resized(
 
 
 def _offset_sides(options: Patches | Merging, count: int) -> tuple[int, int]:
-    """Offsets of rows and of columns in a table of so many: in the whole grid, or in square windows."""
+    """Offsets of rows and of columns in a table of a given size: in the whole grid, or in square windows."""
     rows, columns = options.grid
     if count == offsets(rows, columns, options.prefix):
         return 2 * rows - 1, 2 * columns - 1

@@ -25,7 +25,7 @@ class DistanceTables:
 
 @struct.dataclass
 class KeyValueBias(ClippedBias):
-    """The same, and vectors for values."""
+    """A bias by clipped distances that also adds a vector to values (Shaw et al. 2018, eq. 3)."""
 
     value_table: Array
 

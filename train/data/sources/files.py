@@ -20,7 +20,7 @@ Row = dict[str, Any]
 # A text is in memory as bytes and as characters, and once more as rows: it may have a quarter of the memory.
 MAX_SHARE = 0.25
 
-# Text becomes 2 to 10 times smaller in a .gz; one that grows more, to so many bytes, was made to fill the memory.
+# Text becomes 2 to 10 times smaller in a .gz; one that grows more, to this size in bytes, was made to fill the memory.
 MAX_GROWTH, SMALL = 50, 256 << 20
 
 # Path, content, options and reader -> the rows of a file.

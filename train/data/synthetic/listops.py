@@ -39,7 +39,8 @@ def _expression(words: list[str], depth: int, high: int, rng: random.Random) -> 
 
 
 def _operation(words: list[str], depth: int, high: int, rng: random.Random) -> int:
-    """The same of an operator and its expressions. Raises _TooLongError as soon as they are longer than `high`."""
+    """Appends an operator and its expressions, and returns their value. Raises _TooLongError as soon as they are longer
+    than `high`."""
     operator = rng.choice(OPERATORS)
     words.append(f"[{operator}")
     values = []

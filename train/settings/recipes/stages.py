@@ -48,7 +48,7 @@ def swin_v2(depths: Sequence[int], width: int, heads: int, size: int, patch: int
 def davit(depths: Sequence[int], width: int, heads: int, size: int, patch: int, window: int) -> Preset:
     """DaViT (Ding et al. 2022): windows and channel groups in turn, and convolutions that tell positions.
 
-    A stage has so many pairs of both kinds of layers as `depths` say; patches overlap.
+    `depths` count the pairs of both kinds of layers of each stage; patches overlap.
     """
     layers = [2 * depth for depth in depths]
     stages = _stages(layers, width, heads, norm="first", bias=True)

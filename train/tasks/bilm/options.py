@@ -13,7 +13,7 @@ from train.settings.task_options import TaskOptions, check_model
 class Bilm(TaskOptions):
     """Language modelling in both directions at once (ELMo: Peters et al. 2018).
 
-    sampled: in training, a target is compared with so many tokens, drawn for every batch; none: with all
+    sampled: in training, tokens that a target is compared with, drawn for every batch; none: all
     """
 
     name: Literal["bilm"] = tag("bilm")

@@ -11,7 +11,7 @@ from train.text.tokenize import SpecialTokens
 
 
 class Samples(NamedTuple):
-    """Tokens that the training loss compares targets with: so many for each row, of a vocabulary of `vocab`."""
+    """Tokens that the training loss compares targets with: `count` for each row, of a vocabulary of `vocab`."""
 
     per_row: int
     vocab: int

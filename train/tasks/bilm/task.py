@@ -62,7 +62,7 @@ def batch_spec(run: Run[Bilm]) -> dict[str, Field]:
 
 
 def _samples_per_row(run: Run[Bilm]) -> int:
-    """Sampled tokens of a row: all rows of a batch share theirs."""
+    """Sampled tokens of a row, which all rows of a batch share."""
     return -(-run.task.sampled // run.batch.unit) if run.task.sampled else 0
 
 

@@ -5,7 +5,7 @@ from train.settings.recipes.fields import Preset, steps
 
 
 def _choice(layers: int, width: int, heads: int, rate: float, **fields) -> Preset:
-    """The same for multiple choice: a row holds several pairs, so fewer rows fit."""
+    """The preset of a BERT for multiple choice: a row holds several pairs, so fewer rows fit."""
     return fine_tuned_bert(layers, width, heads, rate, **fields) | {"batch.size": 16, "batch.length": 128}
 
 

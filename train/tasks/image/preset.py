@@ -6,7 +6,7 @@ from train.settings.recipes.stages import MODELS
 
 
 def _vit(layers: int, width: int, heads: int, rate: float, **pixels) -> Preset:
-    """The same with its training."""
+    """The preset of a ViT, with the flags of its training."""
     return TRAINING | vit(layers, width, heads, **pixels) | {"optim.rate": rate}
 
 

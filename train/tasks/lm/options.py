@@ -14,8 +14,8 @@ class Lm(TaskOptions):
     """Language modelling from left to right (Radford et al. 2018).
 
     windows: rows begin anywhere in the text, all documents in a line; else a token sees its own document alone
-    stride: validation rows begin so many tokens apart, and only their new tokens count; none: they do not overlap
-    memory: a row continues the same row of the batch before, and layers see states of so many tokens before it; none:
+    stride: tokens between the beginnings of validation rows, whose new tokens alone count; none: they do not overlap
+    memory: a row continues the same row of the batch before, and layers see the states of this count of tokens; none:
         rows are texts of their own
     score_from: a token after which tokens count in the loss; none: all count, but in --data=copy and recall the answers
     score_to: a token at which they cease to, until the next --task.score-from; none: the end of a document

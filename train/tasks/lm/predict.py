@@ -125,7 +125,7 @@ def _logprobs(params, model: tfm.Config, batch):
 
 
 def _prediction(text: str, logprob: float, tokens: int) -> Prediction:
-    """What the log-probability of so many tokens says of a text."""
+    """Metrics of a text: its log-probability over its count of tokens."""
     if not tokens:
         return Prediction("", {"text": text, "tokens": 0, "perplexity": None, "bits_per_byte": None})
     perplexity = math.exp(min(-logprob / tokens, 700.0))

@@ -18,7 +18,10 @@ from train.tasks.mlm.masking import Masker
 
 
 def sentences(documents: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The same as `split`. Raises UserError where no document has two sentences."""
+    """Sentences of documents, and the document of each, as `split` returns them.
+
+    Raises UserError where no document has two sentences.
+    """
     texts, document = split(documents)
     if not (document[1:] == document[:-1]).any():
         raise UserError(

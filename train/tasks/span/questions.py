@@ -77,7 +77,7 @@ _NAMES = "Anna, Felix, Greta, Irene, Jonas, Klara, Leon, Maria, Paul, Simon, Vic
 
 
 def generate(seed: int = 0, train: int = 4000, valid: int = 250) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Questions about so many paragraphs to train on and for validation, four about each, as rows of SQuAD's .jsonl.
+    """Four questions a paragraph, to train on and for validation, as rows of SQuAD's .jsonl.
 
     Every fourth question has no answer. All paragraphs differ. The validation rows do not depend on `train`, and fewer
     training rows are the first of more.

@@ -12,7 +12,7 @@ from train.settings.task_options import TaskOptions
 class Tag(TaskOptions):
     """A label for every word: named entities, parts of speech (Devlin et al. 2018, section 5.3).
 
-    stride: a sentence longer than batch.length is cut into windows that begin so many tokens apart; none: half of one
+    stride: a sentence longer than batch.length is cut into windows; tokens between their beginnings; none: half of one
     """
 
     name: Literal["tag"] = tag("tag")

@@ -176,7 +176,7 @@ def _lexicon(train: Sequence[files.Row], classes: Sequence[str]) -> Lexicon:
 
 
 def _saved_lexicon(saved: Saved | None, reader: source.TaggedWords, classes: Sequence[str], log: Log) -> Lexicon | None:
-    """The same for a saved run that is evaluated on other text; None where its training text cannot be read."""
+    """The lexicon of a saved run that is evaluated on other text; None where its training text cannot be read."""
     config = getattr(saved, "config", None)
     if not saved or config is None or "hash" not in saved.facts:
         return None

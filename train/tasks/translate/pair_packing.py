@@ -15,7 +15,7 @@ from train.settings.schema import Batch
 # The most padding of packed rows; with more they must at least have less of it than buckets.
 MAX_PADDING = 0.05
 
-# Rows are made longer, up to so many times the longest pair, until padding is low.
+# Rows are made longer, up to this multiple of the longest pair, until padding is low.
 _LONGEST = 4
 
 # Few empty rows, as a share of the rows of an epoch.

@@ -28,7 +28,7 @@ _CPU_SENTENCES, _CPU_BATCHES = 12, 3
 
 
 class Batches(NamedTuple):
-    """How sources are decoded: so many in a batch, and so many batches side by side."""
+    """How sources are decoded: the sentences of a batch, and the batches side by side."""
 
     size: int
     at_once: int = 1

@@ -28,7 +28,7 @@ class SharedAttention:
 
     @property
     def projections(self) -> Attention:
-        """The same with keys."""
+        """Projections of attention: those of queries serve keys too."""
         return Attention(self.query, self.query, self.value, self.output)
 
 

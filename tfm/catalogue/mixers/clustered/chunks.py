@@ -48,7 +48,7 @@ class Chunks:
         return x.reshape(*x.shape[:3], -1, *x.shape[5:])
 
     def join(self, x: Array) -> Array:
-        """The same back."""
+        """Inverse of `cut`: [B,K,G,n,C,...] -> [R,B,K,G,S,...]."""
         x = x.reshape(*x.shape[:3], len(self.order), -1, *x.shape[4:])
         return jnp.moveaxis(x.reshape(*x.shape[:4], -1, *x.shape[6:]), 3, 0)
 

@@ -104,8 +104,8 @@ def _read(call: Call, rows: tuple[Array, ...]) -> Array:
 
 
 def _prefilled(call: Call, rows: tuple[Array, ...]) -> Array:
-    """The same of prompts that are padded on the left. Blocks are counted from the first token of a row, so rows are
-    shifted to the left, and back."""
+    """Heads [B,T,K,G,H] of prompts that are padded on the left. Blocks are counted from the first token of a row, so
+    rows are shifted to the left, and back."""
     positions = call.prepared.context.positions
     length, ends = positions.shape[1], positions[:, -1:] + 1
     place = jnp.arange(length)[None]

@@ -204,7 +204,7 @@ def _earlier(tokens: Sums, segments: Array | None, distance: int) -> Sums:
 
 
 def _later(tokens: Sums, segments: Array | None, distance: int) -> Sums:
-    """The same from a distance after it to the last one."""
+    """For every token, the sums of the keys of its segment at this distance after it or more."""
     flipped, flipped_segments = jax.tree.map(lambda x: jnp.flip(x, 1), (tokens, segments))
     return jax.tree.map(lambda x: jnp.flip(x, 1), _earlier(flipped, flipped_segments, distance))
 
