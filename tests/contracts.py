@@ -18,18 +18,42 @@ TOKENS = jnp.array([[5, 59, 0, 7, 7, 31, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
 MESHES = {"fsdp_tensor": (2, 2, 2, 1), "tensor_context": (2, 1, 2, 2)}
 
+
+def family_of(row):
+    """The family of a row: where its mixer is, what its input is, and whether it has stages."""
+    return type(row.config.mixer).__module__, row.config.input.name, bool(row.config.stages)
+
+
 # The rows whose contracts are part of the plain test command: the first, a mixer with a state of its own, and one with
 # several kinds of layers. The contracts of all others are slow tests, which CI runs.
 PLAIN = [*[name for name, row in VARIANTS.items() if row.oracle and row.decoder][:2], "gpt3"]
 
+# The plain test command has a row of each family for the contracts that cost little: who breaks a family is told.
+ROWS_OF_FAMILIES = {
+    "softmax": "learned",
+    "mixers/clustered": "sinkhorn",
+    "mixers/convolution": "lightconv",
+    "mixers/fewer_keys": "compressed",
+    "mixers/kernels": "performer",
+    "mixers/recurrent": "gru",
+    "mixers/static": "gmlp",
+    "patterns": "strided",
+    "positions, absolute": "sinusoidal",
+    "positions, relative": "shaw",
+    "positions of grids": "beit",
+    "residuals": "reversible",
+    "inputs, of texts": "characters",
+    "inputs, of images": "patches",
+    "several kinds of layers": "gpt3",
+    "stages": "swin",
+}
+
 # The rows whose costly contracts are slow tests: one for each family of mixers, for each input, and for stages. Those
 # of all others are exhaustive tests (`-m exhaustive`), an hour on two cores.
-FAMILIES = list(
-    {
-        (type(row.config.mixer).__module__, row.config.input.name, bool(row.config.stages)): name
-        for name, row in VARIANTS.items()
-    }.values()
-)
+FAMILIES = list({family_of(row): name for name, row in VARIANTS.items()}.values())
+
+# Of images, what a model computes without dropout is all that costs little.
+IMAGES = [name for name in ROWS_OF_FAMILIES.values() if VARIANTS[name].config.input.grid]
 
 
 def rows(**wanted):
@@ -103,6 +127,10 @@ def assert_near(actual, expected, tolerance=1e-4):
         np.testing.assert_allclose(leaf, reference, rtol=tolerance, atol=tolerance * scale + 1e-5)
 
 
+def test_every_family_has_a_row_in_the_plain_command():
+    assert {family_of(VARIANTS[name]) for name in ROWS_OF_FAMILIES.values()} == {*map(family_of, VARIANTS.values())}
+
+
 @pytest.mark.parametrize(
     "name", slow_unless([*PLAIN, *FAMILIES], [name for name, row in VARIANTS.items() if row.oracle])
 )
@@ -164,7 +192,7 @@ def test_scanned_unrolled_and_recomputed_are_the_same(name):
     assert not np.allclose(results[0][2], states_of(function, config, params, inputs_of(config)), atol=1e-2)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, VARIANTS))
+@pytest.mark.parametrize("name", slow_unless([*PLAIN, *IMAGES], VARIANTS))
 def test_nothing_is_dropped_without_a_key(name):
     """Values of a model with dropout."""
     config, function, _, params = model_of(name)
@@ -184,22 +212,27 @@ def test_nothing_later_has_influence_on_a_decoder(name):
     assert (np.diagonal(influence, -1) > 0).all()
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, rows(decoder=True, generates=True)))
+@pytest.mark.parametrize("name", slow_unless(ROWS_OF_FAMILIES.values(), rows(decoder=True, generates=True)))
 def test_cached_is_full(name):
     """A prompt, several tokens, one token: states as of a pass over everything; padding on the left changes nothing,
     nor do slots that are allocated later."""
     config = VARIANTS[name].config
     params = parameters(tfm.causal_lm_specs(config))
+    extend = jax.jit(functools.partial(tfm.extend, params.decoder, config))
+    allocate = jax.jit(lambda cache: tfm.allocate_slots(config, cache, 12))
 
     @jax.jit
+    def prefill(tokens, starts):
+        return tfm.prefill(params.decoder, config, tokens, starts, 12, allocated=6)
+
     def cached(tokens, starts):
-        states, cache = tfm.prefill(params.decoder, config, tokens[:, :3], starts, 12, allocated=6)
+        states, cache = prefill(tokens[:, :3], starts)
         parts = [states]
         for part in (tokens[:, 3:6], tokens[:, 6:7], tokens[:, 7:8]):
-            states, cache = tfm.extend(params.decoder, config, part, cache)
+            states, cache = extend(part, cache)
             parts.append(states)
-            cache = tfm.allocate_slots(config, cache, 12)
-        return jnp.concatenate(parts, axis=1)
+            cache = allocate(cache)
+        return np.concatenate(parts, axis=1)
 
     full = states_of(tfm.decoder, config, params.decoder, TOKENS)
     np.testing.assert_allclose(cached(TOKENS, jnp.zeros(2, jnp.int32)), full, **NEAR)
@@ -225,7 +258,7 @@ def test_beams_have_the_probability_of_a_full_pass(name):
             np.testing.assert_allclose(hypothesis.logprob, sum(chosen), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, rows(ignores_padding=True)))
+@pytest.mark.parametrize("name", slow_unless(ROWS_OF_FAMILIES.values(), rows(ignores_padding=True)))
 def test_padding_does_not_matter(name):
     """A text alone, and before padding of two kinds."""
     config, function, _, params = model_of(name)
@@ -237,7 +270,7 @@ def test_padding_does_not_matter(name):
     np.testing.assert_allclose(states[1, :4], alone[0], **NEAR)
 
 
-@pytest.mark.parametrize("name", slow_unless(PLAIN, rows(packs=True)))
+@pytest.mark.parametrize("name", slow_unless(ROWS_OF_FAMILIES.values(), rows(packs=True)))
 def test_packed_documents_are_as_separate_ones(name):
     config, function, _, params = model_of(name)
     first, second = TOKENS[:1, :4], TOKENS[1:, :4]
