@@ -14,7 +14,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from tfm.scopes import SUMS
 from train.losses.loss import Extra
-from train.training.job import Job, largest_batch, largest_part
+from train.training.job import Job, extra_of, largest_batch, largest_part
 
 
 def model_flops(job: Job, part=None) -> int:
@@ -31,7 +31,7 @@ def model_flops(job: Job, part=None) -> int:
 
     part = largest_part(job) if part is None else part
     with jax.set_mesh(job.mesh):
-        forward = needed_flops(loss, job.state.params, part, job.extra.memory)
+        forward = needed_flops(loss, job.state.params, part, extra_of(job).memory)
     return 3 * job.run.batch.accumulate * forward
 
 
@@ -150,7 +150,7 @@ def job_kernels(job: Job, part=None) -> list[str]:
     """Those of a step; `part` is one part of a batch (default: of the largest)."""
     key = jax.random.key(0) if job.run.has_dropout else None
     with jax.set_mesh(job.mesh):
-        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key, job.extra)
+        return kernels(job.loss, job.state.params, largest_part(job) if part is None else part, key, extra_of(job))
 
 
 def _kernels(jaxpr: Jaxpr) -> Iterator[str]:

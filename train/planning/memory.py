@@ -11,7 +11,7 @@ from tfm.low_rank import with_dropout_keys
 from tfm.sharding import mesh_axes
 from train.devices.mesh import bytes_per_device
 from train.settings.schema import Run
-from train.training.job import Job, largest_part
+from train.training.job import Job, extra_of, largest_part
 from train.training.optimizer import Optimizer
 
 # Share of a recomputed block's values that is in memory at a time; the rest is fused. M36: estimates within 9 %.
@@ -57,7 +57,7 @@ def job_loss_memory(job: Job, state, part) -> dict[str, float]:
         return job.loss(with_dropout_keys(params, key), fields, key, extra)["loss"]
 
     with jax.set_mesh(job.mesh):
-        memory = loss_memory(state, loss, (part, job.extra), job.optimizer)
+        memory = loss_memory(state, loss, (part, extra_of(job)), job.optimizer)
     del memory["all"]
     return memory
 

@@ -79,11 +79,6 @@ class Job:
         kernel = self.run.attention.kernel
         return self.run.model if kernel is None else dataclasses.replace(self.run.model, kernel=kernel)
 
-    @cached_property
-    def extra(self) -> Extra:
-        """Shapes and shardings of what the loss of one part reads beside the batch."""
-        return Extra(jax.tree.map(functools.partial(_first_part, self.mesh), self.state.memory), self.state.teacher)
-
     def loss(self, params, batch, key, extra: Extra = NO_EXTRA) -> Sums:
         """The sums of the loss that steps minimize over one part of a batch."""
         return _loss(self)(params, self.model, batch, key, **extra.arguments)
@@ -97,6 +92,11 @@ class Job:
         """Training batch n of a corpus, on the devices of the mesh: fields [parts, rows, ...]."""
         rows = functools.partial(feed.local_rows, self.mesh, self.run.batch.accumulate)
         return batch_to_devices(self, corpus.batch_ahead(n, rows))
+
+
+def extra_of(job: Job) -> Extra:
+    """Shapes and shardings of what the loss of one part reads beside the batch."""
+    return Extra(jax.tree.map(functools.partial(_first_part, job.mesh), job.state.memory), job.state.teacher)
 
 
 def batch_to_devices(job: Job, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:

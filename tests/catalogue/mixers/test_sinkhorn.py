@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from variants import VARIANTS
 
 import tfm
-from tfm.catalogue.mixers.clustered.sinkhorn import Blocks, mixtures
+from tfm.catalogue.mixers.clustered.sinkhorn import SinkhornBlocks, mixtures
 from tfm.catalogue.options.mixers.clustered import Sinkhorn
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ SCORES = np.random.default_rng(0).normal(size=(2, 3, 6, 6)).astype(np.float32) +
 def blocks(causal, valid=None):
     """Six blocks of two tokens."""
     valid = np.ones((2, 6, 2), bool) if valid is None else valid
-    return Blocks(None, None, None, jnp.asarray(valid), causal)
+    return SinkhornBlocks(None, None, None, jnp.asarray(valid), causal)
 
 
 def test_mixtures_are_doubly_stochastic():
@@ -39,7 +39,7 @@ def test_mixtures_leave_out_blocks_of_padding():
     mixture = mixtures(SCORES, blocks(False, valid), Sinkhorn())
     np.testing.assert_allclose(
         mixture[:, :, :4, :4],
-        mixtures(SCORES[:, :, :4, :4], Blocks(*[None] * 3, jnp.ones((2, 4, 2), bool), False), Sinkhorn()),
+        mixtures(SCORES[:, :, :4, :4], SinkhornBlocks(*[None] * 3, jnp.ones((2, 4, 2), bool), False), Sinkhorn()),
         rtol=1e-5,
     )
     assert np.abs(mixture[:, :, 4:]).max() == np.abs(mixture[:, :, :, 4:]).max() == 0

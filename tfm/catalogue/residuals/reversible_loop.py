@@ -17,9 +17,11 @@ from tfm.layers.groups import Group, run_group, unstack
 from tfm.params import PyTree
 from tfm.residuals import SUBLAYERS
 
+Trees = tuple[PyTree, ...]
+
 
 def run(
-    groups: list[Group], config: Config, x: Array, context: AttentionContext, parameters: tuple[PyTree, ...]
+    groups: list[Group], config: Config, x: Array, context: AttentionContext, parameters: Trees
 ) -> tuple[Array, list[tuple[BlockOutput, ...]]]:
     """x [B,T,D] through all groups -> [B,T,D], or [B,T,o] of twice the width, and the outputs of the groups.
 
@@ -41,7 +43,7 @@ def run(
 
 
 def _reversibly(
-    group: Group, config: Config, streams: Streams, context: AttentionContext, parameters: tuple[PyTree, ...]
+    group: Group, config: Config, streams: Streams, context: AttentionContext, parameters: Trees
 ) -> Streams:
     """Streams through a group of layers. What positions prepare of parameters has gradients, all else has none."""
     place = [config.positions.index(kind.position) for kind in config.kinds]
@@ -56,19 +58,10 @@ def _reversibly(
 
     constants = joined([None] * len(parameters), context)
 
-    def forward(
-        x: Streams, rows: tuple[PyTree, ...], shared: tuple[PyTree, ...], constants: AttentionContext
-    ) -> Streams:
+    def forward(x: Streams, rows: Trees, shared: Trees, constants: AttentionContext) -> Streams:
         return run_group(group._replace(rows=rows, shared=shared[0]), config, x, joined(shared[1], constants))[0]
 
-    def evaluate(
-        index: int,
-        name: str,
-        x: Array,
-        row: tuple[PyTree, ...],
-        shared: tuple[PyTree, ...],
-        constants: AttentionContext,
-    ) -> Array:
+    def evaluate(index: int, name: str, x: Array, row: Trees, shared: Trees, constants: AttentionContext) -> Array:
         params, *inputs = row
         layer = unstack(shared[0][index], 1)[0] if params is None else params[index]
         of_layer = (by_kind[index] for by_kind in inputs)
