@@ -4,11 +4,7 @@ import ast
 import contextlib
 import inspect
 import io
-import os
 import re
-import shutil
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -146,33 +142,6 @@ def test_what_was_measured_has_its_date_and_how_to_repeat_it():
     for tag, entry in entries:
         assert re.search(r"\((?:by )?\d{4}-\d\d-\d\d", entry), f"{tag} has no date"
         assert re.search(r"\*Repeat:\*\s+\S", entry), f"{tag} does not say how to repeat it"
-
-
-@pytest.mark.slow
-def test_the_variant_of_the_page_passes_the_contracts(tmp_path):
-    """Its four blocks, where the page puts them, in a copy of the project."""
-    options, functions, line, row = (
-        block.text for block in blocks(ROOT / "docs/library/contribute.md") if block.language == "python"
-    )
-    for folder in ("tfm", "train", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    catalogue, union = tmp_path / "tfm/catalogue/options/mixers/static.py", tmp_path / "tfm/config/mixers.py"
-    catalogue.write_text(f"{catalogue.read_text()}\n\n{options}")
-    text = union.read_text().replace("mixers.static import ", "mixers.static import Average, ")
-    union.write_text(text.replace("Mixer = (\n", "Mixer = (\n    Average |\n"))
-    (tmp_path / "tfm/catalogue/mixers/static/text_mean.py").write_text(functions)
-    table = tmp_path / "tfm/tables/mixers.py"
-    text = table.read_text().replace("import fnet, ", "import average, fnet, ")
-    table.write_text(text.replace("MIXERS: dict[str, Mixer] = {\n", f"MIXERS: dict[str, Mixer] = {{\n{line}"))
-    rows = tmp_path / "tests/variants.py"
-    rows.write_text(rows.read_text().replace("VARIANTS = {\n", f"VARIANTS = {{\n{row}", 1))
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/contracts.py", "-k", "average"]
-    result = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", result.stdout)[1]) >= 8, "values, scan, meshes and more"
 
 
 FUNCTIONS = {
